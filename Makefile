@@ -4,10 +4,13 @@
 #   make check     the fast lane: format, lint, types and unit tests
 #   make test      lint, types and all tests
 #   make chaos     only the tests that kill processes, with over 1,000 kills (ROUNDS=20 for more)
+#   make otelcol   build the OpenTelemetry Collector (needs Go; minutes) and send it the traces of a crawl with a killed worker
 #   make fuzz      feed the parsers and validators with random input for hours (FUZZ=1000000 for longer)
+#   make fuzz-guided TARGET=robots_txt   feed one of them with input that reaches new code, for an hour (atheris)
 #   make lint      format, lint and types
 #   make services  install the servers that are available as packages, so that fewer tests are skipped
 #   make docs      build the manual into site/
+#   make screenshots  take the pictures of the console for the manual (needs Chromium)
 #   make bench     measure the cost of a page beside other crawlers (needs nginx; over half an hour)
 #   make clean     remove everything that was made, .venv included
 
@@ -18,12 +21,14 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3
 # Tests that may run beside others. The remaining tests run after them, one at a time.
 SHARED := not chaos and not serial
 JOBS ?= 2
+# Seconds for which make fuzz-guided runs.
+FUZZ_SECONDS ?= 3600
 # Examples that make fuzz draws for each target: 100,000 take some hours.
 FUZZ ?= 100000
 # Rounds of the chaos tests that draw the moments of their kills: 6 rounds have over 1,000 kills.
 ROUNDS ?= 6
 
-.PHONY: help demo check test chaos fuzz services lint docs bench clean
+.PHONY: help demo check test chaos otelcol fuzz fuzz-guided services lint docs screenshots bench clean
 .DEFAULT_GOAL := help
 
 help:
@@ -56,6 +61,9 @@ $(VENV)/.bench: $(VENV)/.installed benchmarks/requirements.txt
 	.cache/bench/bin/python -m pip install --quiet --disable-pip-version-check --requirement benchmarks/requirements.txt
 	@touch $@
 
+screenshots: $(VENV)/.installed
+	SKITTER_SCREENSHOTS=1 $(BIN)/python -m pytest -q tests/integration/test_console.py
+
 demo: $(VENV)/.base
 	$(BIN)/skitter demo
 
@@ -69,15 +77,26 @@ check: lint
 
 # pytest exits with status 5 if no test was selected.
 test: lint
-	$(BIN)/python -m pytest --quiet --numprocesses $(JOBS) -m "$(SHARED)"
-	$(BIN)/python -m pytest --quiet -m "not ($(SHARED))" || [ $$? -eq 5 ]
+	rm -f .cache/passed
+	SKITTER_PASSED=.cache/passed $(BIN)/python -m pytest --quiet --numprocesses $(JOBS) -m "$(SHARED)"
+	SKITTER_PASSED=.cache/passed $(BIN)/python -m pytest --quiet -m "not ($(SHARED))" || [ $$? -eq 5 ]
+	$(BIN)/python tests/proofs.py .cache/passed
 
 chaos: $(VENV)/.installed
 	SKITTER_CHAOS_ROUNDS=$(ROUNDS) $(BIN)/python -m pytest --quiet -m chaos tests/chaos
+	SKITTER_CHAOS_ROUNDS=$(ROUNDS) $(BIN)/python -m pytest --quiet tests/services/test_nsq_seeds.py
 	SKITTER_EXPLORER_STEPS=5000 $(BIN)/python -m pytest --quiet --numprocesses $(JOBS) tests/contract/test_frontier_explorer.py
+
+otelcol: $(VENV)/.installed
+	cd tests/services/otelcol && CGO_ENABLED=0 go build -buildvcs=false -o ../../../.cache/otelcol .
+	SKITTER_OTELCOL=.cache/otelcol $(BIN)/python -m pytest --quiet tests/chaos/test_tracing_kill.py
 
 fuzz: $(VENV)/.installed
 	SKITTER_FUZZ=$(FUZZ) $(BIN)/python -m pytest --quiet --numprocesses $(JOBS) tests/unit/test_fuzz.py
+
+fuzz-guided: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet atheris
+	$(BIN)/python tests/guided_fuzz.py $(TARGET) .cache/fuzz/$(TARGET) -max_total_time=$(FUZZ_SECONDS)
 
 services: $(VENV)/.services
 

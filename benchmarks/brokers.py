@@ -19,7 +19,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from services import nats_servers, nsq_servers, redis_servers
-from skitter.frontier.options import FrontierContext, FrontierOptions
+from skitter.frontier.options import FrontierContext, FrontierSettings
 from skitter.frontier.records import Entry, FetchReport, JobState, Outcome, Resolution, SeedProgress
 from skitter.frontier.registry import make_frontier
 from skitter.politeness import HostLimits, Politeness
@@ -46,7 +46,7 @@ async def work(url, pages, links):
         f"bench{uuid.uuid4().hex}",
         "",
         Politeness(HostLimits(delay=0.0, concurrency_per_slot=8)),
-        FrontierOptions(),
+        FrontierSettings(),
     )
     frontier = make_frontier(url, context)
     await frontier.open()

@@ -1,9 +1,9 @@
 """Items per second and memory of the stores, on real servers of this machine.
 
-    python benchmarks/stores.py              # every store side by side, MongoDB and PostgreSQL plain beside buffered
+    python benchmarks/stores.py              # every store side by side, databases plain beside buffered
     python benchmarks/stores.py --million    # a million items into each store, with the largest memory in use
 
-Needs the servers of the dependency group `services` and PostgreSQL. A round writes a slice to one store after the other, many times
+Needs the servers of the dependency group `services`, PostgreSQL and MariaDB. A round writes a slice to one store after the other, many times
 over, so that what else the machine does meets all of them; a ratio is the median of those of the rounds. Figures are those of the store
 alone: no fetching, no frontier. The exit status is 1 if MongoDB buffered is not 10 times plain, or if a store does not hold each item.
 """
@@ -36,6 +36,9 @@ KINDS = {
     "postgresql, plain": ("postgresql", "buffer=1"),
     "postgresql, buffered": ("postgresql", "buffer=1000"),
     "postgresql, jsonb": ("postgresql", "buffer=1000&layout=jsonb"),
+    "mysql, plain": ("mysql", "buffer=1"),
+    "mysql, buffered": ("mysql", "buffer=1000"),
+    "mysql, json": ("mysql", "buffer=1000&layout=json"),
     "s3, jsonl": ("s3", ""),
     "redis, list": ("redis", "type=list"),
     "redis, stream": ("redis", "type=stream"),
@@ -81,7 +84,7 @@ def place_of(kind, folder):
     name = f"t{uuid.uuid4().hex[:10]}"
     if server == "mongodb":
         return f"{running(server).url}/bench/{name}?{options}"
-    if server == "postgresql":
+    if server in ("postgresql", "mysql"):
         return f"{running(server).url}?table={name}&{options}"
     return running("s3").place(f"{name}/items.jsonl")
 
@@ -152,7 +155,7 @@ def share(kind, items):
 def is_met(speeds):
     """Show what buffering brings; returns whether MongoDB's is enough."""
     met = True
-    for server in ("mongodb", "postgresql"):
+    for server in ("mongodb", "postgresql", "mysql"):
         plain, buffered = speeds.get(f"{server}, plain"), speeds.get(f"{server}, buffered")
         if plain and buffered:
             ratios = [fast / slow for slow, fast in zip(plain, buffered, strict=True)]
@@ -207,6 +210,12 @@ def count(kind, run):
             return found
 
         return asyncio.run(ask())
+    if server == "mysql":
+        from services.store_items import mysql_connection, table_of
+
+        with mysql_connection(run.place) as connection, connection.cursor() as cursor:
+            cursor.execute(f"SELECT count(*) AS held FROM {table_of(run.place)}")
+            return cursor.fetchone()["held"]
     if server == "redis":
         from redis import Redis
 

@@ -37,6 +37,24 @@ def pytest_runtest_makereport(item, call):
     return report
 
 
+_passed = set()
+
+
+def pytest_runtest_logreport(report):
+    """Note the tests that passed; with several processes, the one that collects the reports notes them all."""
+    if report.when == "call" and report.passed:
+        _passed.add(report.nodeid.rpartition("::")[2].partition("[")[0])
+
+
+def pytest_sessionfinish(session):
+    """Append the names of the tests that passed to the file ``SKITTER_PASSED``, for ``proofs.py``."""
+    path = os.environ.get("SKITTER_PASSED")
+    if path and not hasattr(session.config, "workerinput"):
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        with Path(path).open("a", encoding="utf-8") as file:
+            file.writelines(f"{name}\n" for name in sorted(_passed))
+
+
 @pytest.fixture(autouse=True)
 def no_blocking_calls():
     """Fail a test in which our code blocks an event loop. Threads without a loop may block."""

@@ -17,7 +17,7 @@ class Shop(Spider):
         "user_agents": "random",  # a whole header set for each request
         "fingerprint_keys": ["task"],  # a product that two tasks ask for is two requests
         "item_meta_fields": ["task"],  # every item says which task it belongs to
-        "group_key": "task",  # and every task is counted: `skitter stats JOB --by task`
+        "group_key": "task",  # and every task is counted: `skitter stats JOB --by group`
         "max_retries": 5,
         "queues": {"products": {"concurrency": 16, "rates": ["50/s"]}},
     }

@@ -55,21 +55,21 @@ class ScrollToEnd(_Action, frozen=True, tag="scroll_to_end"):
 
 
 class InfiniteScroll(_Action, frozen=True, tag="infinite_scroll"):
-    """Scroll to the end until the page stops growing for ``patience`` seconds, ``limit`` times at most."""
+    """Scroll to the end until the page stops growing for ``timeout`` seconds, ``limit`` times at most."""
 
     limit: int = 100
-    patience: float = 1.0
+    timeout: float = 1.0
 
 
 class LoadMore(_Action, frozen=True, tag="load_more"):
-    """Click an element until it is gone, hidden or disabled, or the page stops growing for ``patience`` seconds.
+    """Click an element until it is gone, hidden or disabled, or the page stops growing for ``timeout`` seconds.
 
     ``limit``: maximum number of clicks.
     """
 
     selector: str
     limit: int = 100
-    patience: float = 1.0
+    timeout: float = 1.0
 
 
 class Wait(_Action, frozen=True, tag="wait"):

@@ -1,6 +1,7 @@
 """Page directives: what a page asks of those who index, follow or mine it.
 
-They come from ``X-Robots-Tag`` headers, ``<meta name=robots>``, ``<link>`` elements and the TDM Reservation Protocol.
+They come from ``X-Robots-Tag`` headers, ``<meta name=robots>``, ``<link>`` elements, the TDM Reservation Protocol and, during a
+crawl, the ``Content-Signal`` lines of robots.txt and the tdmrep.json of the site.
 ``docs/guides/page-directives.md`` names the settings that obey them.
 """
 
@@ -44,9 +45,13 @@ class Directives(msgspec.Struct, frozen=True, omit_defaults=True):
     alternates: dict[str, str] = {}
     """Absolute URLs of translations by language tag (``hreflang``)."""
     tdm_reservation: bool | None = None
-    """Whether the rights of text and data mining are reserved (TDMRep). ``None``: the page does not say so."""
+    """Whether the rights of text and data mining are reserved (TDMRep). ``None``: nothing says so."""
     tdm_policy: str | None = None
     """URL of the policy that belongs to the reservation."""
+    content_signals: dict[str, bool] = {}
+    """Uses that the robots.txt of the host allows (``True``) or forbids: ``search``, ``ai-input``, ``ai-train``. Only the settings
+    know them; :meth:`Response.directives <skitter.Response.directives>` does not read robots.txt.
+    """
 
     def is_indexable(self, now: float | None = None) -> bool:
         """Return whether the page may be in an index at a Unix time; default: now."""
@@ -56,10 +61,23 @@ class Directives(msgspec.Struct, frozen=True, omit_defaults=True):
             time.time() if now is None else now
         )
 
+    def over(self, site: Directives) -> Directives:
+        """Return these directives with those that the site gives.
+
+        Values of the page supersede those of tdmrep.json (TDMRep, "Processing priority").
+        """
+        reservation = site.tdm_reservation if self.tdm_reservation is None else self.tdm_reservation
+        return msgspec.structs.replace(
+            self,
+            content_signals=self.content_signals | site.content_signals,
+            tdm_reservation=reservation,
+            tdm_policy=(self.tdm_policy or site.tdm_policy) if reservation else None,
+        )
+
     @property
     def reserves_mining(self) -> bool:
         """Whether the page reserves text and data mining, or forbids to train models with it."""
-        return self.noai or self.tdm_reservation is True
+        return self.noai or self.tdm_reservation is True or self.content_signals.get("ai-train") is False
 
     def to_dict(self) -> dict[str, Any]:
         """Return the directives that the page gives, as plain data."""

@@ -19,7 +19,8 @@ QueueQuotas = Mapping[str, int]
 """Maximum number of requests that a worker takes from each queue. A queue without an entry is not served, unless
 :data:`EVERY_OTHER` has one."""
 
-_BAR = "|"
+BAR = "|"
+"""Separates the queue from the slot in a slot key."""
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 NAME_RULE = "use 1 to 64 letters, digits, dashes and underscores"
@@ -32,18 +33,18 @@ def is_queue_name(name: object) -> bool:
 
 def slot_in(queue: str, slot: str) -> str:
     """Return the key of a slot in a queue. ``slot`` is the key of its host; an empty queue is the default queue."""
-    return slot if not queue or queue == DEFAULT_QUEUE else f"{queue}{_BAR}{slot}"
+    return slot if not queue or queue == DEFAULT_QUEUE else f"{queue}{BAR}{slot}"
 
 
 def queue_of(slot: str) -> str:
     """Return the queue of a slot."""
-    queue, bar, _ = slot.partition(_BAR)
+    queue, bar, _ = slot.partition(BAR)
     return queue if bar else DEFAULT_QUEUE
 
 
 def without_queue(slot: str) -> str:
     """Return the slot of the same host in the default queue."""
-    return slot.rpartition(_BAR)[2]
+    return slot.rpartition(BAR)[2]
 
 
 def share_of(shares: QueueQuotas | None, queue: str, limit: int) -> int:

@@ -70,6 +70,8 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
         Time limit for the whole transfer in seconds, and maximum number of retries. ``None``: the settings apply.
     ``max_body``
         Maximum size of the body in bytes. ``None``: the setting applies.
+    ``truncate_body``
+        Whether a larger body is cut there, and not an error. ``None``: the setting applies.
     ``proxy``
         Proxy URL for this request (``http://user:password@host:port``, ``socks5h://...``).
     ``fetcher``
@@ -115,6 +117,7 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     browsing: Browsing | None = None
     encoding: str | None = None
     max_body: int | None = None
+    truncate_body: bool | None = None
 
     def __post_init__(self) -> None:
         if self.method != "GET" and not self.method.isupper():

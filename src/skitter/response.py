@@ -12,7 +12,7 @@ import msgspec
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from skitter.directives import Directives, RobotsDirectives, linked_canonical, tdm_of
-from skitter.errors import PageTooComplex, RequestError, UsageError
+from skitter.errors import PageTooComplex, RequestError, UsageError, did_you_mean
 from skitter.html.limits import DEFAULT_MEMORY, check_json, page_too_complex
 from skitter.html.selector import Selector, SelectorList, from_parsel, is_parsel, parsel_backed_selector
 from skitter.link_extractor import Patterns, Words, select_hrefs
@@ -39,7 +39,11 @@ _LINK_QUERIES = (
 )
 
 
+HTTP_TRACE = "http_trace"
+"""Key of ``meta`` for the times of a transfer, with the setting ``http_trace``."""
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
+_REQUEST_FIELDS = frozenset(Request.__struct_fields__) - {"url"}
+_FOLLOW_ALL_ARGUMENTS = frozenset({"links", "css", "xpath", "allow", "deny", "domains", "extensions"})
 
 
 class OpenPage(Protocol):
@@ -86,8 +90,9 @@ class Response:
     """
 
     __slots__ = (
-        "_base", "_content_type", "_encoding", "_given_encoding", "_headers", "_refusal", "_selector", "_text",
-        "body", "captured", "ip", "latency", "max_memory", "moved_to", "open_page", "page",
+        "_base", "_content_type", "_content_type_header", "_encoding", "_given_encoding", "_headers", "_refusal",
+        "_selector", "_text", "body", "captured", "ip", "is_truncated", "latency", "max_memory", "moved_to",
+        "open_page", "page",
         "protocol", "request", "status", "url",
     )  # fmt: skip
 
@@ -114,6 +119,8 @@ class Response:
         self.latency = latency
         self.ip = ip
         self.protocol = protocol
+        self.is_truncated = False
+        """Whether the body is only the start of what the server sent; see the setting ``truncate_body``."""
         self.max_memory = DEFAULT_MEMORY
         """Memory that the parsed page may take, in bytes: the setting ``max_page_memory``."""
         self.moved_to = moved_to
@@ -126,6 +133,8 @@ class Response:
             encoding = request.encoding
         self._given_encoding = self._encoding = encoding
         self._content_type: str | None = None
+        self._content_type_header = ""
+        """Known together with ``_content_type``."""
         self._text: str | None = None
         self._selector: Selector | None = None
         self._base: UrlBase | None = None
@@ -155,6 +164,7 @@ class Response:
         if "body" not in changes and copy._encoding is None:
             copy._encoding = self._encoding
         copy.max_memory = self.max_memory
+        copy.is_truncated = self.is_truncated
         return copy
 
     # What the request brought along
@@ -204,7 +214,8 @@ class Response:
     def content_type(self) -> str:
         """Media type in lower case without parameters, such as ``text/html``; empty if the server sent none."""
         if self._content_type is None:
-            self._content_type = media_types.media_type(self.header("content-type"))
+            self._content_type_header = value = self.header("content-type")
+            self._content_type = media_types.media_type(value)
         return self._content_type
 
     @property
@@ -233,7 +244,7 @@ class Response:
         """
         if self._encoding is None:
             find = detect_json if media_types.is_json(self.content_type) else detect
-            self._encoding = find(self.body, self.header("content-type"))
+            self._encoding = find(self.body, self._content_type_header)
         return self._encoding
 
     @encoding.setter
@@ -464,20 +475,26 @@ class Response:
         for value in self.headers.getall("x-robots-tag", ()):
             rules.read_header(value)
         canonical = linked_canonical(self.headers.getall("link", ()))
-        tdm = {name: self.header(name) for name in ("tdm-reservation", "tdm-policy") if self.header(name)}
+        reservation, policy = tdm_of(
+            {name: self.header(name) for name in ("tdm-reservation", "tdm-policy") if self.header(name)}
+        )
+        in_meta: dict[str, str] = {}
         alternates: dict[str, str] = {}
         if self.is_html:
             for meta in self.css("meta[name][content]"):
                 name, content = meta.attrib["name"], meta.attrib["content"]
                 rules.read_meta(name, content)
-                tdm.setdefault(name.strip().lower(), content)
+                in_meta.setdefault(name.strip().lower(), content)
             for link in self.css("link[rel][href]"):
                 kinds, href = link.attrib["rel"].lower().split(), link.attrib["href"]
                 if "canonical" in kinds and canonical is None:
                     canonical = href
                 elif "alternate" in kinds and link.attrib.get("hreflang"):
                     alternates[link.attrib["hreflang"].lower()] = self._join(href) or ""
-        reservation, policy = tdm_of(tdm)
+        # Processing priority of TDMRep: values of <meta> supersede those of headers.
+        meta_reservation, meta_policy = tdm_of(in_meta)
+        reservation = reservation if meta_reservation is None else meta_reservation
+        policy = (meta_policy or policy) if reservation else None
         return Directives(
             **rules.flags,
             unavailable_after=rules.unavailable_after,
@@ -485,6 +502,7 @@ class Response:
             alternates={language: url for language, url in alternates.items() if url},
             tdm_reservation=reservation,
             tdm_policy=None if policy is None else self._join(policy),
+            content_signals={},
         )
 
     def urljoin(self, link: str | Selector | parsel.Selector) -> str:
@@ -579,8 +597,17 @@ class Response:
         :class:`~skitter.link_extractor.LinkFilter`. ``request_fields`` are the fields of
         :class:`~skitter.request.Request`.
 
-        Raises :class:`~skitter.errors.UsageError` if more than one of the first three is given, or nothing at all.
+        Raises :class:`~skitter.errors.UsageError` if more than one of the first three is given, or nothing at all, and
+        :class:`~skitter.errors.RequestError` for an unknown argument.
         """
+        unknown = request_fields.keys() - _REQUEST_FIELDS
+        if unknown:
+            name = min(unknown)
+            raise RequestError(
+                f"follow_all has no argument {name!r}",
+                remedy=did_you_mean(name, sorted(_FOLLOW_ALL_ARGUMENTS | _REQUEST_FIELDS)),
+                field=name,
+            )
         selects = bool(allow or deny or domains or extensions)
         sources = (links is not None) + (css is not None) + (xpath is not None)
         if sources == 0 and selects:

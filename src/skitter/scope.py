@@ -26,11 +26,14 @@ HOST = "host"
 PATTERN = "pattern"
 UNPARSABLE = "unparsable"
 
+EXACT = "="
+"""Prefix of an allowed domain that does not include its subdomains."""
+
 
 class Scope:
     """Decides whether normalized URLs are in scope. Decisions about hosts are cached, because links repeat their hosts.
 
-    ``allowed_domains`` allows domains with all their subdomains (empty: all). ``scope`` limits links to the ``host``, the
+    ``allowed_domains`` allows domains with all their subdomains (empty: all); ``=example.com`` allows this host only. ``scope`` limits links to the ``host``, the
     registered ``domain`` or the URL ``prefix`` (up to the last slash) of the ``seeds``. ``allow`` and ``deny`` are regular
     expressions that are searched in the URL.
     """
@@ -50,7 +53,9 @@ class Scope:
         self._max_length = max_url_length
         self._allow = [_pattern(text) for text in allow]
         self._deny = [_pattern(text) for text in deny]
-        self._domains = tuple(_domain(text) for text in allowed_domains)
+        domains = [_domain(text) for text in allowed_domains]
+        self._exact_hosts = frozenset(text[1:] for text in domains if text.startswith(EXACT))
+        self._domains = tuple(text for text in domains if not text.startswith(EXACT))
         urls = [url for seed in seeds if (url := normalize(seed)) is not None]
         self._hosts = frozenset(host_of(url) for url in urls) if scope == "host" else frozenset()
         self._registered = (
@@ -66,9 +71,11 @@ class Scope:
             return False
         if self._registered and registered_domain(host) not in self._registered:
             return False
-        if not self._domains:
+        if not self._domains and not self._exact_hosts:
             return True
         name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
+        if name in self._exact_hosts or host in self._exact_hosts:
+            return True
         return any(
             candidate == domain or candidate.endswith("." + domain)
             for domain in self._domains
@@ -123,10 +130,12 @@ def _pattern(text: str) -> re.Pattern[str] | LimitedPattern:
 
 
 def _domain(text: str) -> str:
-    domain = text.strip().lower().lstrip("*").lstrip(".")
-    if not domain or "/" in domain:
+    text = text.strip().lower()
+    domain = text if text.startswith(EXACT) else text.lstrip("*").lstrip(".")
+    if domain.lstrip(EXACT)[:1] in {"", "*", "."} or "/" in domain:
         raise SettingsError(
-            f"invalid allowed domain: {text!r}", remedy="write it like example.com, without a scheme"
+            f"invalid allowed domain: {text!r}",
+            remedy="write it like example.com, without a scheme, or like =example.com for this host only",
         )
     return domain
 

@@ -55,7 +55,6 @@ ATTRIBUTES = {
     "redis_batch_size": "use the setting seed_keys",
     "redis_key": "use the setting seed_keys",
     "start_url": "name it start_urls, and write a list",
-    "start_requests": "define async def start(self), which yields requests or URLs",
     "update_settings": "set custom_settings",
 }
 """What to write instead of an attribute or method that Scrapy's spiders may define and skitter never uses."""

@@ -6,15 +6,16 @@ that API users may set, those that ``skitter config`` changes during a run, and 
 Values come from the defaults, the spider's ``custom_settings`` and the command line. Later sources override earlier ones.
 """
 
-from __future__ import annotations
-
+# Annotations are not strings here: msgspec would have to parse the text of each setting at every start.
 import difflib
 import math
+import re
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from skitter._version import VERSION
 from skitter.browsing import WaitUntil
@@ -134,13 +135,12 @@ _WORDS = {"yes": True, "on": True, "true": True, "no": False, "off": False, "fal
 
 
 @lru_cache
-def declarations(kind: type[FrontierOptions]) -> dict[str, Declaration]:
+def declarations(kind: type["FrontierSettings"]) -> dict[str, Declaration]:
     """Return the settings that a class declares, by name, in the order of their declaration."""
-    hints = get_type_hints(kind, include_extras=True)
     found = {}
     for field in msgspec.structs.fields(kind):
         default = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
-        annotation = hints[field.name]
+        annotation: Any = field.type
         found[field.name] = Declaration(
             field.name, annotation.__origin__, default, annotation.__metadata__[0]
         )
@@ -162,7 +162,7 @@ def type_name(kind: Any) -> str:
 # fmt: off
 
 
-class FrontierOptions(msgspec.Struct, frozen=True, kw_only=True):
+class FrontierSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The settings that a frontier obeys. A shared frontier stores them for processes that join without the spider."""
 
     max_pages: Annotated[int | None, Setting(
@@ -203,6 +203,11 @@ class FrontierOptions(msgspec.Struct, frozen=True, kw_only=True):
         "Time after which a link to a visited page queues it again. `None`: never; `0`: always. A request that is queued,"
         " delayed or leased is known whatever its age.",
         unit="s", min=0, api=True,
+    )] = None
+    changes: Annotated[Literal["all", "changed", "new"] | None, Setting(
+        "Remember the pages, so that `--recrawl` fetches only what has changed, and deliver the items of `all` pages,"
+        " `changed` ones or `new` ones. Fixed for the life of a job. Excludes `visited_ttl`.",
+        cli="--changes", api=True,
     )] = None
     refetch_failed: Annotated[bool, Setting(
         "Queue a failed request again when another link to it is found.", api=True,
@@ -263,6 +268,12 @@ class FrontierOptions(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         for declaration in declarations(type(self)).values():
             declaration.check(getattr(self, declaration.name))
+        if self.changes is not None and self.visited_ttl is not None:
+            raise SettingsError(
+                "changes cannot be combined with visited_ttl",
+                remedy="leave out visited_ttl, and start each pass with --recrawl",
+                field="changes",
+            )
         if self.seen_filter == "compact" and self.visited_ttl is not None:
             raise SettingsError(
                 "seen_filter=compact cannot be combined with visited_ttl",
@@ -276,7 +287,11 @@ class FrontierOptions(msgspec.Struct, frozen=True, kw_only=True):
         return (math.inf if wait else 0.0) if isinstance(wait, bool) else wait
 
 
-class Settings(FrontierOptions, frozen=True, kw_only=True):
+DEFAULT_USER_AGENT = f"skitter/{VERSION}"
+_CONTACT = re.compile(r"https?://[^\s()<>]+|[^\s()<>@]+@[^\s()<>@]+")
+
+
+class Settings(FrontierSettings, frozen=True, kw_only=True):
     """The settings of a job. Times are seconds, sizes are bytes.
 
     Raises :class:`~skitter.errors.SettingsError` for a value outside its bounds.
@@ -329,7 +344,11 @@ class Settings(FrontierOptions, frozen=True, kw_only=True):
 
     user_agent: Annotated[str, Setting(
         "`User-Agent` of every request. Its product token selects the group in robots.txt.", section="Requests", api=True,
-    )] = f"skitter/{VERSION} (+https://pypi.org/project/skitter/)"
+    )] = DEFAULT_USER_AGENT
+    contact: Annotated[str, Setting(
+        "URL or mail address at which site owners can reach you. The default `User-Agent` ends with it; without it, a crawl of public"
+        " sites warns.", cli="--contact ADDRESS", api=True,
+    )] = ""
     headers: Annotated[dict[str, str], Setting(
         "Headers of every request, in this order. Headers of the request itself override them.", api=True,
     )] = {}
@@ -349,6 +368,14 @@ class Settings(FrontierOptions, frozen=True, kw_only=True):
     max_body: Annotated[int, Setting(
         "Maximum size of a body, both compressed and decompressed. A larger response fails.", unit="bytes", above=0, api=True,
     )] = 32 * 1024 * 1024
+    truncate_body: Annotated[bool, Setting(
+        "Cut a body that is larger than `max_body` after that many bytes, and set `response.is_truncated`, instead of failing."
+        " `Request.truncate_body` overrides it.", api=True,
+    )] = False
+    http_trace: Annotated[bool, Setting(
+        'Store the times of each transfer by HTTP in `response.meta["http_trace"]`: a dict of `dns`, `connect`, `tls`, `first_byte`'
+        " and `total` in seconds, and `reused`, whether the connection was open already.", api=True,
+    )] = False
     max_page_memory: Annotated[int, Setting(
         "Maximum memory of a parsed page: its text and its trees. JSON may take twice as much. A larger page fails when its"
         " callback selects from it.",
@@ -385,6 +412,13 @@ class Settings(FrontierOptions, frozen=True, kw_only=True):
         "PEM file of the client certificate, shown to each https server that asks for one. It may contain the key.",
     )] = ""
     client_key: Annotated[str, Setting("PEM file of the key of `client_cert`, without a passphrase.")] = ""
+    client_certs: Annotated[dict[str, str], Setting(
+        'Client certificates by host: a name, or a pattern such as `{"*.example.com": "me.pem"}`, with a PEM file of the certificate and'
+        " its key. The first match takes precedence over `client_cert`.",
+    )] = {}
+    ca_files: Annotated[dict[str, str], Setting(
+        "PEM files of trusted certificate authorities by host, as in `client_certs`. The first match takes the place of `ca_file`.",
+    )] = {}
     unverified_hosts: Annotated[tuple[str, ...], Setting(
         "Hosts whose certificates are not verified: names, or patterns such as `*.example.com`.",
     )] = ()
@@ -430,6 +464,10 @@ class Settings(FrontierOptions, frozen=True, kw_only=True):
         "Scope of cookies: `session` (a jar for each `Request.session` in each worker), `proxy` (also for each proxy),"
         " `shared` (over all workers), `auto` (`shared` if the job has several workers, else `session`), `none`, or a plugin.",
     )] = "auto"
+    initial_cookies: Annotated[dict[str, list[str]], Setting(
+        'Cookies with which every session starts: values of `Set-Cookie` by URL, such as `{"https://example.com/": ["id=7; Path=/"]}`.'
+        " They are not stored with the job.",
+    )] = {}
     cookie_file: Annotated[str | None, Setting(
         "File of initial cookies for every session: a `cookies.txt`, or the cookie database of a browser.",
     )] = None
@@ -508,6 +546,10 @@ class Settings(FrontierOptions, frozen=True, kw_only=True):
         "Delay before the first retry. Doubles with each retry; jitter is added.", unit="s", min=0, api=True,
     )] = 1.0
     retry_delay_cap: Annotated[float, Setting("Maximum delay before a retry.", unit="s", min=0, api=True)] = 300.0
+    retry_after_cap: Annotated[float, Setting(
+        "Maximum `Retry-After` that is waited for. The requests of an origin that asks for more are given up without an attempt"
+        " until its time is over.", unit="s", min=0, api=True,
+    )] = 900.0
     retry_failed_at_end: Annotated[bool, Setting(
         "Queue the dead letters again, once per run, when everything else is done.", api=True,
     )] = False
@@ -540,7 +582,8 @@ class Settings(FrontierOptions, frozen=True, kw_only=True):
         " `dropped_items/noindex`.", api=True,
     )] = False
     obey_tdm: Annotated[bool, Setting(
-        "Drop the items of pages with `tdm-reservation: 1` (header or `<meta>`) or `noai`, as `dropped_items/tdm`.", api=True,
+        "Drop the items of pages with `tdm-reservation: 1` (header, `<meta>` or tdmrep.json), `noai`, or `Content-Signal: ai-train=no` in"
+        " robots.txt, as `dropped_items/tdm`.", api=True,
     )] = False
     follow_canonical: Annotated[bool, Setting("Follow the canonical URL of each page.", api=True)] = False
     follow_hreflang: Annotated[bool, Setting(
@@ -631,7 +674,7 @@ class Settings(FrontierOptions, frozen=True, kw_only=True):
         "Time limit for the download of a file. `read_timeout` applies as well.", unit="s", above=0, api=True,
     )] = 3600.0
     files_ttl: Annotated[float, Setting(
-        "Time after which a file is downloaded again when an item needs it.", unit="s", min=0, api=True,
+        "Time after which a file is requested again when an item needs it, and downloaded if it changed.", unit="s", min=0, api=True,
     )] = 90 * 86_400.0
     files_required: Annotated[bool, Setting(
         "Turn the items of a page into a dead letter if one of their files cannot be downloaded. `False`: write the items,"
@@ -640,6 +683,12 @@ class Settings(FrontierOptions, frozen=True, kw_only=True):
     image_thumbnails: Annotated[dict[str, tuple[int, int]], Setting(
         'Thumbnails of images: largest width and height by name, such as `{"small": [100, 100]}`.', api=True,
     )] = {}
+
+    tracing: Annotated[float, Setting(
+        "Share of requests, from 0 to 1, whose traces are sent to an OpenTelemetry collector. `OTEL_EXPORTER_OTLP_ENDPOINT`"
+        " names the collector; default: `http://localhost:4318`.",
+        section="Tracing", min=0, max=1, cli="--tracing RATIO", api=True,
+    )] = 0.0
 
     log_levels: Annotated[dict[str, Literal["debug", "info", "warning", "error"]], Setting(
         'Minimum severity of the messages of single loggers, such as `{"my_shop": "debug"}`. Others: `--log-level`.',
@@ -654,6 +703,19 @@ class Settings(FrontierOptions, frozen=True, kw_only=True):
     log_file_backups: Annotated[int, Setting("Number of renamed log files that are kept.", min=0)] = 5
 
     # fmt: on
+
+    def __post_init__(self) -> None:
+        FrontierSettings.__post_init__(self)
+        if not self.contact:
+            return
+        if not _CONTACT.fullmatch(self.contact):
+            raise SettingsError(
+                f"invalid contact: {self.contact!r:.200}",
+                remedy="give a URL or a mail address, such as https://example.com/bot",
+                field="contact",
+            )
+        if self.user_agent == DEFAULT_USER_AGENT:
+            force_setattr(self, "user_agent", f"{DEFAULT_USER_AGENT} (+{self.contact})")
 
     def max_first_contacts(self) -> int:
         """Return how many requests to origins that have not answered yet may run beside ``concurrency`` others."""
@@ -694,10 +756,10 @@ def convert(name: str, value: Any) -> Any:
     return declared.convert(value)
 
 
-def frontier_options(settings: Settings) -> FrontierOptions:
+def frontier_settings(settings: Settings) -> FrontierSettings:
     """Return the settings of a job that its frontier obeys, without the others: they may hold secrets."""
-    names = FrontierOptions.__struct_fields__
-    return FrontierOptions(**{name: getattr(settings, name) for name in names})
+    names = FrontierSettings.__struct_fields__
+    return FrontierSettings(**{name: getattr(settings, name) for name in names})
 
 
 def live_settings() -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from skitter.errors import NoSeeds
@@ -47,6 +47,9 @@ class Spider:
     """Class or JSON Schema that items have to match. The setting of the same name replaces it."""
     stats: Stats
     """Counters of the job that callbacks may increase, as in ``self.stats.inc_value("sold_out")``."""
+    early_links: Sequence[str] = ()
+    """Names of generator callbacks whose batches of links (``follow_all``) enter the queue while the callback runs, so that
+    they need not be in memory together. If such a callback raises an exception, the links before it are followed all the same."""
     hooks: Sequence[object] = ()
     """Hook collections: objects whose methods have the names of hook points."""
 
@@ -66,9 +69,15 @@ class Spider:
         """Yield the first requests or URLs. They are streamed to the frontier, so their number is not limited.
 
         After an interruption, the generator runs again, and the requests that are already stored are skipped. So it must
-        yield the same requests in the same order each time. Raises :class:`~skitter.errors.SpiderError` without
-        ``start_urls``.
+        yield the same requests in the same order each time. By default, they are those of ``start_requests``, Scrapy's
+        older way, if the spider defines it, and else the ``start_urls``. Raises :class:`~skitter.errors.SpiderError` without
+        either.
         """
+        older: Callable[[], Iterable[Request | str]] | None = getattr(self, "start_requests", None)
+        if older is not None:
+            for request in older():
+                yield request
+            return
         if not self.start_urls:
             raise NoSeeds(
                 f"spider {self.name!r} has no start requests",

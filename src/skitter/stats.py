@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Protocol
 
@@ -67,3 +69,17 @@ class Stats:
     def end(self, page: _Page) -> None:
         """Count no more for a page. For the worker."""
         self._open.discard(page)
+
+    @contextmanager
+    def discarded(self) -> Iterator[None]:
+        """Check counts and forget them: for a callback that is tried outside of a crawl."""
+        page = _NoPage()
+        self.begin(page)
+        try:
+            yield
+        finally:
+            self.end(page)
+
+
+class _NoPage:
+    def count_bounded(self, name: str, amount: int = 1) -> None: ...

@@ -71,6 +71,14 @@ class SharedCrawling(Crawling):
         return [worker for worker in self.workers() if worker.pid not in self._asleep]
 
 
+def hasten(machine):
+    """Let a machine take another one that does not report for lost after two seconds, and report every 0.2 s."""
+    code = machine.command.index("-c") + 1
+    constants = "from skitter.run import written; written._BEAT_SECONDS, written.PATIENCE = 0.2, 2.0; "
+    machine.command[code] = constants + machine.command[code]
+    return machine
+
+
 class ClusterCrawling(SharedCrawling):
     """As it is on a cluster; what became of the job is asked by the frontier's own calls."""
 

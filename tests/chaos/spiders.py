@@ -137,3 +137,12 @@ class Archive(Spider):
         paths = response.css("img::attr(src)").getall()
         yield {"url": response.url, "file_urls": paths}
         yield response.follow_all("a")
+
+
+class Priced(Everything):
+    """One item for each page with a price."""
+
+    def parse(self, response):
+        if price := response.css(".price::text").get():
+            yield {"url": response.url, "price": int(price)}
+        yield response.follow_all("a")

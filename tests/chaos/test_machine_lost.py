@@ -1,4 +1,4 @@
-"""Machines that never come back: killed with their folders deleted. The outputs on servers hold every item exactly once.
+"""Machines that never come back: killed with their folders deleted. The outputs hold every item exactly once.
 
 Each test runs one round. ``make chaos ROUNDS=20`` runs as many, each with a seed of its own.
 """
@@ -11,10 +11,12 @@ import uuid
 import pytest
 import redis
 from crawling import FAST, ROUNDS, at_moments, check_exact
-from shared_crawling import SharedCrawling
+from shared_crawling import Machines, SharedCrawling, hasten
 
+from cli_command import skitter
 from services import store_servers
 from services.redis_servers import running, server_of
+from services.store_items import read_file, read_kafka
 
 pytestmark = pytest.mark.chaos
 
@@ -34,21 +36,30 @@ def server():
 def place_of(kind):
     """Return an output that is new."""
     name = f"t{uuid.uuid4().hex[:12]}"
-    if kind == "list":
-        return f"{running('valkey').url}/{name}"
-    if kind == "stream":
-        return f"{running('valkey').url}/{name}?type=stream"
-    if kind == "mongodb":
-        return f"{store_servers.running(kind).url}/chaos/{name}"
-    if kind == "postgresql":
-        return f"{store_servers.running(kind).url}?table={name}"
-    return store_servers.running("s3").place(f"{name}/items.jsonl") + "&flush=0.2"
+    if kind == "s3":
+        return store_servers.running("s3").place(f"{name}/items.jsonl") + "&flush=0.2"
+    if kind in ("list", "stream") or kind.startswith("items."):
+        place = f"{running('valkey').url}/{name}"
+        return {"list": place, "stream": f"{place}?type=stream&serializer=json:dumps"}.get(
+            kind, f"{kind}?parts={place}"
+        )
+    server = store_servers.running(kind)
+    return {
+        "mongodb": lambda: f"{server.url}/chaos/{name}",
+        "kafka": lambda: server.place(name),
+        "opensearch": lambda: f"{server.url}/{name}",
+    }.get(kind, lambda: f"{server.url}?table={name}")()
 
 
 class ToServer(SharedCrawling):
-    """A machine whose items go to a server."""
+    """A machine whose items go to a server, or to a file with shared parts."""
 
     def items(self):
+        if self.output.startswith("items."):
+            name = self.output.partition("?")[0]
+            return read_file(name, (self.folder / name).read_bytes())
+        if self.output.startswith("kafka:"):
+            return list(read_kafka(self.output).values())
         if not self.output.startswith("redis:"):
             return super().items()
         place, _, options = self.output.partition("?")
@@ -70,7 +81,21 @@ class Newest:
 
 
 @pytest.mark.parametrize("seed", ROUNDS)
-@pytest.mark.parametrize("kind", ["list", "stream", "mongodb", "postgresql", "s3"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "list",
+        "stream",
+        "mongodb",
+        "postgresql",
+        "mysql",
+        "kafka",
+        "opensearch",
+        "s3",
+        "items.jsonl",
+        "items.parquet",
+    ],
+)
 def test_the_items_of_lost_machines_are_in_the_output_when_the_job_is_finished(
     kind, seed, server, site, truth, tmp_path
 ):
@@ -96,6 +121,65 @@ def test_the_items_of_lost_machines_are_in_the_output_when_the_job_is_finished(
         assert victim.wait() == 0, victim.errors
         assert len(machines) == LOST + 1, "a machine was spared"
         check_exact(victim, *truth)
+    finally:
+        for machine in machines:
+            machine.end()
+
+
+class WithFile(SharedCrawling):
+    """A machine whose items are in a file of its own."""
+
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        hasten(self)
+        self.summary = self.folder / "summary.json"
+        self.command += ["--summary", str(self.summary)]
+
+    def state(self):
+        """The state of the job as the summary of the last run and as ``skitter status`` report it."""
+        status = skitter("status", "job", "--json", cwd=self.folder)
+        return json.loads(self.summary.read_text())["state"], json.loads(status.stdout)["state"]
+
+
+@pytest.mark.parametrize("seed", ROUNDS)
+def test_a_job_with_items_in_the_files_of_a_lost_machine_is_incomplete_until_they_are_written(
+    seed, server, site, truth, tmp_path
+):
+    rng = random.Random(f"files {seed}")
+    machines = []
+    for name in ("lost", "left"):
+        (tmp_path / name).mkdir()
+        machines.append(WithFile(tmp_path / name, server, site, settings=SETTINGS))
+    lost, left = machines
+    try:
+        lost.start()
+        for _ in at_moments(lost, site, [rng.randrange(30, PAGES // 2)]):
+            left.start()
+            assert left.wait_for(left.workers, "a worker")
+            lost.kill_all()
+            parts = (lost.folder / ".skitter").rename(tmp_path / "disk") / "job/parts"
+        assert left.wait() == 1, left.errors
+        assert left.state() == ("incomplete", "incomplete")
+        assert "of committed items" in left.errors
+        assert set(left.urls()) < set(truth[0])
+        shutil.copytree(parts, left.folder / ".skitter/job/parts", dirs_exist_ok=True)
+        assert left.run() == 0, left.errors
+        assert left.state() == ("finished", "finished")
+        check_exact(left, *truth)
+    finally:
+        for machine in machines:
+            machine.end()
+
+
+def test_machines_with_files_of_their_own_wait_for_each_other_and_are_finished(server, site, truth, tmp_path):
+    machines = []
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+        machines.append(WithFile(tmp_path / name, server, site, settings=SETTINGS).start())
+    try:
+        assert [machine.wait() for machine in machines] == [0, 0], [machine.errors for machine in machines]
+        assert {machine.state() for machine in machines} == {("finished", "finished")}
+        check_exact(Machines(machines), *truth)
     finally:
         for machine in machines:
             machine.end()

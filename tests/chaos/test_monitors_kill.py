@@ -7,6 +7,7 @@ import pytest
 from crawling import ROUNDS, served
 
 from cli_command import skitter
+from services.redis_servers import RedisServer
 from sites.shop import MONITORS, PRODUCTS
 
 pytestmark = pytest.mark.chaos
@@ -22,10 +23,17 @@ def violated(folder):
     ]
 
 
+@pytest.fixture(scope="module")
+def valkey():
+    server = RedisServer("valkey").start()
+    yield server
+    server.stop()
+
+
 @pytest.mark.parametrize("victim", ["worker", "all"])
 @pytest.mark.parametrize("seed", ROUNDS)
 def test_a_broken_crawl_is_noticed_by_its_monitor_also_if_its_last_worker_was_killed(
-    crawling, site_process, tmp_path, victim, seed
+    crawling, site_process, tmp_path, valkey, victim, seed
 ):
     rng = random.Random(f"{victim} {seed}")
     fault = FAULTS[(seed * 2 + (victim == "all")) % len(FAULTS)]
@@ -33,6 +41,9 @@ def test_a_broken_crawl_is_noticed_by_its_monitor_also_if_its_last_worker_was_ki
     present.write_text("")
     site = site_process("sites.shop:Shop", {"fault_file": str(present)}, delay=0.05)
     crawl = crawling("MonitoredShop", workers=2, arguments={"url": site.url}, settings={"concurrency": 4})
+    if (seed + (victim == "all")) % 2 == 0:
+        valkey.ask("FLUSHALL")
+        crawl.command.append(f"--frontier={valkey.url}")
     crawl.command.append("--recrawl")
     assert crawl.run() == 0, crawl.errors
     present.write_text(fault)

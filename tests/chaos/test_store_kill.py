@@ -1,15 +1,21 @@
 """Kill test of the stores on servers: workers, owner, and the server itself; each item exactly once."""
 
+import json
+import os
 import random
+import sqlite3
 import uuid
+from contextlib import closing
+from pathlib import Path
 
 import pytest
-from crawling import FAST, ROUNDS, at_moments, check_exact, served
+from crawling import FAST, ROUNDS, Crawling, at_moments, check_exact, served
 
-from services.store_servers import MongoServer, PostgresServer, running
+from services.store_servers import MariaServer, MongoServer, PostgresServer, running
 
 pytestmark = pytest.mark.chaos
 
+EXAMPLES = Path(__file__).parents[2] / "examples/plugins"
 PAGES, HOLES, HOSTS = 200, 30, 2
 SITE = {"pages": PAGES, "every": HOLES, "hosts": HOSTS, "page_bytes": 3000, "links_per_page": 20}
 
@@ -27,14 +33,14 @@ def fresh(kind, server=None):
     server = server or running(kind.partition("?")[0].partition(":")[0])
     if kind.startswith("mongodb"):
         return f"{server.url}/chaos/{name}{kind.removeprefix('mongodb')}"
-    if kind.startswith("postgresql"):
+    if kind in ("postgresql", "mysql"):
         return f"{server.url}?table={name}"
     return server.place(f"{name}/{kind[3:]}") + "&flush=0.2"
 
 
 @pytest.mark.parametrize("seed", ROUNDS)
 @pytest.mark.parametrize(
-    "kind", ["mongodb", "mongodb?flush=0.3", "postgresql", "s3:items.jsonl.gz", "items.parquet"]
+    "kind", ["mongodb", "mongodb?flush=0.3", "postgresql", "mysql", "s3:items.jsonl.gz", "items.parquet"]
 )
 def test_killed_workers_and_owners_lose_and_double_nothing(kind, seed, job, site, truth):
     rng = random.Random(f"{kind} {seed}")
@@ -47,9 +53,37 @@ def test_killed_workers_and_owners_lose_and_double_nothing(kind, seed, job, site
     check_exact(crawl, *truth)
 
 
-@pytest.mark.parametrize("kind", ["mongodb", "postgresql"])
+class ToRows(Crawling):
+    """A crawl whose items go to the store with one method of the examples."""
+
+    def items(self):
+        with closing(sqlite3.connect(self.folder / "rows.db")) as database:
+            return [json.loads(item) for (item,) in database.execute("SELECT item FROM pages")]
+
+
+def test_killed_workers_and_owners_lose_and_double_nothing_in_a_store_with_one_method(
+    site, truth, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("PYTHONPATH", f"{EXAMPLES}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    rng = random.Random("one method")
+    place = f"row_store:RowStore:{tmp_path / 'rows.db'}"
+    crawl = ToRows(
+        tmp_path, "Everything", workers=2, settings=FAST, arguments={"url": site.url}, output="unused.jsonl"
+    )
+    crawl.command[crawl.command.index("-o") + 1] = place
+    crawl.start()
+    kills = [lambda: crawl.kill_worker(rng)] * 3 + [crawl.kill_owner]
+    moments = at_moments(crawl, site, sorted(rng.sample(range(PAGES * 2 // 3), 4)))
+    assert [kill() for _, kill in zip(moments, kills, strict=True)] == [True] * 4
+    assert crawl.run() == 0, crawl.errors
+    check_exact(crawl, *truth)
+
+
+@pytest.mark.parametrize("kind", ["mongodb", "postgresql", "mysql"])
 def test_a_database_that_is_killed_in_mid_crawl_loses_and_doubles_nothing(kind, job, site, truth):
-    server = MongoServer("--sync-on-commit") if kind == "mongodb" else PostgresServer()
+    server = {
+        "mongodb": lambda: MongoServer("--sync-on-commit"), "postgresql": PostgresServer, "mysql": MariaServer,
+    }[kind]()  # fmt: skip
     try:
         crawl = job(fresh(kind, server.start()))
         crawl.start()
@@ -65,12 +99,14 @@ def test_a_database_that_is_killed_in_mid_crawl_loses_and_doubles_nothing(kind, 
 
 
 def test_a_wrong_place_ends_the_command_before_anything_is_fetched(job, site):
-    for place in (
+    places = (
         "mongodb://127.0.0.1:1/shop/items?serverSelectionTimeoutMS=200",
         "postgresql://me@127.0.0.1:1/shop",
-    ):
+        "mysql://me@127.0.0.1:1/shop",
+    )
+    for number, place in enumerate(places, 1):
         crawl = job(place)
         assert crawl.run() == 2
-        assert len(crawl.errors.splitlines()) <= 2, crawl.errors
+        assert len(crawl.errors.splitlines()) <= number, crawl.errors
         assert "Traceback" not in crawl.errors
     assert served(site) == 0

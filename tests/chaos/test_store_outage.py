@@ -13,7 +13,7 @@ from dead_link_site import DeadLinkSite
 from redis import Redis
 
 from services.redis_servers import RedisServer
-from services.store_servers import MongoServer, PostgresServer, S3Server
+from services.store_servers import MariaServer, MongoServer, PostgresServer, S3Server
 
 pytestmark = pytest.mark.chaos
 
@@ -26,6 +26,7 @@ SETTINGS = {
 SERVERS = {
     "mongodb": lambda: MongoServer("--sync-on-commit"),
     "postgresql": PostgresServer,
+    "mysql": MariaServer,
     "s3": S3Server,
     "list": lambda: RedisServer("valkey", "--appendonly", "yes"),
     "stream": lambda: RedisServer("valkey", "--appendonly", "yes"),
@@ -49,6 +50,7 @@ class Outage(Crawling):
         return {
             "mongodb": lambda: f"{self.server.url}/chaos/{name}",
             "postgresql": lambda: f"{self.server.url}?table={name}",
+            "mysql": lambda: f"{self.server.url}?table={name}",
             "s3": lambda: self.server.place(f"{name}/items.jsonl.gz") + "&flush=0.2",
         }[self.kind]()
 

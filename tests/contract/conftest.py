@@ -4,7 +4,7 @@ import pytest
 from frontier_backends import BACKENDS, Backend
 from frontier_job import Job
 
-from skitter.frontier.options import FrontierOptions
+from skitter.frontier.options import FrontierSettings
 from skitter.politeness import HostLimits, Politeness
 
 NO_LIMITS = HostLimits(delay=0.0, concurrency_per_slot=100_000)
@@ -22,7 +22,7 @@ async def start(backend):
 
     async def start_job(policy=NO_LIMITS, rules=(), unit="host", **options) -> Job:
         assert not jobs, "one job a test"
-        job = Job(backend, Politeness(policy, rules, unit), FrontierOptions(**options))
+        job = Job(backend, Politeness(policy, rules, unit), FrontierSettings(**options))
         jobs.append(job)
         return await job.open()
 

@@ -10,6 +10,7 @@ A new backend joins by a subclass of :class:`Backend` in ``BACKENDS``. All times
 import contextlib
 import os
 import shutil
+import sys
 import uuid
 from pathlib import Path
 
@@ -22,12 +23,17 @@ from skitter.brokers.frontier import BrokerFrontier
 from skitter.brokers.pending import BrokerTuning
 from skitter.errors import FrontierError
 from skitter.frontier.embedded.frontier import EmbeddedFrontier
-from skitter.frontier.options import FrontierOptions
+from skitter.frontier.options import FrontierSettings
 from skitter.frontier.rpc.client import remote_frontier
 from skitter.frontier.rpc.server import FrontierServer
 from skitter.politeness import Politeness
 
+sys.path.insert(0, str(Path(__file__).parents[2] / "examples/plugins"))
+import zset_broker
+
 OWN_SERVER = os.environ.get("SKITTER_TEST_REDIS")
+LONG = int(os.environ.get("SKITTER_CHAOS_ROUNDS", "1")) > 1
+"""Whether the suite also runs over the broker of the examples."""
 
 
 class Clock:
@@ -55,7 +61,7 @@ class Backend:
         self.home = self.folder = folder
         self.life = 1
 
-    async def start(self, politeness: Politeness, options: FrontierOptions, clock: Clock):
+    async def start(self, politeness: Politeness, options: FrontierSettings, clock: Clock):
         """Return an open frontier."""
         raise NotImplementedError
 
@@ -271,10 +277,22 @@ class JetStreamOnSqlite(OnSqliteState):
         return lambda queue: jetstream.JetStreamBroker(address.of_queue(queue), options.lease_seconds)
 
 
+class ExampleOnSqlite(OnSqliteState):
+    """The broker of the examples, a plug-in."""
+
+    name = "example+sqlite"
+
+    def brokers(self, options):
+        port = running("valkey").port
+        url = f"zset://127.0.0.1:{port}/contract?channel={self.channel}&state=sqlite:"
+        address = parse_address(url, "job", zset_broker.RULES)
+        return lambda queue: zset_broker.ZsetBroker(address.of_queue(queue), options.lease_seconds)
+
+
 BACKENDS = {
     backend.name: backend
     for backend in (
         InMemory, OnSqlite, OverSocket, OnValkey, OnRedis, OnValkeyAsOnDisk, NsqOnSqlite, NsqOnValkey, JetStreamOnSqlite, OnCluster,
-        *([OnKvrocks] if KVROCKS else []), *([OnOwnServer] if OWN_SERVER else []),
+        *([ExampleOnSqlite] if LONG else []), *([OnKvrocks] if KVROCKS else []), *([OnOwnServer] if OWN_SERVER else []),
     )
 }  # fmt: skip

@@ -5,7 +5,7 @@ import math
 
 from frontier_backends import Backend, Clock
 
-from skitter.frontier.options import FrontierOptions
+from skitter.frontier.options import FrontierSettings
 from skitter.frontier.records import (
     Entry,
     FetchReport,
@@ -57,7 +57,7 @@ def check_counts(status: FrontierStatus) -> None:
 class Job:
     """One job on one backend: short words for what a worker does."""
 
-    def __init__(self, backend: Backend, politeness: Politeness, options: FrontierOptions) -> None:
+    def __init__(self, backend: Backend, politeness: Politeness, options: FrontierSettings) -> None:
         self.backend = backend
         self.politeness = politeness
         self.options = options

@@ -5,6 +5,9 @@ import os
 import uuid
 from pathlib import Path
 
+import redis
+
+from services.redis_servers import running as redis_server
 from services.store_items import bucket_files, read_file, read_served, read_sqlite
 from services.store_servers import running
 from skitter.store.contract import GroupError, ItemGroup, OutputContext, StoreContext
@@ -14,8 +17,11 @@ from skitter.store.stdout import StdoutOutput
 RANGED_FILES = ["items.jsonl", "items.jsonl.gz", "items.jsonl.zst", "items.csv", "items.parquet"]
 LOCAL_RANGED = [*RANGED_FILES, "-"]
 REMOTE = ["s3:items.jsonl.gz", "s3:items.csv"]
-RANGED = [*LOCAL_RANGED, *REMOTE]
-DATABASES = ["mongodb", "mongodb?buffer=1", "postgresql", "postgresql?layout=jsonb"]
+SHARED = ["shared:items.csv"]
+"""Files whose parts are on a Redis server."""
+RANGED = [*LOCAL_RANGED, *REMOTE, *SHARED]
+MYSQL = ["mysql", "mysql?layout=json&buffer=1"]
+DATABASES = ["mongodb", "mongodb?buffer=1", "postgresql", "postgresql?layout=jsonb", *MYSQL, "opensearch"]
 KEYED = ["items.db", *DATABASES]
 EVERY = [*RANGED, *KEYED]
 
@@ -66,6 +72,10 @@ class Job:
         if self.target in REMOTE:
             path, _, options = self.place.removeprefix("s3://").partition("?")
             bucket_files(options).pipe_file(f"{path}.parts/quotes/{worker}/{2**40:020d}", torn)
+        if self.target in SHARED:
+            with redis.Redis.from_url(self.place.partition("?parts=")[2].rpartition("/")[0]) as client:
+                [key] = client.keys(f"{self.place.rpartition('/')[2]}:staged:quotes/*/{worker}")
+                client.hset(key, 2**40, torn)
         for part in (self.folder / "parts").glob(f"items/{worker}.jsonl"):
             with part.open("ab") as file:
                 file.write(torn)
@@ -75,6 +85,9 @@ class Job:
         return await asyncio.to_thread(self._read)
 
     def _read(self) -> list[dict]:
+        if self.target in SHARED:
+            path = self.place.partition("?")[0]
+            return read_file(path, Path(path).read_bytes())
         if isinstance(self.place, str):
             return read_served(self.place)
         return (
@@ -94,8 +107,12 @@ def place_for(target: str, folder: Path, server=None):
     name = f"t{uuid.uuid4().hex[:12]}"
     if kind == "mongodb":
         return f"{(server or running('mongodb')).url}/tests/{name}" + (f"?{options}" if options else "")
-    if kind == "postgresql":
-        return f"{(server or running('postgresql')).url}?table={name}" + (f"&{options}" if options else "")
+    if kind in ("postgresql", "mysql"):
+        return f"{(server or running(kind)).url}?table={name}" + (f"&{options}" if options else "")
+    if kind == "opensearch":
+        return (server or running("opensearch")).place(name) + (f"?{options}" if options else "")
+    if target in SHARED:
+        return f"{folder / target.partition(':')[2]}?parts={redis_server('valkey').url}/{name}"
     if target.startswith("s3:"):
         return (server or running("s3")).place(f"{name}/{target[3:]}")
     return folder / ("stdout" if target == "-" else target)

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from skitter.errors import FrontierError
-from skitter.frontier.options import FrontierOptions
+from skitter.frontier.options import FrontierSettings
 from skitter.frontier.records import JobState, Outcome, Resolution, SeedProgress
 from skitter.item import OutputRange
 
@@ -297,7 +297,7 @@ async def test_a_seen_set_that_outgrows_memory_stays_exact(start, bound, next_li
 async def test_a_job_may_be_given_other_options_in_its_next_life(job):
     await job.add("a", priority=1)
     await job.add("b")
-    job.options = FrontierOptions(queue_order="fifo", lease_seconds=5.0)
+    job.options = FrontierSettings(queue_order="fifo", lease_seconds=5.0)
     await job.reopen()
     await job.add("c", priority=9)
     leases = await job.lease()

@@ -20,7 +20,7 @@ from skitter.frontier.embedded.frontier import EmbeddedFrontier
 from skitter.frontier.embedded.job import EmbeddedJob
 from skitter.frontier.embedded.leases import LeaseTable, SeedLoading
 from skitter.frontier.embedded.requests import RequestTable
-from skitter.frontier.options import FrontierOptions
+from skitter.frontier.options import FrontierSettings
 from skitter.frontier.records import FetchReport, JobState, Outcome, Resolution, SeedProgress
 from skitter.item import OutputRange
 from skitter.politeness import HostLimits, Politeness
@@ -214,7 +214,7 @@ class Jobs:
     async def explorer(self, beginning):
         folder = self._folder / f"job{next(self._numbers)}"
         folder.mkdir()
-        options = FrontierOptions(lease_seconds=TICK * LEASE_TICKS, max_worker_crashes=MAX_LOST)
+        options = FrontierSettings(lease_seconds=TICK * LEASE_TICKS, max_worker_crashes=MAX_LOST)
         politeness = Politeness(HostLimits(delay=0.0, concurrency_per_slot=1))
         job = self._job_kind(self._backend_kind(folder), politeness, options)
         await job.open()

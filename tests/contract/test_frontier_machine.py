@@ -18,7 +18,7 @@ from hypothesis.stateful import (
 from msgspec.structs import replace
 
 from skitter.frontier.embedded import backlog
-from skitter.frontier.options import FrontierOptions
+from skitter.frontier.options import FrontierSettings
 from skitter.frontier.records import FetchReport, JobState, Outcome, Resolution
 from skitter.politeness import HostLimits, Politeness
 from skitter.queues import DEFAULT_QUEUE, queue_of, slot_in
@@ -74,7 +74,7 @@ class FrontierMachine(RuleBasedStateMachine):
         concurrency_per_slot=st.sampled_from([1, 2, 100]),
     )
     def begin(self, ttl, refetch, concurrency_per_slot):
-        options = FrontierOptions(
+        options = FrontierSettings(
             lease_seconds=LEASE_SECONDS, max_worker_crashes=2, visited_ttl=ttl, refetch_failed=refetch
         )
         politeness = Politeness(HostLimits(delay=0.0, concurrency_per_slot=concurrency_per_slot))
@@ -156,7 +156,7 @@ class FrontierMachine(RuleBasedStateMachine):
 
     @rule(task=st.sampled_from(TASKS))
     def drop_task(self, task):
-        assert self.run(self.job.frontier.control.drop_group(task)) == self.model.drop_task(task)
+        assert self.run(self.job.frontier.control.drop_task(task)) == self.model.drop_task(task)
 
     @rule(host=st.sampled_from(HOSTS))
     def unban(self, host):

@@ -8,6 +8,8 @@ import pytest
 
 from skitter.errors import FrontierError
 from skitter.frontier.embedded import backlog, seen
+from skitter.frontier.embedded.inspection import read_slots, read_stats
+from skitter.frontier.stats import StatsDimension
 from skitter.politeness import HostLimits
 
 pytestmark = pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
@@ -173,3 +175,19 @@ async def test_a_note_that_cannot_be_written_is_an_error_of_the_next_call(job, b
     with pytest.raises(FrontierError, match="disk full"):
         await job.done(lease)
     await job.kill()
+
+
+async def test_the_file_of_a_closed_frontier_lists_the_same_slots_and_counts(start, backend):
+    job = await start()
+    await job.add(*range(3), host="full.test")
+    await job.add("page", host="small.test")
+    await job.add("page", host="done.test", priority=9)
+    await job.done(await job.one(), counters={"pages": 1, "time/fetch/us": 2_000_000})
+    slots, stats = await job.frontier.reports.slots(10), await job.frontier.reports.stats(StatsDimension.HOST)
+    await backend.stop()
+    path = backend.folder / "frontier.db"
+    read = await asyncio.to_thread(read_slots, path, 10)
+    assert {slot.key: slot.queued for slot in read} == {slot.key: slot.queued for slot in slots}
+    assert [slot.key for slot in await asyncio.to_thread(read_slots, path, 1)] == ["full.test"]
+    assert await asyncio.to_thread(read_stats, path, StatsDimension.HOST, 10) == stats
+    assert [row.fetch_time for row in stats] == [2.0]

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from skitter.frontier.options import SettingsChanges
 from skitter.frontier.records import JobState, Outcome, Resolution
-from skitter.frontier.stats import OTHERS, StatsGroup, StatsRow
+from skitter.frontier.stats import OTHERS, StatsDimension, StatsRow
 from skitter.frontier.workers import WorkerReport
 from skitter.politeness import HostLimits, LimitRule
 
@@ -330,18 +330,20 @@ async def test_what_was_done_is_counted_per_worker_host_and_task(job):
     await job.add(*range(4), host="a.test")
     await job.add(*range(2), host="b.test")
     ann, ben = await job.lease(3, "ann"), await job.lease(3, "ben")
-    counters = {"pages": 1, "items": 2, "bytes": 100, "links": 9}
+    counters = {"pages": 1, "items": 2, "bytes": 100, "links": 9, "time/fetch/us": 250_000}
     await job.done(*ann, counters=counters, group="books")
-    await job.retry(ben[0], counters={"bytes": 50}, group="films")
+    await job.retry(ben[0], counters={"bytes": 50, "time/fetch/us": 0}, group="films")
     await job.retry(ben[1], free=True)
     await job.fail(ben[2])
-    workers = await job.frontier.reports.stats(StatsGroup.WORKER)
-    assert workers == [StatsRow("ann", 3, 6, 300), StatsRow("ben", 0, 0, 50, failed=1, retried=1)]
-    assert await job.frontier.reports.stats(StatsGroup.TASK) == [
-        StatsRow("books", 3, 6, 300),
-        StatsRow("films", 0, 0, 50, 0, 1),
+    workers = await job.frontier.reports.stats(StatsDimension.WORKER)
+    ann_row = StatsRow("ann", 3, 6, 300, responses=3, fetch_us=750_000)
+    assert workers == [ann_row, StatsRow("ben", 0, 0, 50, failed=1, retried=1, responses=1)]
+    assert [row.fetch_time for row in workers] == [0.25, 0.0]
+    assert await job.frontier.reports.stats(StatsDimension.GROUP) == [
+        StatsRow("books", 3, 6, 300, responses=3, fetch_us=750_000),
+        StatsRow("films", 0, 0, 50, 0, 1, responses=1),
     ]
-    hosts = {tally.key: tally for tally in await job.frontier.reports.stats(StatsGroup.HOST)}
+    hosts = {tally.key: tally for tally in await job.frontier.reports.stats(StatsDimension.HOST)}
     assert hosts.keys() <= {"a.test", "b.test"}
     assert sum(tally.pages for tally in hosts.values()) == 3
     assert sum(tally.failed + tally.retried for tally in hosts.values()) == 2
@@ -353,7 +355,7 @@ async def test_a_late_outcome_is_not_counted(start):
     late = await job.one()
     await job.clock.advance(11)
     assert await job.done(late, counters={"pages": 1}, group="t") == [False]
-    for group in StatsGroup:
+    for group in StatsDimension:
         assert await job.frontier.reports.stats(group) == []
 
 
@@ -363,6 +365,8 @@ async def test_of_many_hosts_the_small_ones_are_counted_together_and_the_sum_sta
     for host in big:
         await job.add(*range(40), host=host)
     await job.done(*await job.lease(), counters={"pages": 1, "items": 3})
+    await job.add(*range(40), host="fails.test")
+    await job.fail(*await job.lease())
     for number in range(300):
         await job.add("page", host=f"host{number}.test")
     leases = await job.lease()
@@ -372,13 +376,40 @@ async def test_of_many_hosts_the_small_ones_are_counted_together_and_the_sum_sta
             for lease in leases[start_at : start_at + 60]
         ]
         await job.frontier.commit(outcomes)
-    hosts = await job.frontier.reports.stats(StatsGroup.HOST, 10_000)
+    hosts = await job.frontier.reports.stats(StatsDimension.HOST, 10_000)
     assert len(hosts) <= 51
     assert [tally.key for tally in hosts[:2]] == big
     assert [tally.pages for tally in hosts[:2]] == [40, 40]
     assert hosts[-1].key == OTHERS
+    assert [tally.failed for tally in hosts if tally.key == "fails.test"] == [40], (
+        "failures are no small counts"
+    )
     assert (sum(tally.pages for tally in hosts), sum(tally.items for tally in hosts)) == (380, 1140)
-    assert (await job.frontier.reports.stats(StatsGroup.HOST, 1))[0].key in big
+    assert (await job.frontier.reports.stats(StatsDimension.HOST, 1))[0].key in big
+
+
+async def test_slots_are_listed_over_all_hosts_fullest_first(start):
+    job = await start(HostLimits(delay=0.0, concurrency_per_slot=10))
+    for number in range(520):
+        await job.add("page", host=f"host{number}.test")
+    await job.add(*range(5), host="full.test")
+    await job.frontier.control.set_delay("host519.test", 7.0)
+    lease = await job.one()
+    assert await job.frontier.reports.slots(0) == []
+    (first,) = await job.frontier.reports.slots(1)
+    assert (first.key, first.queued, first.leased) == (
+        "full.test",
+        5 - (lease.slot == "full.test"),
+        lease.slot == "full.test",
+    )
+    found = {slot.key: slot for slot in await job.frontier.reports.slots(10_000)}
+    assert len(found) == 521
+    assert found["host519.test"].delay == 7.0
+    assert found[lease.slot].leased == 1
+    assert (sum(slot.queued for slot in found.values()), sum(slot.leased for slot in found.values())) == (
+        524,
+        1,
+    )
 
 
 # --- another life ---------------------------------------------------------------------------------------------
@@ -392,12 +423,12 @@ async def test_changes_bans_and_tallies_outlive_the_process(start, backend, end)
     for number in range(8):
         await job.add("page", "more", host=f"host{number}.test")
     await job.done(*await job.lease(8, "w"), counters={"pages": 1}, group="t")
-    before = {group: await job.frontier.reports.stats(group) for group in StatsGroup}
-    assert sum(tally.pages for tally in before[StatsGroup.HOST]) == 8
+    before = {group: await job.frontier.reports.stats(group) for group in StatsDimension}
+    assert sum(tally.pages for tally in before[StatsDimension.HOST]) == 8
     await job.frontier.control.change_settings(SettingsChanges({"delay": 9.0, "max_pages": 100}))
     await job.frontier.control.drop_slot("host3.test", True)
     await getattr(job, end)()
-    assert {group: await job.frontier.reports.stats(group) for group in StatsGroup} == before
+    assert {group: await job.frontier.reports.stats(group) for group in StatsDimension} == before
     assert await job.frontier.control.settings_changes() == SettingsChanges({"delay": 9.0, "max_pages": 100})
     assert (await job.ask(0)).revision > 0
     assert await job.frontier.control.banned() == ["host3.test"]

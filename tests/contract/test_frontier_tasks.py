@@ -23,7 +23,7 @@ async def test_a_closed_task_loses_what_waits_at_any_host_and_nothing_else(job):
         await job.add("later", host=host, record=of_task("red"), delay=60.0)
         await job.add("c", host=host, record=of_task("blue"), delay=60.0)
     held = await job.one()
-    assert await job.frontier.control.drop_group("red") == 1203
+    assert await job.frontier.control.drop_task("red") == 1203
     assert await job.counts() == {"queued": 4, "delayed": 2, "leased": 1}
     assert (await job.status()).counters["refused/dropped"] == 1203
     assert await job.done(held) == [True]
@@ -38,15 +38,15 @@ async def test_a_task_whose_host_is_slow_does_not_keep_the_job_from_its_end(star
     await job.seeds_done()
     await job.add(*range(50), host="slow.test", record=of_task("slow"))
     await job.done(await job.one())
-    assert await job.frontier.control.drop_group("slow") == 49
+    assert await job.frontier.control.drop_task("slow") == 49
     assert await job.is_finished()
 
 
 async def test_what_is_dropped_of_a_task_stays_known_and_new_requests_of_it_are_taken(job):
     await job.add("a", "b", record=of_task("red"))
-    assert await job.frontier.control.drop_group("red") == 2
+    assert await job.frontier.control.drop_task("red") == 2
     assert await job.add("a", "c", record=of_task("red")) == 1
-    assert await job.frontier.control.drop_group("never") == 0
+    assert await job.frontier.control.drop_task("never") == 0
     assert await job.urls_left() == ["c"]
 
 
@@ -55,7 +55,7 @@ async def test_a_task_may_be_called_anything(job, task):
     await job.add("a", record=of_task(task, links=["http://h.test/x"]))
     await job.add("b", record=of_task("other"))
     await job.add("c", record=b"\x01no request")
-    assert await job.frontier.control.drop_group(task) == 1
+    assert await job.frontier.control.drop_task(task) == 1
     assert await job.counts() == {"queued": 2}
 
 
@@ -79,8 +79,8 @@ async def test_a_task_is_dropped_from_the_midst_of_a_queue_that_others_fill_and_
             await frontier.commit([Outcome(lease.id, Resolution.DONE) for lease in ready])
             done.extend(ready)
 
-    dropped, *_ = await asyncio.gather(frontier.control.drop_group("red"), work("ann"), work("ben"))
-    again = await job.frontier.control.drop_group("red")
+    dropped, *_ = await asyncio.gather(frontier.control.drop_task("red"), work("ann"), work("ben"))
+    again = await job.frontier.control.drop_task("red")
     assert dropped > 0
     left = []
     while leases := await job.lease(100):
@@ -100,7 +100,7 @@ async def test_what_was_dropped_is_gone_after_a_kill(start, backend):
     await job.add(*range(700), record=of_task("red"))
     await job.add("late", record=of_task("red"), delay=50.0)
     await job.add("stays", record=of_task("blue"))
-    assert await job.frontier.control.drop_group("red") == 701
+    assert await job.frontier.control.drop_task("red") == 701
     await job.kill()
     assert await job.counts() == {"queued": 1}
     assert await job.urls_left() == ["stays"]

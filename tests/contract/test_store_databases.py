@@ -4,18 +4,29 @@ import asyncio
 import datetime as dt
 import decimal
 import gc
+import json
 import logging
 import random
+import urllib.request
 import uuid
 import warnings
 from functools import partial
 
 import pytest
 from pymongo import MongoClient
-from store_job import Job, page, pages_in, place_for, server_port
+from store_job import MYSQL, Job, page, pages_in, place_for, server_port
 
 from services.processes import free_port
-from services.store_servers import BUCKET, MongoServer, PostgresServer, S3Server, running
+from services.store_items import mysql_connection, table_of
+from services.store_servers import (
+    BUCKET,
+    MariaServer,
+    MongoServer,
+    OpenSearchServer,
+    PostgresServer,
+    S3Server,
+    running,
+)
 from skitter._utils import backoff
 from skitter.errors import StoreError
 from skitter.store.contract import GroupError, ItemGroup, OutputContext, StoreContext
@@ -24,6 +35,8 @@ from skitter.store.outputs import open_output
 SERVERS = {
     "mongodb": partial(MongoServer, "--sync-on-commit"),
     "postgresql": PostgresServer,
+    "mysql": MariaServer,
+    "opensearch": OpenSearchServer,
     "s3:items.jsonl": S3Server,
 }
 
@@ -67,7 +80,7 @@ async def test_a_server_that_is_killed_and_comes_back_loses_and_doubles_nothing(
         await asyncio.to_thread(server.stop)
 
 
-@pytest.mark.parametrize("kind", ["mongodb?directConnection=true", "postgresql"])
+@pytest.mark.parametrize("kind", ["mongodb?directConnection=true", "postgresql", "mysql", "opensearch"])
 async def test_a_connection_that_breaks_at_any_moment_of_a_write_loses_and_doubles_nothing(
     kind, tmp_path, told
 ):
@@ -185,6 +198,19 @@ async def refuse_negative(kind, place):
         async with AsyncMongoClient(uri) as client:
             rule = {"page": {"$gte": 0}}
             await client.get_default_database().create_collection(collection, validator=rule)
+    elif kind == "mysql":
+        with mysql_connection(place) as connection, connection.cursor() as cursor:
+            cursor.execute(
+                f"CREATE TABLE {table_of(place)} (_id varchar(255) COLLATE utf8mb4_bin PRIMARY KEY,"
+                " page int CHECK (page >= 0), seen timestamp DEFAULT now())"
+            )
+    elif kind == "opensearch":
+        mapping = {"mappings": {"properties": {"page": {"type": "unsigned_long"}}}}
+        request = urllib.request.Request(
+            place.replace("opensearch:", "http:"), json.dumps(mapping).encode(),
+            {"content-type": "application/json"}, method="PUT",
+        )  # fmt: skip
+        (await asyncio.to_thread(urllib.request.urlopen, request)).close()
     else:
         import asyncpg
 
@@ -196,7 +222,7 @@ async def refuse_negative(kind, place):
         await connection.close()
 
 
-@pytest.mark.parametrize("kind", ["mongodb", "mongodb?buffer=1", "postgresql"])
+@pytest.mark.parametrize("kind", ["mongodb", "mongodb?buffer=1", "postgresql", "mysql", "opensearch"])
 async def test_a_page_that_the_server_refuses_is_set_aside_and_all_others_stand(kind, tmp_path):
     job = Job(tmp_path, kind)
     await refuse_negative(kind.partition("?")[0], job.place)
@@ -218,7 +244,7 @@ async def test_a_page_that_the_server_refuses_is_set_aside_and_all_others_stand(
 
 
 async def test_two_workers_that_write_the_same_pages_leave_what_the_last_of_them_wrote(tmp_path):
-    for kind in ("mongodb", "postgresql"):
+    for kind in ("mongodb", "postgresql", "mysql", "opensearch"):
         job = Job(tmp_path / kind, kind)
         await job.output.check(job.context)
         stores = [await job.worker(f"w{n}") for n in range(3)]
@@ -260,7 +286,7 @@ CHANGES = [
 ]
 
 
-@pytest.mark.parametrize("kind", ["items.jsonl", "items.csv", "items.db", "items.parquet", "mongodb", "postgresql", "postgresql?layout=jsonb", "s3:items.csv"])  # fmt: skip
+@pytest.mark.parametrize("kind", ["items.jsonl", "items.csv", "items.db", "items.parquet", "mongodb", "postgresql", "postgresql?layout=jsonb", *MYSQL, "s3:items.csv"])  # fmt: skip
 async def test_fields_that_come_late_or_change_their_type_fail_no_page(kind, tmp_path):
     job = Job(tmp_path, kind)
     await job.output.check(job.context)
@@ -307,8 +333,9 @@ async def test_a_column_of_postgresql_widens_without_changing_a_value(tmp_path):
     assert columns["g"] == [2**60, decimal.Decimal("0.1"), None]
 
 
-async def test_many_workers_may_add_and_widen_columns_at_once(tmp_path):
-    job = Job(tmp_path, "postgresql")
+@pytest.mark.parametrize("kind", ["postgresql", "mysql"])
+async def test_many_workers_may_add_and_widen_columns_at_once(kind, tmp_path):
+    job = Job(tmp_path, kind)
     stores = [await job.worker(f"w{n}") for n in range(4)]
 
     async def work(number, store):
@@ -319,6 +346,77 @@ async def test_many_workers_may_add_and_widen_columns_at_once(tmp_path):
 
     await asyncio.gather(*(work(number, store) for number, store in enumerate(stores)))
     assert await pages_in(job) == [100 * number + turn for number in range(4) for turn in range(15)]
+
+
+async def test_a_column_of_mysql_widens_without_losing_a_value(tmp_path):
+    job = Job(tmp_path, "mysql")
+    store = await job.worker("w1")
+    moment = dt.datetime(2026, 11, 21, 14, 15, tzinfo=dt.timezone(dt.timedelta(hours=1)))
+    for given in (
+        page(1, {"a": 5, "b": True, "c": 1.5, "d": moment, "e": decimal.Decimal("1.10"), "f": b"\x00\xff", "g": 2**60}),
+        page(2, {"a": 2**63, "b": 7, "c": 2**60, "d": "soon", "e": 2, "f": "x", "g": 0.1, "h": [1]}),
+        page(3, {"a": 1, "b": "yes", "c": 7, "d": moment.date(), "e": 1e-300, "g": 1e300, "h": "two", "i": moment}),
+    ):  # fmt: skip
+        await job.visit(store, given)
+    await store.close()
+    columns = {name: [row[name] for row in await job.result()] for name in "abcdefghi"}
+    assert columns["a"] == [5, 2**63, 1]
+    assert columns["b"] == ["1", "7", "yes"]
+    assert columns["c"] == ["1.5", str(2**60), "7"]
+    assert columns["d"] == ["2026-11-21 13:15:00.000000", "soon", "2026-11-21"]
+    assert [float(value) for value in columns["e"]] == [1.1, 2, 1e-300]
+    assert columns["f"] == [b"\x00\xff", b"x", None]
+    assert [float(value) for value in columns["g"]] == [2**60, 0.1, 1e300]
+    assert columns["h"] == [None, "[1]", "two"]
+    assert columns["i"] == [None, None, dt.datetime(2026, 11, 21, 13, 15)]  # noqa: DTZ001 - as the client gives it
+
+
+async def test_a_mysql_page_with_the_unique_value_of_another_page_is_set_aside_and_replaces_nothing(tmp_path):
+    job = Job(tmp_path, "mysql")
+    with mysql_connection(job.place) as connection, connection.cursor() as cursor:
+        cursor.execute(
+            f"CREATE TABLE {table_of(job.place)} (_id varchar(255) COLLATE utf8mb4_bin PRIMARY KEY,"
+            " page int, url varchar(100) UNIQUE, `seen` timestamp DEFAULT now())"
+        )
+    store = await job.worker("w1")
+    await job.visit(store, page(1, {"page": 1, "url": "x"}))
+    copy, fresh, again = await store.write(
+        [
+            page(2, {"page": 2, "url": "x"}),
+            page(3, {"page": 3, "url": "y"}),
+            page(1, {"page": 10, "url": "x"}),
+        ]
+    )
+    await store.close()
+    assert isinstance(copy, GroupError)
+    assert (fresh, again) == (None, None)
+    assert await pages_in(job) == [3, 10]
+
+
+@pytest.mark.parametrize("kind", ["postgresql", "mysql"])
+async def test_a_field_named_like_a_column_with_a_default_fails_its_page_alone(kind, tmp_path):
+    job = Job(tmp_path, kind)
+    await refuse_negative(kind, job.place)
+    store = await job.worker("w1")
+    first, bad, last = await store.write(
+        [page(1), page(2, {"page": 2, "seen": "now"}), page(3, {"page": 3, "seen": None})]
+    )
+    await store.close()
+    assert (first, last) == (None, None)
+    assert isinstance(bad, GroupError)
+    assert "fills the column 'seen' itself" in bad.error
+    assert await pages_in(job) == [1, 3]
+    assert all(row["seen"] is not None for row in await job.result())
+
+
+async def test_an_item_that_mysql_cannot_take_in_one_packet_is_set_aside(tmp_path):
+    job = Job(tmp_path, "mysql")
+    store = await job.worker("w1")
+    large = "x" * (17 << 20)  # the server takes 16 MB
+    good, bad = await store.write([page(1), page(2, {"page": 2, "text": large})])
+    await store.close()
+    assert (good, type(bad)) == (None, GroupError)
+    assert await pages_in(job) == [1]
 
 
 # --- locations -----------------------------------------------------------------------------------------
@@ -366,11 +464,14 @@ def nowhere(kind):
     return {
         "mongodb": f"mongodb://127.0.0.1:{port}/shop/items?serverSelectionTimeoutMS=300",
         "postgresql": f"postgresql://crawler@127.0.0.1:{port}/postgres",
+        "mysql": f"mysql://crawler@127.0.0.1:{port}/tests",
+        "opensearch": f"opensearch://127.0.0.1:{port}/items",
         "s3": f"s3://{BUCKET}/items.csv?endpoint_url=http://127.0.0.1:{port}&key=k&secret=s",
     }[kind]
 
 
 def bad_places():
+    mysql = "mysql://crawler:{}@127.0.0.1:{}/{}"
     postgres = "postgresql://crawler:{}@127.0.0.1:{}/{}"
     return {
         "mongodb away": lambda: nowhere("mongodb"),
@@ -380,6 +481,13 @@ def bad_places():
         "postgresql database": lambda: postgres.format("pencil", running("postgresql").port, "none"),
         "postgresql system table": lambda: f"{running('postgresql').url}?table=pg_class&schema=pg_catalog",
         "postgresql schema": lambda: f"{running('postgresql').url}?schema=none",
+        "mysql away": lambda: nowhere("mysql"),
+        "mysql password": lambda: mysql.format("wrong", running("mysql").port, "tests"),
+        "mysql database": lambda: mysql.format("pencil", running("mysql").port, "none"),
+        "mysql certificate": lambda: f"{running('mysql').url}?sslmode=require",
+        "mysql authority": lambda: f"{running('mysql').url}?sslrootcert=/nowhere.pem",
+        "opensearch away": lambda: nowhere("opensearch"),
+        "opensearch certificate": lambda: place_for("opensearch?tls=true&ca_file=/none.pem", None),
         "s3 away": lambda: nowhere("s3"),
         "s3 keys": lambda: running("s3").place("items.csv").replace("secret=", "secret=x"),
         "s3 bucket": lambda: running("s3").place("items.csv").replace(BUCKET, "none"),
@@ -398,13 +506,26 @@ def sockets_left_by_clients():
 
 @pytest.mark.usefixtures("sockets_left_by_clients")
 @pytest.mark.parametrize("case", bad_places())
-async def test_a_place_that_cannot_be_written_is_found_before_the_crawl_and_told_in_one_line(case, tmp_path):
+async def test_a_place_that_cannot_be_written_is_found_before_the_crawl_and_told_in_one_line(
+    case, tmp_path, caplog
+):
     output = await asyncio.to_thread(lambda: open_output(bad_places()[case]()))
     with pytest.raises(StoreError) as caught:
         await output.check(OutputContext("quotes", str(tmp_path)))
     assert caught.value.remedy
     assert "\n" not in str(caught.value)
+    assert not [record.name for record in caplog.records if record.exc_info]
     assert not any(secret in str(caught.value) for secret in ("wrong", "xtester-secret"))
+
+
+@pytest.mark.parametrize("key", ["id int", "_id varchar(200) COLLATE utf8mb4_general_ci"])
+async def test_a_mysql_table_whose_key_cannot_hold_ids_is_refused(key, tmp_path):
+    place = place_for("mysql", None)
+    with mysql_connection(place) as connection, connection.cursor() as cursor:
+        cursor.execute(f"CREATE TABLE {table_of(place)} ({key} PRIMARY KEY)")
+    with pytest.raises(StoreError) as caught:
+        await open_output(place).check(OutputContext("quotes", str(tmp_path)))
+    assert caught.value.field == "table"
 
 
 async def test_a_table_that_skitter_did_not_make_is_refused(tmp_path):
@@ -419,7 +540,7 @@ async def test_a_table_that_skitter_did_not_make_is_refused(tmp_path):
     assert caught.value.field == "table"
 
 
-@pytest.mark.parametrize("kind", ["mongodb", "postgresql"])
+@pytest.mark.parametrize("kind", ["mongodb", "postgresql", "mysql", "opensearch"])
 async def test_a_fresh_start_removes_the_items_of_its_job_and_of_no_other(kind, tmp_path):
     job = Job(tmp_path, kind)
     await job.output.check(job.context)

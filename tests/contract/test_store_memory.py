@@ -34,8 +34,8 @@ def memory(kind, items):
 @pytest.mark.parametrize(
     "kind",
     [
-        "jsonl", "csv", "sqlite", "mongodb, buffered", "postgresql, buffered", "postgresql, jsonb", "redis, list",
-        "redis, stream",
+        "jsonl", "csv", "sqlite", "mongodb, buffered", "postgresql, buffered", "postgresql, jsonb", "mysql, buffered",
+        "redis, list", "redis, stream",
     ],
 )  # fmt: skip
 async def test_a_store_holds_few_of_the_items_that_it_has_written(kind):

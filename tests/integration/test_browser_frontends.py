@@ -18,7 +18,7 @@ pages:
     fetch: browser
     wait_for: li
     actions:
-      - {{do: load_more, selector: "#more", patience: 3}}
+      - {{do: load_more, selector: "#more", timeout: 3}}
     items: {{each: li, fields: {{word: {{xpath: .}}}}}}
 settings: {{robots: false}}
 """

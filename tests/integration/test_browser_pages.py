@@ -81,10 +81,8 @@ async def test_eight_kinds_of_sites_give_their_exact_items(serve, tmp_path, othe
         Request(url("/server"), "follow"),
         Request(url("/spa/"), "follow", browsing={"wait_for": "h1"}),
         Request(url("/spa/a?app"), "in_app", browsing={"wait_for": "a", "actions": route}),
-        Request(
-            url("/scroll"), "items", browsing={"wait_for": "li", "actions": [InfiniteScroll(patience=3)]}
-        ),
-        Request(url("/more"), "items", browsing={"actions": [LoadMore("#more", patience=3)]}),
+        Request(url("/scroll"), "items", browsing={"wait_for": "li", "actions": [InfiniteScroll(timeout=3)]}),
+        Request(url("/more"), "items", browsing={"actions": [LoadMore("#more", timeout=3)]}),
         Request(url("/delayed"), browsing={"wait_for": ".ready"}),
         Request(url("/frames"), "frames", browsing={"wait_for": "x-card"}),
         Request(url("/login"), "follow", browsing={"actions": login}, session="ann"),

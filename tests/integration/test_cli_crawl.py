@@ -541,3 +541,20 @@ def test_a_password_in_a_url_is_sent_to_its_origin_and_shown_nowhere(serve, tmp_
         assert b"dXNlcjpodW50ZXIy" not in text
     refused = skitter("resume", "c", cwd=tmp_path)
     assert "credentials" in refused.stderr + refused.stdout
+
+
+def test_files_with_chosen_suffixes_are_downloaded_and_not_crawled(serve, tmp_path):
+    def site(visit):
+        if visit.path.endswith((".pdf", ".PNG", ".zip")):
+            return Answer(visit.path.encode(), content_type="application/octet-stream")
+        return Answer(b"<a href=/a.pdf?x=1>a</a><a href=/b.html>b</a><a href=c.zip>c</a><img src=/d.PNG>")
+
+    server = serve(site)
+    result = skitter("crawl", server.url, "--files", "pdf, .png", "-o", "x.jsonl", "--quiet", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    items = {item["url"].removeprefix(server.url): item for item in lines_of(tmp_path / "x.jsonl")}
+    assert sorted(items) == ["", "b.html", "c.zip"]
+    assert items[""]["file_urls"] == [f"{server.url}a.pdf?x=1", f"{server.url}d.PNG"]
+    stored = [(tmp_path / "files" / file["path"]).read_bytes() for file in items[""]["files"]]
+    assert stored == [b"/a.pdf", b"/d.PNG"]
+    assert items["c.zip"]["files"] == []

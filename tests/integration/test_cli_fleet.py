@@ -14,7 +14,7 @@ import time
 
 import pytest
 
-from cli_command import SKITTER, Running, SlowingSite, complaint, lines_of, skitter, truth_of, urls_of
+from cli_command import SHOP, SKITTER, Running, SlowingSite, complaint, lines_of, skitter, truth_of, urls_of
 from skitter.cli.live_view import watch_jobs
 from skitter.cli.main import run
 from skitter.errors import UsageError
@@ -306,6 +306,8 @@ def test_counters_are_shown_by_prefix_and_by_worker_and_host(shop):
     known = json.loads(skitter("stats", "shop", "--json", cwd=shop).stdout)
     assert (known["pages"], known["status/200"]) == (PAGES, PAGES)
     (host,) = json.loads(skitter("stats", "shop", "--by", "host", "--json", cwd=shop).stdout)
+    assert host["responses"] >= host["pages"]
+    assert host["fetch_us"] > 0
     assert (host["key"], host["pages"], host["items"]) == ("127.0.0.1", PAGES, PAGES)
     workers = json.loads(skitter("stats", "shop", "--by", "worker", "--json", cwd=shop).stdout)
     assert sum(worker["pages"] for worker in workers) == PAGES
@@ -325,9 +327,9 @@ def test_items_are_counted_per_task_and_links_stay_in_the_task_of_their_page(sit
     command = ("run", "spider.py", "-o", "i.jsonl", "--no-robots", "--delay", 0, "-s", "group_key=task", "-s", "scope=any",
            "-s", f"allow={server.url}")  # fmt: skip
     assert skitter(*command, cwd=tmp_path).returncode == 0
-    (task,) = json.loads(skitter("stats", "tasks", "--by", "task", "--json", cwd=tmp_path).stdout)
+    (task,) = json.loads(skitter("stats", "tasks", "--by", "group", "--json", cwd=tmp_path).stdout)
     assert (task["key"], task["items"], task["pages"]) == ("books", PAGES, PAGES)
-    assert "books" in skitter("stats", "tasks", "--by", "task", cwd=tmp_path).stdout
+    assert "books" in skitter("stats", "tasks", "--by", "group", cwd=tmp_path).stdout
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -438,3 +440,24 @@ def test_missing_part_files_are_named_and_found_in_a_copy(site, server, tmp_path
         again = skitter("export", "shop", "-o", "all.jsonl", "--force", *named, cwd=tmp_path)
         assert again.returncode == 0, again.stderr
         assert urls_of(tmp_path / "all.jsonl") == truth_of(site, server)
+
+
+def test_a_job_is_incomplete_until_its_outputs_contain_all_committed_items(server, tmp_path):
+    folder = tmp_path / "out"
+    folder.mkdir()
+    (tmp_path / "shop.py").write_text(
+        SHOP.format(url=server.url) + "        pathlib.Path('out').exists() and shutil.rmtree('out')\n"
+    )
+    (tmp_path / "shop.py").write_text("import pathlib, shutil\n" + (tmp_path / "shop.py").read_text())
+    command = ("run", "shop.py", "--job", "shop", "-s", "delay=0", "-o", "out/items.jsonl")
+    failed = skitter(*command, cwd=tmp_path)
+    assert failed.returncode == 1, failed.stderr
+    found = status(tmp_path)
+    assert (found["state"], found["counts"]["done"]) == ("incomplete", PAGES)
+    assert found["unwritten"] > PAGES
+    assert "in no output" in skitter("status", "shop", cwd=tmp_path).stdout
+    folder.mkdir()
+    assert skitter(*command, cwd=tmp_path).returncode == 0
+    assert len(lines_of(folder / "items.jsonl")) == PAGES
+    found = status(tmp_path)
+    assert (found["state"], found["unwritten"]) == ("finished", 0)

@@ -9,11 +9,17 @@ from cli_command import complaint, lines_of, skitter
 from skitter.testing import Answer
 
 
+@pytest.fixture(params=["spider", "collector"])
+def kind(request):
+    return request.param
+
+
 @pytest.fixture
-def project(tmp_path):
-    result = skitter("new", "book-shop", cwd=tmp_path)
+def project(tmp_path, kind):
+    options = ["--collector"] if kind == "collector" else []
+    result = skitter("new", "book-shop", *options, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
-    assert "skitter run book_shop.spider" in result.stderr
+    assert f"skitter run book_shop.{kind}" in result.stderr
     return tmp_path / "book-shop"
 
 
@@ -24,23 +30,32 @@ def run_tests(project):
     )  # fmt: skip
 
 
-def test_the_test_of_a_new_project_passes_and_notices_a_broken_spider(project):
+def test_the_test_of_a_new_project_passes_and_notices_a_broken_one(project, kind):
     result = run_tests(project)
     assert result.returncode == 0, result.stdout
     assert "1 passed" in result.stdout
-    spider = project / "book_shop" / "spider.py"
+    spider = project / "book_shop" / f"{kind}.py"
     spider.write_text(spider.read_text().replace("li.next a", "li.previous a"))
     assert run_tests(project).returncode == 1
 
 
-def test_a_new_project_runs_with_the_command_that_its_readme_gives(project, serve):
+def test_a_new_project_runs_with_the_command_that_its_readme_gives(project, kind, serve):
     server = serve(lambda _: Answer(b'<div class="quote"><span class="text">Hi</span></div>'))
-    assert "skitter run book_shop.spider -o items.jsonl" in (project / "README.md").read_text()
+    assert f"skitter run book_shop.{kind} -o items.jsonl" in (project / "README.md").read_text()
     result = skitter(
-        "run", "book_shop.spider", "-o", "items.jsonl", "-a", f"url={server.url}", "--workers", 2, cwd=project
+        "run",
+        f"book_shop.{kind}",
+        "-o",
+        "items.jsonl",
+        "-a",
+        f"url={server.url}",
+        "--workers",
+        2,
+        cwd=project,
     )
     assert result.returncode == 0, result.stderr
-    assert lines_of(project / "items.jsonl") == [{"text": "Hi", "author": None, "tags": []}]
+    [item] = lines_of(project / "items.jsonl")
+    assert (item["text"], item["author"] or None, item["tags"]) == ("Hi", None, [])
 
 
 def test_a_new_project_is_formatted_and_free_of_lint(project):

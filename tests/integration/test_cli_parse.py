@@ -28,6 +28,8 @@ class Books(Spider):
         yield Request("http://elsewhere.invalid/", method="POST", body="x")
 
     async def detail(self, response):
+        '@url {url}'
+        self.stats.inc_value("details")
         return {{"path": response.url}}
 
     def broken(self, response):
@@ -69,6 +71,12 @@ def test_parse_calls_the_callback_that_is_named_and_prints_json(shop, tmp_path):
     assert json.loads(result.stdout) == {"items": [{"path": shop.url}], "requests": []}
 
 
+def test_a_callback_that_counts_can_be_tried_and_checked(shop, tmp_path):
+    tried = skitter("parse", shop.url, "--spider", "books.py:Books", "-c", "detail", "--json", cwd=tmp_path)
+    checked = skitter("check", "books.py:Books", cwd=tmp_path)
+    assert (tried.returncode, checked.returncode) == (0, 0), checked.stdout + checked.stderr
+
+
 def test_a_callback_that_fails_or_does_not_exist_is_one_line(shop, tmp_path):
     result = skitter("parse", shop.url, "--spider", "books.py:Books", "-c", "broken", cwd=tmp_path)
     assert (result.returncode, result.stdout) == (1, "")
@@ -105,3 +113,24 @@ def test_list_goes_on_after_a_file_that_cannot_be_imported(shop, tmp_path):
     assert "books.py:Books" in result.stdout
     (line,) = result.stderr.splitlines()
     assert "nowhere_at_all" in line
+
+
+def test_modules_are_listed_with_the_modules_in_them(tmp_path):
+    inner = tmp_path / "shop" / "spiders" / "books"
+    inner.mkdir(parents=True)
+    for folder in (inner, *inner.parents[:2]):
+        (folder / "__init__.py").touch()
+    spider = "from skitter import Spider\nclass {}(Spider):\n    '''Prices.'''\n    def parse(self, response): ...\n"
+    (inner / "new.py").write_text(spider.format("Books"))
+    (inner / "broken.py").write_text("import nothing_of_this_name\n")
+    (inner.parent / "other.py").write_text(spider.format("Other"))
+    result = skitter("list", "shop.spiders", "--json", cwd=tmp_path)
+    found = [one["spider"] for one in json.loads(result.stdout)]
+    assert found == ["shop.spiders.books.new:Books", "shop.spiders.other:Other"]
+    assert (result.returncode, "shop.spiders.books.broken" in result.stderr) == (1, True)
+    assert skitter("list", "shop.spiders.other", cwd=tmp_path).returncode == 0
+    for name in ("absent", "absent.py", "shop.absent", "no/such/folder"):
+        result = skitter("list", name, cwd=tmp_path)
+        assert result.returncode in {1, 2}
+        assert name.partition("/")[0] in result.stderr
+        assert "Traceback" not in result.stderr

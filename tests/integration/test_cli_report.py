@@ -4,9 +4,15 @@ import json
 
 import pytest
 from lxml import html
+from playwright.sync_api import sync_playwright
 
+from browsers import require_browser
 from cli_command import SHOP, complaint, skitter
+from skitter.browser.executable import find_executable
+from skitter.observe.figures import milliseconds
+from skitter.settings import Settings
 from skitter.testing import Answer
+from skitter.worker.timings import BOUNDS, quantile
 
 HOSTILE = '/<script>alert("x")</script>\u202e'
 
@@ -48,11 +54,49 @@ def test_the_report_has_the_figures_of_the_status_and_loads_nothing(shop):
             for name, count in counts["counters"].items()
             if name.startswith(f"{group}/")
         }
+    for caption, name in (
+        ("Fetch (to the first byte)", "fetch"),
+        ("Callback", "callback"),
+        ("Store", "store"),
+    ):
+        buckets = [counts["counters"].get(f"time/{name}/{index}", 0) for index in range(len(BOUNDS) + 1)]
+        shown = {
+            row.findtext("th"): [cell.text for cell in row.iter("td")] for row in tables["Times"].iter("tr")
+        }[caption]
+        assert shown == [
+            f"{sum(buckets):,}",
+            *(milliseconds(quantile(buckets, share)) for share in (0.5, 0.95, 0.99)),
+        ]
+    chart = tables["Fetches by time to the first byte"]
+    assert (
+        sum(int(row.findtext("td")) for row in chart.iter("tr"))
+        == counts["counters"]["pages"] + counts["failed"]
+    )
     assert len(tables["Dead letters"].findall("tbody/tr")) == counts["failed"] == 2
     assert not list(page.iter("script", "img", "link", "iframe"))
     assert "\u202e" not in (shop / "report.html").read_text()
     policy = page.xpath("//meta[@http-equiv='Content-Security-Policy']/@content")
     assert policy == ["default-src 'none'; style-src 'unsafe-inline'"]
+
+
+def test_a_browser_shows_the_report_without_a_request_or_a_complaint(shop):
+    require_browser()
+    assert skitter("report", "shop", "-o", "report.html", cwd=shop).returncode == 0
+    requests, complaints, program = [], [], find_executable(Settings())
+    with sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        page = browser.new_page()
+        page.on("request", lambda request: requests.append(request.url))
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("dialog", lambda dialog: complaints.append(dialog.message))
+        page.goto((shop / "report.html").as_uri(), wait_until="networkidle")
+        bars = page.locator("table:has(caption:text-is('Fetches by time to the first byte')) rect")
+        assert max(bar.bounding_box()["width"] for bar in bars.all()) > 100
+        assert "404" in page.get_by_role("table", name="Dead letters").inner_text()
+        browser.close()
+    assert requests == [(shop / "report.html").as_uri()]
+    assert complaints == []
 
 
 def test_the_terminal_plots_the_same_figures(shop):

@@ -1,9 +1,16 @@
 """What a terminal shows: tables within its width, and completion of names."""
 
+import io
+
 import pytest
+from rich.console import Console
 
 from cli_command import SHOP, skitter
 from skitter.cli.console import aligned, fitted
+from skitter.cli.live_view import live_table
+from skitter.cli.tables import fitted_top
+from skitter.frontier.records import FrontierStatus, JobState
+from skitter.run.control import JobStatus
 from skitter.testing import Answer
 
 ROWS = [["JOB", "PAGES", "HOSTS", "OLD"], ["a-long-name", "1,234,567", "12", "3.0 s"]]
@@ -15,6 +22,19 @@ def test_columns_that_do_not_fit_are_left_out_whole(width, columns):
     assert len(rows[0]) == columns
     if columns > 2:
         assert max(map(len, aligned(rows).splitlines())) <= width
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 120])
+@pytest.mark.parametrize("name", ["a", "a-name-of-22-characters"])
+def test_no_figure_of_the_live_table_is_cut(width, name):
+    counters = {"pages": 1_234_567, "items": 1}
+    counts = FrontierStatus(JobState.RUNNING, 1, 3, 0, 4, 5, 7_654, False, counters, 1, [], 2.0)
+    job = JobStatus(job=name, state="running", live=True, spider="s", outputs=[], frontier="", counts=counts)
+
+    shown = io.StringIO()
+    Console(file=shown, width=width).print(live_table([job], width))
+    lines = [line.split() for line in shown.getvalue().splitlines()]
+    assert lines == [" ".join(row).split() for row in fitted_top([job], width)]
 
 
 @pytest.mark.parametrize(

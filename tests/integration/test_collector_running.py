@@ -221,6 +221,35 @@ def test_visits_at_the_top_of_a_file_begin_the_crawl_in_every_process(site, file
     assert urls_of(tmp_path / "out.jsonl") == truth_of(site, server), result.stderr
 
 
+def test_a_collector_that_was_stopped_says_so_in_its_result(serve):
+    site = GeneratedSite(pages=200, hosts=1)
+    crawler = Collector(concurrency=1, settings=QUICK)
+    crawler.on_html("a[href]", lambda element: element.request.visit(element.attr("href")))
+    crawler.on_response(lambda response: crawler.stop("enough is enough"))
+    crawler.visit(serve(site).url)
+    result = crawler.run()
+    assert (result.state, result.reason) == (JobState.STOPPED, "enough is enough")
+    assert result.counters["pages"] < 200
+
+
+def test_cookies_set_before_a_run_reach_every_worker_and_are_not_stored_with_the_job(serve, file, tmp_path):
+    site = Scripted({"/": ["/a", "/b", "/c"]} | {f"/{name}": [] for name in "abc"})
+    server = serve(site)
+    file.write_text(
+        FILE.replace(
+            "    crawler.visit(",
+            "    crawler.set_cookies(sys.argv[1], {'token': 'secret'})\n    crawler.visit(",
+        )
+    )
+    result = subprocess.run(
+        [sys.executable, file, server.url, "2", "sqlite:"], cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False,
+    )  # fmt: skip
+    assert (result.returncode, result.stdout) == (0, "finished 4\n"), result.stderr
+    assert [visit.headers.get("cookie") for visit in site.visits] == ["token=secret"] * 4
+    stored = b"".join(path.read_bytes() for path in (tmp_path / ".skitter").rglob("*.json"))
+    assert b"initial_cookies" in stored and b"secret" not in stored
+
+
 def test_a_clone_has_no_spider_of_its_own(file, tmp_path):
     file.write_text(FILE.replace("@crawler.seeds", 'detail = crawler.clone("detail")\n\n\n@crawler.seeds'))
     assert "detail" in complaint("run", f"{file.name}:detail", cwd=tmp_path)

@@ -1,6 +1,6 @@
 """The web console in a real browser: every view and action, live, with hostile text, for users with different scopes.
 
-``SKITTER_SCREENSHOTS=1`` writes the pictures of the documentation.
+``make screenshots`` writes the pictures of the documentation.
 """
 
 import asyncio
@@ -9,7 +9,6 @@ import os
 import re
 import subprocess
 import sys
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -30,6 +29,7 @@ ROOT = Path(__file__).parents[2]
 STATIC = ROOT / "src/skitter/service/console/static"
 PICTURES = ROOT / "docs/assets"
 READER = "a-token-for-reading-only"
+OPERATOR = "a-token-for-operating-only"
 PATIENCE = 30_000
 expect.set_options(timeout=PATIENCE)
 MARKUP = "<img src=x onerror=\"document.title='broken in'\"><script>document.title='broken in'</script>"
@@ -54,11 +54,9 @@ pytestmark = pytest.mark.timeout(240)
 
 
 class Shop:
-    """A site of many hosts and pages with hostile titles. It waits while its gate is closed."""
+    """A site of many hosts, of which one is slow, and of pages with hostile titles."""
 
-    def __init__(self):
-        self.gate = threading.Event()
-        self.gate.set()
+    slow_host = "127.0.0.4"
 
     def __call__(self, visit):
         found = re.fullmatch(r"/(\d*)", visit.path)
@@ -75,7 +73,7 @@ class Shop:
         title = MARKUP.replace("<", "&lt;") + "\u202etxt" if number == 57 else f"Article {number}"
         return Answer(
             f"<title>{title}</title><p class=price>{number / 10:.2f}</p>{links}".encode(),
-            delay=0.06 if self.gate.is_set() else 2.0,
+            delay=0.18 if visit.host == self.slow_host else 0.06,
         )
 
 
@@ -84,7 +82,9 @@ def service(tmp_path_factory):
     require_browser()
     folder = tmp_path_factory.mktemp("console")
     tokens = folder / "tokens"
-    tokens.write_text(f"{TOKEN} name=ada\n{READER} name=rita scope=read\n")
+    tokens.write_text(
+        f"{TOKEN} name=ada\n{READER} name=rita scope=read\n{OPERATOR} name=otto scope=operate\n"
+    )
     shop = Shop()
     with SiteServer(shop, hosts=6) as site, ServiceNode(folder, "--token-file", str(tokens)) as node:
         recipe = RECIPE.format(url=f"http://{site.origins[0]}/")
@@ -105,7 +105,9 @@ class User:
     """A person at a browser. Everything that the browser complains about is kept."""
 
     def __init__(self, chromium, node, token, **options):
-        self.context = chromium.new_context(viewport={"width": 1280, "height": 860}, **options)
+        self.context = chromium.new_context(
+            viewport={"width": 1280, "height": 860}, reduced_motion="reduce", **options
+        )
         self.page = self.context.new_page()
         self.page.set_default_timeout(PATIENCE)
         self.complaints = []
@@ -148,9 +150,14 @@ def number_of(page, name):
     return int(figure(page, name).inner_text().replace(",", ""))
 
 
-def picture(user, name):
+def picture(user, name, *, dark=False):
+    """Take a picture for the documentation, and with ``dark`` one of the dark view."""
     if os.environ.get("SKITTER_SCREENSHOTS"):
         user.page.screenshot(path=PICTURES / f"console-{name}.png")
+        if dark:
+            user.page.emulate_media(color_scheme="dark")
+            user.page.screenshot(path=PICTURES / f"console-{name}-dark.png")
+            user.page.emulate_media(color_scheme="light")
 
 
 def accessibility_faults(page):
@@ -207,12 +214,19 @@ def test_a_recipe_is_tried_and_its_job_is_watched_live(service, user):
         "Throughput",
         "Queue",
         "Errors per second by kind",
+        "Fetch time",
+        "Fullest hosts by queued requests",
         "Pages by depth",
         "Responses by status",
     ):
         expect(page.locator("figcaption .title").get_by_text(title, exact=True)).to_be_visible()
     page.wait_for_function("() => document.querySelector('path.line').getAttribute('d').length > 40")
+    fetch_times = page.locator("figure", has_text="Fetch time").locator(".legend b")
+    expect(fetch_times).to_have_text([re.compile(r"^\d+ ms$|^[\d.]+ s$")] * 3)
     assert accessibility_faults(page) == []
+    if os.environ.get("SKITTER_SCREENSHOTS"):  # plots with some history
+        expect(page.locator(".axis").first).to_have_text(re.compile(r"^[5-9]\d s ago"), timeout=90_000)
+    picture(ada, "job", dark=True)
 
     # tabs
     page.get_by_role("link", name="Workers", exact=True).click()
@@ -220,7 +234,120 @@ def test_a_recipe_is_tried_and_its_job_is_watched_live(service, user):
     picture(ada, "workers")
     page.get_by_role("link", name="Hosts", exact=True).click()
     expect(page.get_by_role("region", name="Hosts").locator("tbody tr").first).to_be_visible()
-    page.get_by_label("Order").select_option("failed")
+    page.get_by_label("Order").select_option("fetch_time")
+    slowest = page.get_by_role("region", name="Hosts").locator("tbody th").first
+    expect(slowest).to_have_text(service.shop.slow_host)
+    picture(ada, "hosts", dark=True)
+
+
+def choose(page, button, answer=None):
+    """Press a button, and answer the question that it asks."""
+    page.get_by_role("button", name=button, exact=True).click()
+    if answer is not None:
+        page.get_by_role("dialog").get_by_role("button", name=answer, exact=True).click()
+
+
+def settle_dead_letters(service, user):
+    """Drop one, retry one, and drop those of a kind."""
+    page, letters = user.page, "/jobs/acted/failures?limit=1000"
+    known = service.done("GET", letters)["failures"]
+    page.get_by_role("link", name="Dead letters", exact=True).click()
+    boxes = page.get_by_role("checkbox", name=re.compile("^Select "))
+    expect(boxes).to_have_count(min(100, len(known)))
+    boxes.first.check()
+    picture(user, "dead-letters")
+    choose(page, "Drop selected", "Cancel")
+    choose(page, "Drop selected", "Drop")
+    expect(page.get_by_text("1 requests were dropped.")).to_be_visible()
+    expect(boxes).to_have_count(min(100, len(known) - 1))
+    assert service.done("GET", letters)["failures"] == known[1:]
+    queued = service.done("GET", "/jobs/acted")["counts"]["queued"]
+    boxes.first.check()
+    choose(page, "Retry selected")
+    expect(page.get_by_text("1 requests were queued again.")).to_be_visible()
+    assert service.done("GET", "/jobs/acted")["counts"]["queued"] == queued + 1
+    page.get_by_label("Kind of error").select_option("status/404")
+    choose(page, "Drop all that match", "Drop")
+    expect(page.get_by_text("No dead letters.")).to_be_visible()
+    left = service.done("GET", letters)["failures"]
+    assert left == [letter for letter in known[2:] if not letter["error"].startswith("status/404")]
+
+
+def refuse_by_scope(service, user):
+    """An operator may not delete, and a reader may do nothing."""
+    otto = user(OPERATOR)
+    otto.open("/jobs/acted/overview")
+    expect(otto.page.locator("#state")).to_have_text("running")
+    assert otto.page.locator(".head button").all_inner_texts() == ["Pause", "Stop"]
+    assert service.call("DELETE", "/jobs/acted", token=OPERATOR)[0] == 403
+    steering = [
+        ("POST", "start"), ("POST", "pause"), ("POST", "resume"), ("POST", "stop"), ("POST", "failures/retry"), ("POST", "failures/drop"),
+        ("PATCH", "settings"), ("PUT", "schedule"), ("POST", "seeds"), ("DELETE", ""),
+    ]  # fmt: skip
+    for method, action in steering:
+        status, _ = service.call(method, f"/jobs/acted/{action}".rstrip("/"), {}, token=READER)
+        assert status == 403, action
+    for method, path in (
+        ("POST", "/jobs"),
+        ("PUT", "/recipes/x"),
+        ("POST", "/recipes/shop/try"),
+        ("GET", "/audit"),
+    ):
+        assert service.call(method, path, None if method == "GET" else {}, token=READER)[0] == 403, path
+
+
+def test_each_action_is_taken_in_the_browser_and_refused_to_those_who_may_not(service, user):
+    service.done("POST", "/jobs", {"name": "acted", "recipe": "shop"})
+    service.wait_for("/jobs/acted", lambda job: job.get("fleet"), "the worker")
+    missing = [f"http://{service.site.origins[0]}/missing/{number}" for number in range(4)]
+    seeds = {"seeds": [*missing, "http://127.0.0.1:1/closed"], "priority": 10}
+    service.done("POST", "/jobs/acted/seeds", seeds)
+    service.wait_for("/jobs/acted", lambda job: job["counts"]["failed"] >= 5, "dead letters")
+    ada = user()
+    page, state = ada.page, ada.page.locator("#state")
+    ada.open("/jobs/acted/overview")
+    run = service.done("GET", "/jobs/acted")["run"]["id"]
+
+    choose(page, "Pause")
+    expect(state).to_have_text("paused")
+    settle_dead_letters(service, ada)
+
+    # items: a preview, and all of them as a file
+    page.get_by_role("link", name="Items", exact=True).click()
+    expect(page.get_by_role("region", name="Items").locator("tbody")).to_contain_text("Article")
+    with page.expect_download() as download:
+        page.get_by_role("link", name="Download as JSON Lines").click()
+    lines = Path(download.value.path()).read_text().splitlines()
+    assert [json.loads(line) for line in lines] == service.all_items("acted", 1000)
+
+    # a setting changes during the run, and back
+    choose(page, "Resume")
+    expect(state).to_have_text("running")
+    service.wait_for("/jobs/acted", lambda job: job["fleet"], "the worker")
+    page.get_by_role("link", name="Settings", exact=True).click()
+    page.get_by_label("delay", exact=True).fill("0.5")
+    page.get_by_role("row", name=re.compile("^delay ")).get_by_role("button", name="Apply").click()
+    expect(page.get_by_role("row", name=re.compile("^delay "))).to_contain_text("changed live")
+    assert service.done("GET", "/jobs/acted")["changes"]["delay"] == 0.5
+    choose(page, "Undo all changes")
+    expect(page.get_by_role("row", name=re.compile("^delay "))).not_to_contain_text("changed live")
+    assert service.done("GET", "/jobs/acted")["changes"] == {}
+
+    choose(page, "Stop")
+    expect(state).to_have_text("stopped")
+    choose(page, "Start again")
+    expect(state).to_have_text("running")
+    assert service.done("GET", "/jobs/acted")["run"]["id"] != run
+
+    refuse_by_scope(service, user)
+
+    ada.open("/jobs")
+    expect(page.get_by_role("region", name="Jobs")).to_contain_text("acted")
+    picture(ada, "jobs")
+    ada.open("/jobs/acted/overview")
+    choose(page, "Delete", "Delete")
+    expect(page.get_by_text("Job acted was deleted.")).to_be_visible()
+    assert service.call("GET", "/jobs/acted")[0] == 404
 
 
 VIEWS = [
@@ -261,7 +388,7 @@ def hostile(value, key=""):
 
 SAMPLES = {
     "/jobs/evil/items": {"items": [{"title": "x", MARKUP: "x", "n": {"x": "y"}}, "x", 5, None], "next": None},
-    "/jobs/evil/hosts": {"hosts": [{"host": "x", "pages": 1, "items": 1, "bytes": 1, "failed": 1, "retried": 0, "failures": 0.5,
+    "/jobs/evil/hosts": {"hosts": [{"host": "x", "pages": 1, "items": 1, "bytes": 1, "failed": 1, "retried": 0, "failures": 0.5, "fetch_time": 0.1,
                                     "queued": None, "leased": None, "delay": None, "paused_for": None}], "total": 1},
     "/jobs/evil/failures": {"failures": [{"id": 1, "url": "x", "error": "x", "attempts": 1, "failed_at": "now",
                                           "request": {"url": "x", "headers": {"X": "y"}}}]},
@@ -277,10 +404,10 @@ SAMPLES = {
 }  # fmt: skip
 JOB = {
     "name": "evil", "state": "running", "recipe": "x", "spider": "", "tasks": False, "schedule": "", "settings": {"max_pages": 5},
-    "changes": {"rates": ["x"]}, "banned": ["x"], "unserved": {"x": 1}, "nodes": ["x"], "node_errors": {"x": {"error": "x", "remedy": "x"}},
+    "changes": {"rates": ["x"]}, "banned": ["x"], "queues_without_workers": {"x": 1}, "nodes": ["x"], "node_errors": {"x": {"error": "x", "remedy": "x"}},
     "run": {"id": "evil.1", "reason": "x", "began": 1.0, "ended": ""}, "previous": None,
     "figures": {"at": 1e9, "pages": 1, "items": 1, "bytes": 1, "queued": 1, "delayed": 1, "leased": 1, "failed": 1, "errors": {"x/y": 1},
-                "workers": 1, "pages_per_second": 1.0},
+                "workers": 1, "pages_per_second": 1.0, "latency": {"p50": 0.1, "p95": 0.2, "p99": 0.3}},
     "counts": {"state": "running", "added": 9, "queued": 1, "delayed": 1, "leased": 1, "done": 5, "failed": 1, "seeds_loading": False,
                "counters": {"pages": 5, "items": 5, "bytes": 5, "failed/x": 1, "retried/x": 2, "refused/x": 1, "status/200": 5, "depth/0": 1},
                "slots": 1, "busiest": [{"key": "x", "queued": 1, "leased": 0, "delay": 0.0, "paused_for": 0.0}], "oldest_lease": 1.0,
@@ -325,6 +452,197 @@ def test_text_of_strangers_has_no_effect_in_any_view(user):
         assert "onerror" in text or view == "/recipes/shop"
         assert not HIDDEN.search(text.replace("\n", "").replace("\t", "")), view
         assert accessibility_faults(page) == [], view
+
+
+# What has the focus: whether it is seen, and its place among all that can have it.
+FOCUS = """() => {
+    const found = document.activeElement, style = getComputedStyle(found), box = found.getBoundingClientRect();
+    const isShown = box.bottom > 0 && box.top < innerHeight && box.right > 0 && box.left < innerWidth;
+    const all = [...document.querySelectorAll("a[href], button, input, select, textarea, summary, [tabindex='0']")]
+        .filter((one) => !one.disabled && one.checkVisibility());
+    return {
+        place: all.indexOf(found), count: all.length, tag: found.tagName, text: found.innerText || found.ariaLabel || found.value || "",
+        isMarked: isShown && style.outlineStyle !== "none" && parseFloat(style.outlineWidth) > 0,
+        isInDialog: found.closest("dialog") !== null,
+    };
+}"""
+
+
+class Keyboard:
+    """A person without a mouse."""
+
+    def __init__(self, page):
+        self.page = page
+
+    @property
+    def focus(self):
+        return self.page.evaluate(FOCUS)
+
+    def press(self, *keys):
+        for key in keys:
+            self.page.keyboard.press(key)
+
+    def go_to(self, wanted):
+        """Press Tab until an element has the focus. Fail after all others had it."""
+        expect(wanted).to_be_visible()
+        for _ in range(2 * self.focus["count"] + 2):
+            if wanted.evaluate("one => one === document.activeElement"):
+                assert self.focus["isMarked"], self.focus
+                return
+            self.press("Tab")
+        raise AssertionError(f"Tab does not reach {wanted}")
+
+    def use(self, role, name, key="Enter"):
+        self.go_to(self.page.get_by_role(role, name=name, exact=isinstance(name, str)).first)
+        self.press(key)
+
+    def walk(self):
+        """Press Tab through the whole view: everything that can be used gets the focus once, in order, and is seen then."""
+        self.page.evaluate("() => { document.activeElement.blur(); getSelection().removeAllRanges(); }")
+        self.page.locator(".skip").focus()
+        stops = [self.focus]
+        while stops[-1]["place"] + 1 < stops[-1]["count"]:
+            self.press("Tab")
+            stops.append(self.focus)
+            assert stops[-1]["place"] == len(stops) - 1, (stops[-2:], self.page.url)
+            assert stops[-1]["isMarked"], (stops[-1], self.page.url)
+        return len(stops)
+
+
+def type_a_job(keys):
+    """Skip the header, sign in before that, and fill in the form of a job, which takes the focus and gives it back."""
+    page = keys.page
+    expect(page.get_by_label("Token")).to_be_focused()
+    page.keyboard.type(TOKEN)
+    keys.press("Enter")
+    expect(page.get_by_role("heading", name="Jobs")).to_be_visible()
+
+    keys.use("link", "Nodes")
+    expect(page.get_by_role("heading", name="Nodes")).to_be_visible()
+    keys.use("link", "Skip to content")
+    expect(page.get_by_role("main", name="Nodes")).to_be_focused()
+    assert page.url.endswith("#/nodes") and page.title() == "Nodes · skitter"
+
+    keys.use("link", "Jobs")
+    keys.use("button", "New job")
+    expect(page.get_by_label("Name", exact=True)).to_be_focused()
+    keys.use("button", "Cancel")
+    expect(page.get_by_role("button", name="New job")).to_be_focused()
+    keys.press("Enter")
+    page.keyboard.type("typed")
+    keys.use("button", "Create")
+    expect(page.locator("#state")).to_have_text("running")
+    expect(page).to_have_title("Overview · typed · skitter")
+
+
+def read_in_peace(service, keys):
+    """Nothing changes by itself while somebody reads."""
+    page = keys.page
+    service.wait_for("/jobs/typed", lambda job: job.get("fleet"), "the worker")
+    keys.use("button", "Live updates")
+    shown = number_of(page, "Pages")
+    found = service.wait_for(
+        "/jobs/typed", lambda job: job["counts"]["counters"].get("pages", 0) > shown + 60, "more pages"
+    )
+    assert number_of(page, "Pages") == shown
+    keys.press("Enter")
+    page.wait_for_function(
+        "known => Number(document.querySelector('dd[data-figure=Pages]').textContent.replaceAll(',', '')) >= known",
+        arg=found["counts"]["counters"]["pages"],
+    )
+
+
+def answer_a_dialog(service, keys):
+    """A dialog keeps the focus. Its button is drawn again meanwhile, and gets the focus back."""
+    page, state = keys.page, keys.page.locator("#state")
+    keys.use("button", "Delete")
+    dialog = page.get_by_role("dialog", name=re.compile("^Delete job typed"))
+    expect(dialog).to_be_visible()
+    for _ in range(5):
+        assert keys.focus["isInDialog"] or keys.focus["tag"] == "BODY", (
+            keys.focus
+        )  # from the body, Tab leads to the browser's own buttons
+        keys.press("Tab")
+    before = (
+        page.get_by_role("button", name="Delete", exact=True)
+        .and_(page.locator("main button"))
+        .element_handle()
+    )
+    service.done("POST", "/jobs/typed/pause")
+    expect(state).to_have_text("paused")
+    assert not before.evaluate("one => one.isConnected")
+    keys.press("Escape")
+    expect(dialog).to_have_count(0)
+    expect(page.get_by_role("button", name="Delete", exact=True)).to_be_focused()
+    keys.use("button", "Resume")
+    expect(state).to_have_text("running")
+    keys.use("button", "Pause")
+    expect(state).to_have_text("paused")
+    assert page.evaluate("document.activeElement.innerText") == "Resume"
+
+
+def settle_by_keys(service, keys):
+    """Drop a dead letter, and read another one."""
+    page, state = keys.page, keys.page.locator("#state")
+    missing = [f"http://{service.site.origins[0]}/missing/{number}" for number in range(3)]
+    service.done("POST", "/jobs/typed/seeds", {"seeds": missing, "priority": 10})
+    service.done("POST", "/jobs/typed/resume")
+    service.wait_for("/jobs/typed", lambda job: job["counts"]["failed"] >= 3, "dead letters")
+    service.done("POST", "/jobs/typed/pause")
+    expect(state).to_have_text("paused")
+    known = service.done("GET", "/jobs/typed")["counts"]["failed"]
+    keys.use("link", "Dead letters")
+    keys.use("checkbox", re.compile("^Select "), "Space")
+    keys.use("button", "Drop selected")
+    keys.use("button", "Drop")
+    expect(page.get_by_role("status").get_by_text("1 requests were dropped.")).to_be_visible()
+    assert service.done("GET", "/jobs/typed")["counts"]["failed"] == known - 1
+    keys.go_to(page.get_by_text("Details", exact=True).first)
+    keys.press("Enter")
+    expect(page.locator("details[open] pre")).to_be_visible()
+
+
+def edit_by_keys(service, keys):
+    """Change a setting, and a recipe, whose text Tab leaves."""
+    page = keys.page
+    keys.use("link", "Settings")
+    keys.go_to(page.get_by_label("delay", exact=True))
+    keys.press("Control+a", *"0.5", "Enter")
+    expect(page.get_by_role("row", name=re.compile("^delay "))).to_contain_text("changed live")
+    keys.use("link", "Recipes")
+    keys.use("link", "shop")
+    expect(page.get_by_text("The recipe is valid.")).to_be_visible()
+    keys.go_to(page.get_by_label("Text of the recipe"))
+    keys.press("Control+End", "Enter", *"# typed")
+    keys.use("button", "Try")
+    expect(page.locator("#result").get_by_role("status")).to_contain_text("requests.")
+    keys.use("button", "Save")
+    expect(page.get_by_text("was saved")).to_be_visible()
+    service.done("PUT", "/recipes/shop", service.recipe, kind="application/yaml")
+
+
+def test_every_action_is_taken_without_a_mouse(service, chromium):
+    """Sign-in, a new job, its actions, a dialog that is redrawn, dead letters, and each view from the first to the last Tab."""
+    context = chromium.new_context(viewport={"width": 1280, "height": 860}, reduced_motion="reduce")
+    page = context.new_page()
+    keys = Keyboard(page)
+    page.goto(f"http://127.0.0.1:{service.port}/console/")
+    type_a_job(keys)
+    read_in_peace(service, keys)
+    answer_a_dialog(service, keys)
+    settle_by_keys(service, keys)
+    edit_by_keys(service, keys)
+
+    # all that can be used in all views, from the first to the last
+    keys.use("button", "Live updates")
+    for view in [view.replace("evil", "typed") for view in VIEWS]:
+        page.goto(f"http://127.0.0.1:{service.port}/console/#{view}")
+        expect(page.get_by_role("heading", level=1)).to_be_visible()
+        expect(page.locator(".loading")).to_have_count(0)
+        expect(page.locator("#notices .notice")).to_have_count(0)
+        assert keys.walk() > 8, view
+    service.done("DELETE", "/jobs/typed")
+    context.close()
 
 
 def test_a_reader_sees_everything_and_can_change_nothing(service, user):
@@ -377,7 +695,9 @@ def test_a_reader_sees_everything_and_can_change_nothing(service, user):
     expect(rita.page.get_by_label("Token")).to_be_visible()
 
 
-def test_a_thousand_jobs_are_shown_in_pages(tmp_path, chromium, service):
+def test_a_thousand_jobs_are_shown_in_pages_and_again_after_a_restart_of_the_service(
+    tmp_path, chromium, service
+):
     names = [f"job-{number:04}" for number in range(990)]
     store = SqliteKeyValueStore(tmp_path / "node" / "service.db")
 
@@ -391,6 +711,7 @@ def test_a_thousand_jobs_are_shown_in_pages(tmp_path, chromium, service):
     with ThreadPoolExecutor() as pool:  # the driver of the browser has an event loop in this thread
         pool.submit(lambda: asyncio.run(fill())).result()
     with ServiceNode(tmp_path) as node:
+        port = str(node.port)
         ada = User(chromium, node, TOKEN)
         rows = ada.page.get_by_role("region", name="Jobs").locator("tbody tr")
         expect(rows).to_have_count(50)
@@ -401,6 +722,28 @@ def test_a_thousand_jobs_are_shown_in_pages(tmp_path, chromium, service):
         expect(ada.page.locator(".pager")).to_contain_text(
             f"of {len([name for name in names if '98' in name])}"
         )
+        node.kill()
+        expect(ada.page.get_by_text("No connection to the server")).to_be_visible()
+    with ServiceNode(tmp_path, "--port", port) as node:
+        expect(ada.page.get_by_text("No connection to the server")).to_have_count(0)
+        node.done("DELETE", "/jobs/job-0098")
+        expect(rows.filter(has_text="job-0098")).to_have_count(0)
+        ada.complaints = [
+            one for one in ada.complaints if "ERR_" not in one
+        ]  # the browser reports the lost connection
+
+        # an address that is no valid text names no job
+        ada.open("/jobs/%E0%A4%A/overview")
+        expect(ada.page.locator("main .empty")).to_be_visible()
+        ada.complaints = [one for one in ada.complaints if "status of 4" not in one]
+        ada.open("/jobs")
+        expect(rows).to_have_count(50)
+
+        # a session that has ended leads to the sign-in
+        ada.context.clear_cookies()
+        ada.page.get_by_label("Search by name").fill("97")
+        expect(ada.page.get_by_label("Token")).to_be_visible()
+        ada.complaints = [one for one in ada.complaints if "401" not in one]
         ada.close()
 
 

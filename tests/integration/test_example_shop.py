@@ -59,7 +59,7 @@ async def test_each_product_of_each_task_is_taken_once_as_many_browsers_by_both_
 ):
     proxies = await crawl(tmp_path, site, "--workers", 2, "-o", mongodb + "/shop/{task}")
     assert await asyncio.to_thread(documents, mongodb) == {"books": 29, "games": 17}
-    told = await asyncio.to_thread(skitter, "stats", "shop", "--by", "task", "--json", cwd=tmp_path)
+    told = await asyncio.to_thread(skitter, "stats", "shop", "--by", "group", "--json", cwd=tmp_path)
     assert {row["key"]: row["items"] for row in json.loads(told.stdout)} == {"books": 29, "games": 17}
     items = lines_of(tmp_path / "shop.jsonl")
     assert Counter(item["task"] for item in items) == {"books": 29, "games": 17}

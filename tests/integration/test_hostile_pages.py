@@ -1,4 +1,4 @@
-"""Pages that are made to exhaust a worker: it stays small, and the pages of another host are crawled meanwhile."""
+"""Pages and servers that are made to exhaust or break a worker: it stays small and crawls the other hosts meanwhile."""
 
 import json
 import re
@@ -8,21 +8,49 @@ from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
+import trustme
+
 from cli_command import SKITTER, skitter
+from servers.tls import SocketServers, hostile_tls
+from sites import hostile_web
 from sites.hostile import PAGES, XPATH
 from skitter.testing import SiteProcess
 
 MAX_MEMORY = 400 * 1024 * 1024
+MAX_TURN = 0.25
+"""CPU time in seconds that the thread of the event loop may take without a turn of the loop."""
 GOOD = 200
 SPIDER = f"""
+import asyncio, time
+from pathlib import Path
 from skitter import Request, Spider
+
+
+class Watch:
+    # CPU time and not time: other processes of a busy machine do not count.
+    def __init__(self):
+        self.longest, self.last = 0.0, None
+
+    async def run(self):
+        while True:
+            await asyncio.sleep(0.005)
+            before, self.last = self.last, time.thread_time()
+            if before is not None and self.last - before > self.longest:
+                self.longest = self.last - before
+                Path("longest_turn").write_text(str(self.longest))
 
 
 class Reader(Spider):
     async def start(self):
+        yield Request(f"{{self.good}}0", callback=self.begin)
+
+    async def begin(self, response):  # by now, the worker has imported what it needs
+        self.watch = asyncio.create_task(Watch().run())
+        for result in self.parse(response):
+            yield result
         for url in self.hostile.split():
             yield Request(url)
-        for number in range({GOOD}):
+        for number in range(1, {GOOD}):
             yield Request(f"{{self.good}}{{number}}")
 
     def parse(self, response):
@@ -63,6 +91,19 @@ def peak_memory(process):
     return peak
 
 
+def crawl(folder, spider, settings, arguments):
+    """Run the spider in the file to its end, as the job ``job``. Return the peak of the worker's memory."""
+    command = [*SKITTER, "run", spider, "--job", "job", "-o", "items.jsonl", "--quiet"]
+    for option, pairs in (("-s", settings), ("-a", arguments)):
+        for name, value in pairs.items():
+            command += [option, f"{name}={value}"]
+    with (folder / "errors.txt").open("w") as errors:
+        worker = subprocess.Popen(command, cwd=folder, stdout=errors, stderr=errors)
+        memory = peak_memory(worker)
+    assert worker.returncode == 0, (folder / "errors.txt").read_text()
+    return memory
+
+
 def test_hostile_pages_neither_fill_the_memory_nor_hold_up_another_host(tmp_path, tests_folder):
     (tmp_path / "reader.py").write_text(SPIDER)
     with SiteProcess("sites.hostile:make_site", hosts=2, search=[tests_folder]) as site:
@@ -71,17 +112,11 @@ def test_hostile_pages_neither_fill_the_memory_nor_hold_up_another_host(tmp_path
             "hostile": " ".join(site.url_of(path) for path in paths),
             "good": site.url_of("/good/", 1),
         }
-        command = [*SKITTER, "run", "reader.py", "--job", "job", "-o", "items.jsonl", "--quiet"]
-        for option, pairs in (("-s", SETTINGS), ("-a", arguments)):
-            for name, value in pairs.items():
-                command += [option, f"{name}={value}"]
-        with (tmp_path / "errors.txt").open("w") as errors:
-            worker = subprocess.Popen(command, cwd=tmp_path, stdout=errors, stderr=errors)
-            memory = peak_memory(worker)
+        memory = crawl(tmp_path, "reader.py", SETTINGS, arguments)
         hits = site.hits()
 
-    assert worker.returncode == 0, (tmp_path / "errors.txt").read_text()
     assert 0 < memory < MAX_MEMORY
+    assert 0.0 < float((tmp_path / "longest_turn").read_text()) < MAX_TURN
     items = read(tmp_path / "items.jsonl")
     letters = {letter["url"]: letter["error"].partition(":")[0] for letter in failures(tmp_path)}
     reached = Counter(item["url"] for item in items)
@@ -93,3 +128,108 @@ def test_hostile_pages_neither_fill_the_memory_nor_hold_up_another_host(tmp_path
     last_hostile = max(number for number, hit in enumerate(hits) if not hit.target.startswith("/good/"))
     meanwhile = sum(hit.target.startswith("/good/") for hit in hits[:last_hostile])
     assert meanwhile > GOOD // 2, "the good host had to wait for the hostile one"
+
+
+READER = """
+import json
+from pathlib import Path
+from skitter import Spider, Request
+
+
+class Reader(Spider):
+    async def start(self):
+        for url in json.loads(Path("seeds.json").read_text()):
+            yield Request(url)
+
+    def parse(self, response):
+        kind = response.content_type
+        if kind == "application/json":
+            title = response.json()["title"]
+        elif kind.endswith("/xml"):
+            title = response.xpath("//title/text()").get()
+        else:
+            title = response.css("title::text").get()
+            yield response.follow_all("a[href]")
+        yield {"url": response.url, "title": title or "-"}
+"""
+WEB_SETTINGS = {
+    "connect_timeout": 5, "read_timeout": 5, "timeout": 7, "unreachable_timeout": 5, "crawl_delay_cap": 0.2,
+    "max_retries": 1, "max_throttled": 1, "retry_delay": 0.1, "ca_file": "ca.pem",
+}  # fmt: skip
+GOOD_HOSTS, GOOD_PAGES = 5, 20
+
+
+def refusals(folder):
+    status = json.loads(skitter("status", "job", "--json", cwd=folder).stdout)
+    counters = status["counts"]["counters"].items()
+    return {name.removeprefix("refused/"): count for name, count in counters if name.startswith("refused/")}
+
+
+def actual_outcomes(items, letters, case_of, urls_of_cases):
+    """Return the outcomes of each case, as the list of cases states them: by path, or by URL outside of the case's address."""
+    found = {name: [] for name in urls_of_cases}
+    for url, outcome in (
+        *((item["url"], item["title"]) for item in items),
+        *((letter["url"], hostile_web.dead(letter["error"].partition(":")[0])) for letter in letters),
+    ):
+        name = case_of(url)
+        found[name].append((url.removeprefix(urls_of_cases[name].rstrip("/")), outcome))
+    return {name: sorted(outcomes) for name, outcomes in found.items()}
+
+
+def test_each_hostile_server_has_its_outcome_and_the_others_are_crawled(tmp_path, tests_folder):
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    (tmp_path / "reader.py").write_text(READER)
+    cases, tls = hostile_web.CASES, hostile_tls(authority)
+    with (
+        SiteProcess(
+            "sites.hostile_web:HostileWeb", hosts=len(cases) + GOOD_HOSTS, search=[tests_folder]
+        ) as site,
+        SocketServers([server for server, _ in tls.values()]) as tls_servers,
+    ):
+        urls = {name: site.url_of("/", number) for number, name in enumerate(cases)}
+        urls |= {f"tls: {name}": url for name, url in zip(tls, tls_servers.urls, strict=True)}
+        good = [
+            site.url_of(f"/good/{number}", len(cases) + number % GOOD_HOSTS)
+            for number in range(GOOD_PAGES * GOOD_HOSTS)
+        ]
+        (tmp_path / "seeds.json").write_text(json.dumps([*urls.values(), *good]))
+        memory = crawl(tmp_path, "reader.py", WEB_SETTINGS, {})
+        hits = site.hits()
+        origins = site.origins
+
+    items = read(tmp_path / "items.jsonl")
+    good_items = [item["url"] for item in items if item["url"] in set(good)]
+    assert sorted(good_items) == sorted(good)
+    names = {url.partition("://")[2].rpartition(":")[0]: name for name, url in urls.items()}
+    numbered = list(cases)
+
+    def case_of(url):
+        host, _, path = url.partition("://")[2].partition("/")
+        return names.get(host.rpartition(":")[0]) or numbered[int(path.partition("/")[0])]
+
+    others = [item for item in items if item["url"] not in set(good)]
+    actual = actual_outcomes(others, failures(tmp_path), case_of, urls)
+    expected = {
+        name: sorted(
+            (hostile_web.placed(where, origins[number], number), outcome)
+            for where, outcome in case.outcomes().items()
+        )
+        for number, (name, case) in enumerate(cases.items())
+    }
+    expected |= {
+        f"tls: {name}": [("/", hostile_web.dead(kind) if kind else "ok")] for name, (_, kind) in tls.items()
+    }
+    wrong = [
+        f"{name}: {actual[name]} and not {expected[name]}"
+        for name in expected
+        if actual[name] != expected[name]
+    ]
+    assert not wrong, "\n".join(wrong)
+    expected_refusals = sum((Counter(case.refused) for case in cases.values()), Counter())
+    actual_refusals = refusals(tmp_path)
+    assert actual_refusals.pop("duplicate") >= 2_999
+    assert actual_refusals == expected_refusals
+    assert not [hit.target for hit in hits if hit.target.startswith("/decoy")]
+    assert 0 < memory < MAX_MEMORY

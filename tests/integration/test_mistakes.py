@@ -98,7 +98,6 @@ SPIDERS = {
     "start_urls_text": ("    start_urls = '{url}'\n" + PARSE, "start_urls = ["),
     "domains_text": (START + "    allowed_domains = '127.0.0.1'\n" + PARSE, "allowed_domains = ["),
     "domain_url": (START + "    allowed_domains = ['http://127.0.0.1']\n" + PARSE, "without a scheme"),
-    "start_requests": ("    def start_requests(self):\n        yield Request('{url}')\n" + PARSE, "async def start"),
     "scrapy_setting": (START + "    custom_settings = {{'DOWNLOAD_DELAY': 1}}\n" + PARSE, "write delay"),
     "scrapy_import": (START + PARSE + "\n\nimport scrapy\n", "from skitter import"),
     "missing_import": (START + PARSE + "\n\nimport pandaz\n", "pandaz"),

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from cli_command import complaint, skitter
+from services.redis_servers import RedisServer
 from sites.shop import MONITORS, PRODUCTS, Shop, ShopSpider
 from skitter import Crawl, JobSpec
 from skitter.frontier.embedded.frontier import EmbeddedFrontier
@@ -69,7 +70,18 @@ def mail_server():
 
 
 @pytest.fixture
-def shop(serve, tmp_path, clock):
+def frontier(request):
+    """The URL of a frontier: a file, or with the parameter ``valkey`` a server."""
+    if getattr(request, "param", "sqlite") == "sqlite":
+        yield "sqlite:"
+        return
+    server = RedisServer("valkey").start()
+    yield server.url
+    server.stop()
+
+
+@pytest.fixture
+def shop(serve, tmp_path, clock, frontier):
     """Run the shop's job once more: ``await shop("fault", **settings)``."""
 
     def take_hours():
@@ -80,7 +92,8 @@ def shop(serve, tmp_path, clock):
 
     async def run(fault="", products=PRODUCTS, **settings):
         site.fault = fault
-        spec = JobSpec(job="shop", spider="-", home=str(tmp_path / "home"), settings=settings)
+        home = str(tmp_path / "home")
+        spec = JobSpec(job="shop", spider="-", home=home, settings=settings, frontier=frontier)
         asked = PRODUCTS // 2 if fault == "gone" else products
         spider = type("Asked", (ShopSpider,), {"url": server.url, "products": asked})
         return await Crawl(spec, spider_class=spider, recrawl=True).run()
@@ -94,6 +107,7 @@ def violated(result):
     return [verdict.monitor for verdict in result.ended_pass.violated]
 
 
+@pytest.mark.parametrize("frontier", ["sqlite", "valkey"], indirect=True)
 async def test_each_fault_is_noticed_by_exactly_its_monitor_and_a_good_pass_by_none(shop):
     first = await shop()
     assert [verdict.monitor for verdict in first.ended_pass.verdicts if verdict.passed is None] == [
@@ -105,16 +119,35 @@ async def test_each_fault_is_noticed_by_exactly_its_monitor_and_a_good_pass_by_n
         assert violated(await shop()) == [], f"after {fault}"
 
 
-async def test_a_pass_that_nobody_has_judged_is_judged_by_the_next_run(shop, monkeypatch):
-    await shop()
+async def end_before_the_judgement(shop, monkeypatch, fault):
+    """Crawl to the end, and end as if all processes were killed before one of them could judge the pass."""
+
+    async def killed(*_):
+        raise asyncio.CancelledError
+
     with monkeypatch.context() as patch:
-
-        async def killed(*_):
-            raise asyncio.CancelledError
-
         patch.setattr(Crawl, "_result", killed)
         with pytest.raises(asyncio.CancelledError):
-            await shop("no_price")
+            await shop(fault)
+
+
+@pytest.mark.parametrize("frontier", ["sqlite", "valkey"], indirect=True)
+async def test_each_fault_is_noticed_by_exactly_its_monitor_if_all_processes_were_killed_at_the_end(
+    shop, monkeypatch, caplog
+):
+    await shop()
+    for fault in [name for name in MONITORS if name != "slow"]:  # no process has noted the time that jumped
+        await end_before_the_judgement(shop, monkeypatch, fault)
+        assert not any("violated" in line for line in caplog.messages)
+        assert violated(await shop()) == []
+        (line,) = [line for line in caplog.messages if "violated" in line]
+        assert line.startswith(f"monitor violated: {fault}: "), line
+        caplog.clear()
+
+
+async def test_a_pass_that_nobody_has_judged_is_judged_by_the_next_run(shop, monkeypatch):
+    await shop()
+    await end_before_the_judgement(shop, monkeypatch, "no_price")
     passes = decode_passes(await asyncio.to_thread(read_note, shop.path, NOTE))
     assert (passes.current.number, len(passes.history)) == (2, 1)
     assert violated(await shop()) == []

@@ -35,6 +35,43 @@ def test_the_schema_is_a_json_schema_and_every_example_fits_it():
         assert list(validator.iter_errors(RecipeSource.of_file(path).data)) == [], path
 
 
+SCRIPTED = """name: scripted
+variables: {site: "http://${env.HOST}", start: "${site}/first"}
+start: ${start}
+pages:
+  first:
+    follow: [{css: a, page: second}]
+    items:
+      fields: {script: h1, price: {css: .price, script: "PRICE"}}
+  second: {script: "RULE"}
+"""
+
+
+@pytest.mark.parametrize(
+    ("price", "rule", "fields"),
+    [
+        ("Number(value) * 2", "ctx.output({a: 1})", []),
+        ("return value", "for (const a of [1]) { ctx.output({a}) }", []),
+        ("value +", "ctx.output({", ["pages.first.items.fields.price.script", "pages.second.script"]),
+    ],
+)
+def test_recipe_check_names_syntax_errors_of_scripts(tmp_path, price, rule, fields):
+    (tmp_path / "x.yaml").write_text(SCRIPTED.replace("PRICE", price).replace("RULE", rule))
+    result = skitter("recipe", "check", "x.yaml", cwd=tmp_path)
+    assert result.returncode == (2 if fields else 0), result.stderr
+    lines = [line for line in result.stderr.splitlines() if "SyntaxError" in line]
+    assert len(lines) == len(fields) and all(field in line for field, line in zip(fields, lines, strict=True))
+
+
+def test_a_variable_of_a_recipe_may_refer_to_the_environment_but_a_value_from_outside_may_not(monkeypatch):
+    monkeypatch.setenv("SKITTER_RECIPE_HOST", "h.test")
+    text = SCRIPTED.replace("PRICE", "value").replace("RULE", "1")
+    assert compile_text(text).recipe.start == "http://h.test/first"
+    assert (
+        compile_text(text, arguments={"start": "http://x/${env.HOST}"}).recipe.start == "http://x/${env.HOST}"
+    )
+
+
 def test_the_schema_command_prints_it(tmp_path):
     result = skitter("recipe", "schema", cwd=tmp_path)
     assert result.returncode == 0

@@ -105,6 +105,13 @@ def test_a_page_of_the_file_that_is_overwritten_loses_only_its_requests(folder, 
     check_repaired(folder, web, server, lost_in(result))
 
 
+def test_the_first_page_of_a_file_holds_all_tables(folder):
+    """Without their statements, nothing of a damaged file can be read."""
+    assert (
+        file_of(folder).read_bytes()[100] == 13
+    )  # a leaf of the tree, see "B-tree Pages" in SQLite's file format
+
+
 def test_a_truncated_file_is_found_and_what_is_readable_is_kept(folder, web, server):
     size = file_of(folder).stat().st_size
     with file_of(folder).open("r+b") as file:

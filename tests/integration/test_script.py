@@ -1,5 +1,6 @@
 """JavaScript in its sandbox: what it can do, what it cannot reach, and how it ends when it does not end."""
 
+import json
 import os
 
 import pytest
@@ -164,3 +165,111 @@ pages:
     assert sorted(item["n"] for item in ran.items) == [10, 30]
     assert list(ran.letters) == ["/2"]
     assert "field n: script: ran longer than 1 s" in ran.letters["/2"]
+
+
+ZHENG_ROOT = """
+        var arr = new Array();
+         for (var i = 25; i <= 25; i+=25) {
+            var obj = {
+               URL: "SITE/group/szsh/discussion?start=" + i,
+               Priority: 1,
+               RuleName: "解析网站URL",
+               Method: "GET",
+           };
+            arr.push(obj);
+        };
+        console.log(arr[0].URL);
+        AddJsReq(arr);
+            """
+ZHENG_LIST = r"""
+            ctx.ParseJSReg("解析阳台房","(SITE/group/topic/[0-9a-z]+/)\"[^>]*>([^<]+)</a>");
+            """
+ZHENG_TOPIC = r"""
+            //console.log("parse output");
+            ctx.OutputJS("<div class=\"topic-content\">[\\s\\S]*?阳台[\\s\\S]*?<div class=\"aside\">");
+            """
+
+
+async def test_the_three_rules_of_zhengs_javascript_task_run_as_they_are(serve, tmp_path, caplog):
+    with_balcony = '<div class="topic-content">\n<p>朝南 有阳台</p>\n</div><div class="aside">'
+    pages = {
+        "/group/topic/1a/": Answer(with_balcony.encode()),
+        "/group/topic/2b/": Answer('<div class="topic-content">没有</div><div class="aside">'.encode()),
+    }  # fmt: skip
+    site = Scripted(pages)
+    url = serve(site).url.rstrip("/")
+    links = "".join(f'<a href="{url}/group/topic/{name}/" title="">{name}</a>' for name in ("1a", "2b", "2b"))
+    listed = f'{links}<a href="{url}/group/other/3c/">no</a>'
+    pages["/group/szsh/discussion?start=25"] = Answer(listed.encode())
+    recipe = {
+        "name": "js_find_douban_sun_room", "allowed_domains": ["127.0.0.1"],
+        "start": [{"script": ZHENG_ROOT.replace("SITE", url)}],
+        "pages": {"解析网站URL": {"script": ZHENG_LIST.replace("SITE", url)}, "解析阳台房": {"script": ZHENG_TOPIC}},
+    }  # fmt: skip
+    with caplog.at_level("INFO", "skitter.scripts"):
+        ran = await run_recipe_text(json.dumps(recipe), tmp_path)
+    assert ran.letters == {}
+    assert ran.items == [{"url": f"{url}/group/topic/1a/"}]
+    assert site.counts == {
+        "/group/szsh/discussion?start=25": 1, "/group/topic/1a/": 1, "/group/topic/2b/": 1
+    }  # fmt: skip
+    assert [record.getMessage() for record in caplog.records if record.name == "skitter.scripts"] == [
+        f"{url}/group/szsh/discussion?start=25"
+    ]
+
+
+def test_a_rule_has_the_whole_context_of_zhengs_crawler(engine):
+    page = ScriptPage(
+        "http://x/1", "<b>é</b> 12 34", method="POST", priority=2, task="shop", rules=["list", "book"]
+    )
+    code = r"""
+    var seen = ctx.Req.TmpData.Get("bookName"), none = ctx.Req.TmpData.Get("none"); undeclared = 1;
+    ctx.Req.TmpData.Set("price", 5);
+    AddJsReq({URL: "/a", RuleName: "book", Method: "GET"});
+    var result = ctx.ParseJSReg("list", "(?i)\\A<B>(?P<letter>[\\s\\S])</B>");
+    ctx.Output({seen: seen, none: none, bytes: ctx.Body.length, text: String(ctx.Body), requests: result.Requesrts.length,
+                known: ctx.GetRule("book") !== null, unknown: ctx.GetRule("other"), method: ctx.Req.Method,
+                depth: ctx.Req.Depth, priority: ctx.Req.Priority, matched: ctx.OutputJS("34\\z").Items, not: ctx.OutputJS("12\\z").Items});
+    return result;
+    """
+    given = engine.run_rule(code, page, {"data": {"bookName": "Go"}, "depth": 3, "rule": "list"})
+    assert given["requests"] == [
+        {"data": {"bookName": "Go", "price": 5}, "method": "GET", "priority": 0, "rule": "book", "url": "/a"},
+        {"data": {"bookName": "Go", "price": 5}, "rule": "list", "url": "é"},
+    ]
+    url_item, item = given["items"]
+    assert url_item == {"url": "http://x/1"}
+    assert item.pop("time")
+    assert item == {
+        "task": "shop", "rule": "list", "url": "http://x/1", "seen": "Go", "none": None, "bytes": 15,
+        "text": "<b>é</b> 12 34", "requests": 1, "known": True, "unknown": None, "method": "POST", "depth": 3,
+        "priority": 2, "matched": ["http://x/1"], "not": [],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("AddJsReq([{RuleName: 'a'}])", "AddJsReq: a request has no URL"),
+        ("ctx.ParseJSReg('a', 'x')", "ParseJSReg: the regular expression has no group"),
+        (r"ctx.OutputJS('\\pL')", r"\p is not supported"), ("ctx.OutputJS('[[:alpha:]]')", "unsupported syntax"),
+        ("while (true) console.log('x')", "ran longer"), ("while (true) AddJsReq({URL: 'x'.repeat(1000)})", "ran out of memory"),
+        ("ctx.OutputJS('(x+x+)+y')", "ran longer"),
+    ],
+)  # fmt: skip
+def test_a_rule_of_zhengs_crawler_that_fails_says_so(engine, code, message):
+    with pytest.raises(ScriptError, match="script: ") as caught:
+        engine.run_rule(code, ScriptPage("http://x/", "x" * 60), {})
+    assert message in str(caught.value)
+    assert engine.evaluate("6 * 7", {}) == 42
+
+
+def test_messages_of_a_script_are_logged_even_if_it_fails_and_their_number_is_limited(engine, caplog):
+    with caplog.at_level("DEBUG", "skitter.scripts"), pytest.raises(ScriptError):
+        engine.run_rule("console.log('a', {b: 1}); console.warn('w'); throw new Error('no')", PAGE, {})
+    records = [(one.levelname, one.getMessage()) for one in caplog.records if one.name == "skitter.scripts"]
+    assert records == [("INFO", 'a {"b":1}'), ("WARNING", "w")]
+    caplog.clear()
+    with caplog.at_level("DEBUG", "skitter.scripts"):
+        engine.run_rule("for (let n = 0; n < 500; n++) console.log('x'.repeat(9000))", PAGE, {})
+    assert [len(one.getMessage()) for one in caplog.records if one.name == "skitter.scripts"] == [2000] * 100

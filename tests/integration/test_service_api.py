@@ -10,6 +10,7 @@ import uvicorn
 
 from api_caller import TOKEN, Caller, application
 from cli_command import complaint
+from skitter.frontends.tasks.task_file import TaskFile
 from skitter.service.api.access import ApiTokens
 from skitter.service.api.auth import AuthMiddleware, Gate
 from skitter.service.node import Node
@@ -140,6 +141,45 @@ async def test_a_task_is_written_down_once_however_many_want_it_at_once(tmp_path
         await asyncio.gather(*(jobs.prepare(job, job.run) for _ in range(8)))
     lines = await asyncio.to_thread(jobs.config.task_file(job.run).read_text)
     assert [json.loads(line)["task"] for line in lines.splitlines()] == [f"t{number}" for number in range(20)]
+    await jobs.store.close()
+
+
+TASKS = """print("imported")
+from skitter import Task, TaskSpider
+
+class Many(TaskSpider):
+    tasks = (Task("one", start=["http://127.0.0.1/"], rules={"p": print}),)
+"""
+
+
+async def test_tasks_of_a_spider_are_added_closed_and_added_again_by_name(tmp_path):
+    app, jobs = application(tmp_path)
+    await asyncio.to_thread((tmp_path / "spiders" / "many.py").write_text, TASKS)
+    await jobs.store.open()
+    call = Caller(app)
+    await call("POST", "/jobs", {"name": "many", "tasks": True})
+    one = {"spider": "many.py:Many", "task": "one"}
+    assert await call("POST", "/jobs/many/tasks", one) == (201, {"task": "one"})
+    for body, status, field in (
+        (one, 409, "task"), ({**one, "task": "on"}, 422, "task"), ({**one, "spider": "no.py"}, 422, "spider"),
+        ({**one, "recipe": "x"}, 422, "recipe"), ({"spider": "many.py"}, 422, "recipe"), ({}, 422, "recipe"),
+        ({**one, "arguments": {"a": 1}}, 422, "recipe"), ({**one, "schedule": "nope"}, 422, "schedule"),
+    ):  # fmt: skip
+        answer = await call("POST", "/jobs/many/tasks", body)
+        assert (answer[0], answer[1]["errors"][0]["field"]) == (status, field), (body, answer)
+    assert (await call("DELETE", "/jobs/many/tasks/one"))[0] == 204
+    assert (await call("POST", "/jobs/many/tasks", one))[0] == 201
+    tasks = (await call("GET", "/jobs/many/tasks"))[1]["tasks"]
+    assert [(task["task"], task["state"]) for task in tasks] == [("one", "open")]
+    job = await jobs.records.job("many")
+    await jobs.prepare(job, job.run)
+    changes = await asyncio.to_thread(TaskFile(jobs.config.task_file(job.run)).changes)
+    path = f"{(tmp_path / 'spiders').resolve()}/many.py:Many"
+    assert [(change.task, change.spider) for change in changes] == [
+        ("one", path),
+        ("one", ""),
+        ("one~2", path),
+    ]
     await jobs.store.close()
 
 

@@ -2,6 +2,11 @@
 
 import gzip
 import json
+import re
+import subprocess
+import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -85,3 +90,39 @@ def test_a_crawl_without_code_takes_sitemaps(site, tmp_path, start):
 def test_a_crawl_needs_a_url_or_a_sitemap(tmp_path):
     assert "no URL" in complaint("crawl", cwd=tmp_path)
     assert "no URL" in complaint("crawl", "--sitemap", "auto", cwd=tmp_path)
+
+
+def memory_of(url, folder):
+    """Crawl a sitemap and the first of its pages. Return the largest resident size of the process in kB, and its items."""
+    folder.mkdir()
+    with (folder / "errors").open("w+") as errors:
+        crawl = subprocess.Popen(
+            [sys.executable, "-m", "skitter", "crawl", "--sitemap", url, "--no-robots", "--delay", "0", "--limit", "20",
+             "-o", "x.jsonl", "--quiet"],
+            cwd=folder, stdout=subprocess.DEVNULL, stderr=errors,
+        )  # fmt: skip
+        peak = 0
+        while crawl.poll() is None:
+            with suppress(OSError):
+                found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{crawl.pid}/status").read_text())
+                peak = int(found[1]) if found else peak
+            time.sleep(0.02)
+        assert crawl.returncode == 0, errors.seek(0) or errors.read()
+    return peak, items(folder / "x.jsonl")
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads the memory of a process from /proc")
+def test_a_crawl_takes_20_mb_at_most_for_a_sitemap_of_50_mb(serve, tmp_path):
+    def site(visit):
+        number = int(visit.path.partition("-")[2] or 0)
+        if not number:
+            return Answer(b"<title>x</title>")
+        start = f"http://{visit.host}:{visit.port}/p/"
+        urls = [f"<url><loc>{start}{n:06}/{'x' * (1000 - len(start))}</loc></url>" for n in range(number)]
+        return Answer(gzip.compress(xml("urlset", urls).body, 1), content_type="application/gzip")
+
+    url = serve(site).url
+    small, _ = memory_of(f"{url}map-20", tmp_path / "small")
+    large, found = memory_of(f"{url}map-50000", tmp_path / "large")
+    assert len(found) == 19  # the sitemap counts as a page
+    assert large - small < 20_000, f"{small} kB with 20 URLs, {large} kB with 50,000"

@@ -75,7 +75,7 @@ async def test_nothing_of_a_closed_task_is_tried_again(serve, tmp_path):
 
     def fail(_visit):
         task.closed = True
-        return Answer(b"", status=503, headers={"Retry-After": "3600"})
+        return Answer(b"", status=503, headers={"Retry-After": "600"})
 
     url = serve(Scripted({"/": fail})).url
     task.start = [url]

@@ -11,6 +11,8 @@ from recipe_runs import run_spider
 from skitter.errors import SpiderError, UsageError
 from skitter.frontends.recipe.source import RecipeError
 from skitter.frontends.tasks import task_file as task_file_module
+from skitter.frontends.tasks.changes import tasks_by_name
+from skitter.frontends.tasks.python_task import task_of_change
 from skitter.frontends.tasks.task_file import TaskFile, TaskFileSpider
 from skitter.testing import Answer
 
@@ -193,6 +195,97 @@ def test_a_task_is_added_to_a_running_fleet_and_another_is_closed(serve, tmp_pat
     assert [line.split()[:2] for line in listed.splitlines()[1:]] == [
         ["one", "open"], ["closed", "closed"], ["late", "open"],
     ]  # fmt: skip
+
+
+PYTHON = """
+from skitter import Task, TaskSpider
+
+def read(context):
+    yield context.output({{"page": context.url.removeprefix("{url}")}})
+    yield context.follow_all("a")
+
+class Many(TaskSpider):
+    tasks = tuple(Task(name, start=["{url}" + name], rules={{"page": read}}) for name in ("one", "late"))
+"""
+
+
+def test_tasks_in_python_are_added_to_a_running_fleet_closed_and_added_again_by_name(serve, tmp_path):
+    """The second `one` crawls its pages again, and the requests of the first one are gone."""
+    visits, late = threading.Semaphore(0), threading.Event()
+
+    def first(_visit):
+        visits.release()
+        return Answer(b"")
+
+    def second(_visit):
+        late.set()
+        return Answer(b"")
+
+    site = Scripted({"/one": ["/one/a"], "/one/a": first, "/late": second})
+    url = serve(site).url
+    (tmp_path / "many.py").write_text(PYTHON.format(url=url))
+    assert skitter("task", "add", "tasks.jsonl", "one", "--spider", "many.py", cwd=tmp_path).returncode == 0
+    assert "'on'" in complaint("task", "add", "tasks.jsonl", "on", "--spider", "many.py:Many", cwd=tmp_path)
+    arguments = (
+        "run", "skitter.frontends.tasks:TaskFileSpider", "-a", "task_file=tasks.jsonl", "-a", "watch=yes", "--job", "many",
+        "--workers", 2, "-o", "out.jsonl", "--delay", 0, "--no-robots", "-q",
+    )  # fmt: skip
+    with Running(*arguments, cwd=tmp_path) as running:
+        assert visits.acquire(timeout=60)
+        assert (
+            skitter("task", "add", "tasks.jsonl", "late", "--spider", "many.py:Many", cwd=tmp_path).returncode
+            == 0
+        )
+        assert late.wait(60)
+        assert "'one'" in complaint("task", "add", "tasks.jsonl", "one", "--spider", "many.py", cwd=tmp_path)
+        assert skitter("task", "close", "tasks.jsonl", "one", cwd=tmp_path).returncode == 0
+        assert (
+            skitter("task", "add", "tasks.jsonl", "one", "--spider", "many.py", cwd=tmp_path).returncode == 0
+        )
+        assert visits.acquire(timeout=60)
+        listed = skitter("task", "list", "tasks.jsonl", cwd=tmp_path).stdout
+        running.interrupt()
+        running.end()
+    assert [line.split()[:2] for line in listed.splitlines()[1:]] == [["one", "open"], ["late", "open"]]
+    assert site.counts == {"/one": 2, "/one/a": 2, "/late": 1}
+    items = {(item["task"], item["page"]) for item in lines_of(tmp_path / "out.jsonl")}
+    assert items == {("late", "late"), ("one", "one"), ("one", "one/a")}
+
+
+async def test_a_task_in_python_that_a_machine_cannot_load_fails_alone(serve, tmp_path, task_file):
+    site = Scripted({"/one": [], "/late": []})
+    path = tmp_path / "gone_soon.py"
+    await asyncio.to_thread(path.write_text, PYTHON.format(url=serve(site).url))
+    await asyncio.to_thread(task_file.add_python, f"{path}:Many", "late")
+    await asyncio.to_thread(task_file.add_python, f"{path}:Many", "one")
+    changes = await asyncio.to_thread(task_file.changes)
+    broken = changes[1]
+    broken.spider = str(tmp_path / "nowhere.py")
+    good, bad = [await asyncio.to_thread(task_of_change, change) for change in changes]
+    assert [request.url async for request in good.start_requests()]
+    with pytest.raises(SpiderError, match="nowhere"):
+        [request async for request in bad.start_requests()]
+    with pytest.raises(SpiderError, match="nowhere"):
+        await bad.read(None, "page", {}, None)
+
+
+def test_a_name_is_used_again_only_after_its_task_is_closed(task_file):
+    one = recipe("one", "http://x/")
+    for _ in range(3):
+        task_file.add(one, "one.yaml")
+        with pytest.raises(UsageError, match="'one'"):
+            task_file.add(one, "one.yaml")
+        task_file.change("one", "pause")
+        task_file.change("one", "close")
+    added = [change for change in task_file.changes() if change.adds]
+    assert [(change.task, change.name) for change in added] == [
+        ("one", ""),
+        ("one~2", "one"),
+        ("one~3", "one"),
+    ]
+    assert [
+        (name, state.task, state.state) for name, state in tasks_by_name(task_file.changes()).items()
+    ] == [("one", "one~3", "closed")]
 
 
 async def test_a_task_that_only_another_worker_has_read_of_is_waited_for(tmp_path, task_file, monkeypatch):

@@ -9,7 +9,7 @@ from services.cluster_jobs import PARTITIONS
 from services.redis_cluster import ClusterServers, running_cluster
 from services.redis_servers import KVROCKS, RedisServer, running
 from services.requests import FREE
-from skitter.frontier.options import FrontierOptions
+from skitter.frontier.options import FrontierSettings
 from skitter.frontier.redis.cluster_frontier import RedisClusterFrontier
 from skitter.frontier.redis.frontier import RedisFrontier
 
@@ -47,7 +47,7 @@ async def join():
     opened = []
 
     async def open_one(url, politeness=FREE, clock=None, **options) -> RedisFrontier:
-        frontier = RedisFrontier(url, name, politeness, FrontierOptions(**options), clock=clock)
+        frontier = RedisFrontier(url, name, politeness, FrontierSettings(**options), clock=clock)
         opened.append(frontier)
         await frontier.open()
         return frontier
@@ -94,7 +94,7 @@ async def join_cluster():
         url, job, politeness=FREE, clock=None, partitions=PARTITIONS, **options
     ) -> RedisClusterFrontier:
         frontier = RedisClusterFrontier(
-            f"{url}?partitions={partitions}", job, politeness, FrontierOptions(**options), clock=clock
+            f"{url}?partitions={partitions}", job, politeness, FrontierSettings(**options), clock=clock
         )
         await frontier.open()
         opened.append(frontier)

@@ -8,7 +8,7 @@ import json
 import sqlite3
 from contextlib import closing
 from functools import cache
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, urlsplit
 
 import zstandard
 
@@ -19,6 +19,10 @@ def read_served(url: str) -> list[dict]:
         return _read_mongodb(url)
     if url.startswith("postgresql:"):
         return _read_postgresql(url)
+    if url.startswith("mysql:"):
+        return _read_mysql(url)
+    if url.startswith("opensearch:"):
+        return _read_opensearch(url)
     path, _, options = url.removeprefix("s3://").partition("?")
     return read_file(path, bucket_files(options).cat_file(path))
 
@@ -72,6 +76,72 @@ def _read_postgresql(place) -> list[dict]:
     return [row["item"] for row in rows] if "layout=jsonb" in place else rows
 
 
+def _read_mysql(place) -> list[dict]:
+    with mysql_connection(place) as connection, connection.cursor() as cursor:
+        cursor.execute(f"SHOW FULL COLUMNS FROM `{table_of(place)}`")
+        as_json = {row["Field"] for row in cursor.fetchall() if row["Comment"] == "JSON"}
+        cursor.execute(f"SELECT * FROM `{table_of(place)}`")
+        rows = _without_id(cursor.fetchall())
+    if "layout=json" in place:
+        return [json.loads(row["item"]) for row in rows]
+    return [
+        {name: json.loads(value) if name in as_json and value else value for name, value in row.items()}
+        for row in rows
+    ]
+
+
+def table_of(place: str) -> str:
+    return dict(parse_qsl(place.partition("?")[2]))["table"]
+
+
+def mysql_connection(place: str):
+    """A connection of another client than skitter's, to the database of an output."""
+    import pymysql
+
+    url = urlsplit(place)
+    return pymysql.connect(
+        host=url.hostname, port=url.port, user=url.username, password=url.password, database=url.path[1:],
+        cursorclass=pymysql.cursors.DictCursor, autocommit=True,
+    )  # fmt: skip
+
+
+def _read_opensearch(place) -> list[dict]:
+    """The documents in the order of their ids, so that those of a page are in order."""
+    import urllib.request
+
+    base = place.partition("?")[0].replace("opensearch:", "http:")
+    urllib.request.urlopen(f"{base}/_refresh", b"").close()
+    with urllib.request.urlopen(f"{base}/_search?size=10000") as answer:
+        hits = json.load(answer)["hits"]["hits"]
+    hits.sort(key=lambda hit: (hit["_id"].rpartition(":")[0], int(hit["_id"].rpartition(":")[2])))
+    return [{name: value for name, value in hit["_source"].items() if name != "skitter_job"} for hit in hits]
+
+
+def read_kafka(url: str) -> dict[str, dict]:
+    """The messages of a topic by key: a message with a key that was there before repeats its item."""
+    from aiokafka import AIOKafkaConsumer
+
+    servers, _, topic = url.removeprefix("kafka://").partition("/")
+
+    async def read():
+        consumer = AIOKafkaConsumer(topic, bootstrap_servers=servers, auto_offset_reset="earliest")
+        await consumer.start()
+        try:
+            found = {}
+            ends = await consumer.end_offsets(consumer.assignment())
+            for partition, end in ends.items():
+                while await consumer.position(partition) < end:
+                    for messages in (await consumer.getmany(partition, timeout_ms=500)).values():
+                        for message in messages:
+                            item = json.loads(message.value)
+                            assert found.setdefault(message.key.decode(), item) == item
+            return found
+        finally:
+            await consumer.stop()
+
+    return asyncio.run(read())
+
+
 def _without_id(rows) -> list[dict]:
     return [{name: value for name, value in row.items() if name != "_id"} for row in rows]
 
@@ -81,6 +151,6 @@ def bucket_files(options: str):
     """The bucket of the tests, as a file system."""
     import s3fs
 
-    ours = {"buffer", "flush", "patience"}
+    ours = {"buffer", "flush", "outage_timeout"}
     given = {name: value for name, value in parse_qsl(options) if name not in ours}
     return s3fs.S3FileSystem(**given, skip_instance_cache=True, use_listings_cache=False)

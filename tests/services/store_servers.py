@@ -1,11 +1,13 @@
-"""MongoDB, PostgreSQL and S3 servers for tests: real processes on free ports, ended with the tests."""
+"""MongoDB, PostgreSQL, MariaDB, S3, GCS, Kafka and OpenSearch servers for tests: real processes on free ports."""
 
 import atexit
+import fcntl
 import functools
 import json
 import os
 import shutil
 import subprocess
+import sys
 import urllib.error
 import urllib.request
 from contextlib import suppress
@@ -14,8 +16,10 @@ from urllib.parse import urlencode
 
 import psutil
 import pytest
+import trustme
+from cryptography.hazmat.primitives import serialization
 
-from services.processes import ServerProcess, free_port, program
+from services.processes import ServerProcess, free_port, listens, program
 
 S3_KEY, S3_SECRET = "tester", "tester-secret"
 BUCKET = "crawls"
@@ -98,6 +102,50 @@ class PostgresServer(StoreServer):
         psutil.wait_procs(family[1:], timeout=10)
 
 
+class MariaServer(StoreServer):
+    """MariaDB of the system, as another user where the tests run as root."""
+
+    password = "pencil"
+
+    def _prepare(self):
+        self._program = _outside_path("mariadbd", "no MariaDB server: apt-get install mariadb-server")
+        if os.getuid() == 0:
+            shutil.chown(self.folder, "nobody")
+        self._data = self.folder / "data"
+        ran = subprocess.run(
+            [
+                *unprivileged(), "mariadb-install-db", "--no-defaults", f"--datadir={self._data}", f"--tmpdir={self.folder}",
+                "--auth-root-authentication-method=normal", "--skip-test-db",
+            ], capture_output=True, text=True, cwd=self.folder, check=False,
+        )  # fmt: skip
+        if ran.returncode:
+            raise RuntimeError(ran.stdout + ran.stderr)
+        grants = self.folder / "grants.sql"
+        grants.write_text(
+            "CREATE DATABASE IF NOT EXISTS tests;\n"
+            "CREATE USER IF NOT EXISTS crawler@'127.0.0.1' IDENTIFIED BY 'pencil';\n"
+            "GRANT ALL ON tests.* TO crawler@'127.0.0.1';\n"
+        )
+        self._grants = grants
+        self.url = f"mysql://crawler:{self.password}@127.0.0.1:{self.port}/tests"
+
+    def command(self):
+        return [
+            *unprivileged(), self._program, "--no-defaults", f"--datadir={self._data}", f"--tmpdir={self.folder}", f"--port={self.port}",
+            "--bind-address=127.0.0.1", f"--socket={self.folder / 'socket'}", f"--init-file={self._grants}",
+            "--innodb-buffer-pool-size=32M", "--innodb-log-file-size=16M", "--skip-name-resolve",
+            "--pid-file=" + str(self.folder / "pid"), *self._options,
+        ]  # fmt: skip
+
+
+def _outside_path(name: str, missing: str) -> str:
+    """Return the path of a program of the system, or skip the test."""
+    found = shutil.which(name, path=f"{os.environ['PATH']}{os.pathsep}/usr/sbin")
+    if found is None:
+        pytest.skip(missing)
+    return found
+
+
 class S3Server(StoreServer):
     """SeaweedFS with its S3 face; refuses wrong keys."""
 
@@ -148,6 +196,159 @@ class S3Server(StoreServer):
         return True
 
 
+class GcsServer(StoreServer):
+    """An emulator of Google Cloud Storage, with its data in memory."""
+
+    def _prepare(self):
+        self._program = program("gcp-storage-emulator", "no GCS emulator: pip install gcp-storage-emulator")
+        self.url = f"http://127.0.0.1:{self.port}"
+
+    def command(self):
+        return [
+            sys.executable, self._program, "start", "--host", "127.0.0.1", "--port", str(self.port), "--in-memory",
+            "--default-bucket", BUCKET, *self._options,
+        ]  # fmt: skip
+
+    def place(self, key: str) -> str:
+        """Return the URL of an output in the bucket."""
+        return f"gs://{BUCKET}/{key}?endpoint_url={self.url}&token=anon"
+
+
+class JavaServer(StoreServer):
+    """A server from Maven Central, brought by ``java_folder``."""
+
+    java = ("-Xms256m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")  # starts in half the time
+
+    def _prepare(self):
+        self._brought = java_folder()
+
+
+class KafkaServer(JavaServer):
+    """Apache Kafka, one broker that is its own controller, with a second port for TLS and passwords."""
+
+    user, password = "crawler", "p/w:é"
+
+    def _prepare(self):
+        super()._prepare()
+        self.servers = f"127.0.0.1:{self.port}"
+        self.tls_port, controller = free_port(), free_port()
+        authority = trustme.CA()
+        self.ca_file = self.folder / "ca.pem"
+        authority.cert_pem.write_to_path(str(self.ca_file))
+        own = authority.issue_cert("127.0.0.1")
+        key = serialization.load_pem_private_key(own.private_key_pem.bytes(), None).private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+        (self.folder / "key.pem").write_bytes(key + own.cert_chain_pems[0].bytes())
+        login = (
+            "org.apache.kafka.common.security.plain.PlainLoginModule required "
+            f'user_{self.user}="{self.password}";'
+        )
+        listeners = {"PLAINTEXT": self.port, "SASL_SSL": self.tls_port}
+        served = ",".join(f"{name}://127.0.0.1:{port}" for name, port in listeners.items())
+        settings = {
+            "process.roles": "broker,controller", "node.id": 1,
+            "controller.quorum.voters": f"1@127.0.0.1:{controller}", "controller.listener.names": "CONTROLLER",
+            "listeners": f"{served},CONTROLLER://127.0.0.1:{controller}", "advertised.listeners": served,
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_SSL:SASL_SSL",
+            "sasl.enabled.mechanisms": "PLAIN",
+            "listener.name.sasl_ssl.plain.sasl.jaas.config": login,
+            "ssl.keystore.type": "PEM", "ssl.keystore.location": self.folder / "key.pem",
+            "log.dirs": self.folder / "data", "offsets.topic.replication.factor": 1,
+            "message.max.bytes": 200_000,
+        }  # fmt: skip
+        lines = [f"{name}={value}" for name, value in settings.items()]
+        (self.folder / "server.properties").write_text("\n".join(lines), encoding="latin-1")
+        (self.folder / "data").mkdir()
+        (self.folder / "data/meta.properties").write_text(
+            "version=1\ncluster.id=skitterskitterskitterA\nnode.id=1\n"
+        )
+
+    def command(self):
+        return [
+            "java", *self.java, "-cp", f"{self._brought / 'kafka'}/*", "kafka.Kafka", str(self.folder / "server.properties"),
+        ]  # fmt: skip
+
+    def answers(self):
+        return listens(self.port) and listens(self.tls_port)
+
+    def place(self, topic: str) -> str:
+        """Return the URL of an output."""
+        return f"kafka://{self.servers}/{topic}"
+
+
+class OpenSearchServer(JavaServer):
+    """OpenSearch, one node with the module for delete-by-query."""
+
+    def _prepare(self):
+        super()._prepare()
+        [home] = self._brought.glob("opensearch-*")
+        self._home = self.folder / "home"
+        shutil.copytree(home, self._home)  # the other user may not be able to read where it is
+        self.url = f"opensearch://127.0.0.1:{self.port}"
+        settings = {
+            "discovery.type": "single-node", "network.host": "127.0.0.1", "http.port": self.port,
+            "transport.port": free_port(), "path.data": self.folder / "data", "path.logs": self.folder / "logs",
+            "cluster.routing.allocation.disk.threshold_enabled": "false", "http.max_content_length": "1mb",
+        }  # fmt: skip
+        (self._home / "config/opensearch.yml").write_text("".join(f"{k}: {v}\n" for k, v in settings.items()))
+        if os.getuid() == 0:
+            for path in [self.folder, *self.folder.rglob("*")]:
+                shutil.chown(path, "nobody")
+
+    def command(self):
+        return [
+            *unprivileged(), "java", *self.java, "-Djava.security.manager=allow", f"-Djava.io.tmpdir={self.folder}",
+            f"-Dopensearch.path.home={self._home}", f"-Dopensearch.path.conf={self._home / 'config'}",
+            "-Dopensearch.distribution.type=zip", "-Dopensearch.bundled_jdk=false",
+            "-cp", f"{self._home / 'lib'}/*", "org.opensearch.bootstrap.OpenSearch",
+        ]  # fmt: skip
+
+    def answers(self):
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/", timeout=5):
+                return True
+        except OSError:
+            return False
+
+    def place(self, index: str) -> str:
+        """Return the URL of an output."""
+        return f"{self.url}/{index}"
+
+
+_MODULE = """\
+description=reindex
+version={version}
+opensearch.version={version}
+java.version=11
+name=reindex
+classname=org.opensearch.index.reindex.ReindexPlugin
+"""
+
+
+@functools.cache
+def java_folder() -> Path:
+    """Return the folder with Kafka and OpenSearch, brought by Maven if they are not there, or skip the test."""
+    maven = program("mvn", "no Kafka and OpenSearch: install Maven and Java 17, by which the tests get them")
+    brought = Path(__file__).parents[2] / ".cache/java"
+    brought.mkdir(parents=True, exist_ok=True)
+    with (brought / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # the test processes beside this one want it too
+        if not (brought / "complete").exists():
+            pom = Path(__file__).with_name("java") / "pom.xml"
+            done = subprocess.run(
+                [maven, "--quiet", "--batch-mode", "--file", str(pom), "package", f"-Dbrought={brought}"],
+                capture_output=True, text=True, check=False,
+            )  # fmt: skip
+            if done.returncode:
+                pytest.skip(f"Kafka and OpenSearch could not be brought: {done.stdout[-500:]}")
+            [home] = brought.glob("opensearch-*")
+            module = home / "modules/reindex/plugin-descriptor.properties"
+            module.write_text(_MODULE.format(version=home.name.removeprefix("opensearch-")))
+            (brought / "complete").touch()
+    return brought
+
+
 def postgres_folder() -> Path:
     """Return where PostgreSQL's programs are, or skip the test."""
     known = [Path(folder) for folder in os.environ["PATH"].split(os.pathsep)]
@@ -168,6 +369,14 @@ def unprivileged() -> list[str]:
 @functools.cache
 def running(kind: str) -> StoreServer:
     """Return a server for all tests of this process, or skip the test with the reason."""
-    server = {"mongodb": MongoServer, "postgresql": PostgresServer, "s3": S3Server}[kind]()
+    server = {
+        "mongodb": MongoServer,
+        "postgresql": PostgresServer,
+        "mysql": MariaServer,
+        "s3": S3Server,
+        "gcs": GcsServer,
+        "kafka": KafkaServer,
+        "opensearch": OpenSearchServer,
+    }[kind]()
     atexit.register(server.stop)
     return server.start()

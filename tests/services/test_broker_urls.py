@@ -21,12 +21,12 @@ URL = "http://127.0.0.1:9/"
 
 
 def test_a_url_names_hosts_topic_channel_lookups_and_state():
-    url = "nsq://secret%40@one,two:5150/my.topic?channel=c&lookupd=l1,l2:5161&state=redis%3A%2F%2Fh%2F0%3Fpatience%3D5"
+    url = "nsq://secret%40@one,two:5150/my.topic?channel=c&lookupd=l1,l2:5161&state=redis%3A%2F%2Fh%2F0%3Foutage_timeout%3D5"
     address = parse_address(url, "job", RULES)
     assert address.hosts == [("one", 4150), ("two", 5150)]
     assert (address.topic, address.channel, address.secret) == ("my.topic", "c", "secret@")
     assert address.hosts_of("lookupd", 4161) == [("l1", 4161), ("l2", 5161)]
-    assert address.state == "redis://h/0?patience=5"
+    assert address.state == "redis://h/0?outage_timeout=5"
 
 
 def test_topic_and_channel_have_default_names():

@@ -6,10 +6,10 @@ from services.cluster_jobs import PARTITIONS, host_in, keys_of, node_of
 from services.requests import FREE, counts, done, entries
 from skitter.errors import FrontierError
 from skitter.frontier.contract import NoSuchJob
-from skitter.frontier.options import FrontierOptions, SettingsChanges
+from skitter.frontier.options import FrontierSettings, SettingsChanges
 from skitter.frontier.records import JobState, SeedProgress
 from skitter.frontier.redis.cluster_frontier import RedisClusterFrontier
-from skitter.frontier.stats import StatsGroup, StatsRow
+from skitter.frontier.stats import StatsDimension, StatsRow
 from skitter.run.control import jobs_on
 
 
@@ -94,8 +94,8 @@ async def test_what_is_counted_by_worker_is_the_sum_over_all_partitions(cluster,
     frontier = await join_cluster(cluster.url, job_name)
     await frontier.add([e for n in range(PARTITIONS) for e in entries("a", host=host_in(n))])
     await frontier.commit(done(*(await frontier.lease("w", 10)).leases, counters={"pages": 1, "items": 2}))
-    assert await frontier.reports.stats(StatsGroup.WORKER) == [StatsRow("w", pages=6, items=12)]
-    assert len(await frontier.reports.stats(StatsGroup.HOST)) == PARTITIONS
+    assert await frontier.reports.stats(StatsDimension.WORKER) == [StatsRow("w", pages=6, items=12)]
+    assert len(await frontier.reports.stats(StatsDimension.HOST)) == PARTITIONS
 
 
 async def test_seeds_from_a_key_beside_the_head_of_the_job_go_to_all_partitions(
@@ -117,7 +117,7 @@ async def test_seeds_from_a_key_beside_the_head_of_the_job_go_to_all_partitions(
 
 @pytest.mark.parametrize("options", [{"seed_keys": ("somewhere:seeds",)}, {"group_counter_prefix": "tasks:"}])
 async def test_keys_that_would_lie_on_other_nodes_are_refused(cluster, job_name, options):
-    frontier = RedisClusterFrontier(cluster.url, job_name, FREE, FrontierOptions(**options))
+    frontier = RedisClusterFrontier(cluster.url, job_name, FREE, FrontierSettings(**options))
     with pytest.raises(FrontierError) as refusal:
         await frontier.open()
     assert refusal.value.field in options

@@ -16,7 +16,7 @@ from skitter.politeness import HostLimits, LimitRule, Politeness
     [
         "redis+cluster:", "redis+cluster:///", "redis+cluster://h.test/1", "redis+cluster://h.test:port/",
         "redis+cluster://h.test/?partitions=0", "redis+cluster://h.test/?partitions=many",
-        "redis+cluster://h.test/?colour=red", "redis+cluster://h.test/?patience=long",
+        "redis+cluster://h.test/?colour=red", "redis+cluster://h.test/?outage_timeout=long",
     ],
 )  # fmt: skip
 async def test_a_cluster_url_that_means_nothing_is_refused(url):

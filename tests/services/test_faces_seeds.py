@@ -1,6 +1,7 @@
 """Seed keys and queue orders of Scrapy-Redis, from every face of user code."""
 
 import asyncio
+import json
 import uuid
 
 import pytest
@@ -113,3 +114,69 @@ async def test_a_managed_crawl_takes_seeds_from_a_key_too(server, serve, tmp_pat
     assert str((await crawl.wait()).state) == "finished"
     found = sorted(item["url"] for item in await asyncio.to_thread(lines_of, tmp_path / "out.jsonl"))
     assert found == sorted(f"{url}{path}" for path in ("start", "1", "1/a", "2", "3", "4"))
+
+
+PROJECT = """
+import logging
+
+from skitter import Spider
+
+
+class Shop(Spider):
+    name = "{name}"
+    custom_settings = dict(
+        seed_keys=["%(name)s:start_urls"], seed_format="scrapy-redis", seed_list_end="left", delay=0, robots=False,
+    )
+
+    def parse(self, response):
+        self.log("parsed", logging.WARNING)
+        self.stats.inc_value("shop/parsed")
+        kind = "odd" if int(response.url[-1]) % 2 else "even"
+        yield {{"path": response.url.rpartition("/")[2], "kind": kind, "task": response.meta.get("task")}}
+
+
+def write(item):
+    return repr(sorted(item.items()))
+"""
+
+
+@pytest.mark.parametrize("kind", ["valkey"])
+def test_a_project_of_scrapy_redis_works_with_the_keys_that_its_templates_name(server, serve, tmp_path):
+    site = scripted()
+    url = serve(site).url
+    name = f"shop{uuid.uuid4().hex}"
+    (tmp_path / "project.py").write_text(PROJECT.format(name=name))
+    known = json.dumps({"url": f"{url}1", "meta": {"task": "again"}, "cookies": {"sid": "x"}})
+    server.ask("RPUSH", f"{name}:start_urls", *[url + seed[1:] for seed in SEEDS], known)
+    told = skitter(
+        "run", "project.py", "--job", f"job-{name}", "--frontier", server.url, "--workers", 2, "-q",
+        "-o", f"{server.url}/%(spider)s:%(kind)s?serializer=project:write", "-o", "%(name)s-%(job)s.jsonl",
+        cwd=tmp_path,
+    )  # fmt: skip
+    assert told.returncode == 0, told.stderr
+    assert told.stderr.count("parsed") == 5
+    assert site.counts == {"/1": 2, "/2": 1, "/3": 1, "/4": 1}
+    written = {
+        kind: sorted(item.decode() for item in server.ask("LRANGE", f"{name}:{kind}", 0, -1))
+        for kind in ("odd", "even")
+    }
+    items = [{"path": path, "kind": kind, "task": task} for path, kind, task in [
+        ("1", "odd", None), ("1", "odd", "again"), ("2", "even", None), ("3", "odd", None), ("4", "even", None),
+    ]]  # fmt: skip
+    assert written == {
+        kind: sorted(repr(sorted(item.items())) for item in items if item["kind"] == kind)
+        for kind in ("odd", "even")
+    }
+    assert sorted(lines_of(tmp_path / f"{name}-job-{name}.jsonl"), key=str) == sorted(items, key=str)
+    counted = skitter("stats", f"job-{name}", "user/", "--json", cwd=tmp_path)
+    assert json.loads(counted.stdout) == {"user/shop/parsed": 5}
+
+
+@pytest.mark.parametrize("kind", ["valkey"])
+def test_an_unknown_name_in_a_seed_key_is_an_error_before_the_run(server, tmp_path):
+    (tmp_path / "spider.py").write_text(FACES["spider.py"])
+    told = skitter(
+        "run", "spider.py", "--frontier", server.url, "--seed-key", "%(shop)s:seeds", "-q", cwd=tmp_path
+    )
+    assert told.returncode == 2
+    assert "%(shop)s:seeds" in told.stderr

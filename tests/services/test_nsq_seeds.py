@@ -1,6 +1,8 @@
 """Programs in any language publish requests to the topic of a job, on real nsqd."""
 
 import json
+import os
+import random
 import subprocess
 import time
 import urllib.request
@@ -11,6 +13,8 @@ from cli_command import SKITTER, skitter
 from services.nsq_servers import Nsqd, NsqLookupd
 from skitter.testing import Answer, SiteServer
 
+ROUNDS = range(int(os.environ.get("SKITTER_CHAOS_ROUNDS", "1")))
+"""Seeds of the orders in which messages are published."""
 SPIDER = """
 from skitter import Spider
 
@@ -65,7 +69,10 @@ def wait_for(condition, seconds=60):
         time.sleep(0.05)
 
 
-def test_messages_of_other_programs_are_crawled_and_unreadable_ones_are_dead_letters(tmp_path, lookupd, nsqd):
+@pytest.mark.parametrize("seed", ROUNDS)
+def test_messages_of_other_programs_are_crawled_and_unreadable_ones_are_dead_letters(
+    seed, tmp_path, lookupd, nsqd
+):
     (tmp_path / "reader.py").write_text(SPIDER)
     frontier = f"nsq:///pages?lookupd=127.0.0.1:{lookupd.http_port}&state=sqlite:"
     command = [
@@ -75,8 +82,7 @@ def test_messages_of_other_programs_are_crawled_and_unreadable_ones_are_dead_let
         process = subprocess.Popen(command, cwd=tmp_path, stdout=log, stderr=log)
         try:
             # The topic is new: nsqlookupd does not know it when the consumer asks for the first time.
-            publish(
-                nsqd,
+            messages = [
                 json.dumps(
                     {"URL": site.url + "go", "Method": "GET", "Retry": 0, "Data": {"taskId": "7"}}
                 ).encode(),
@@ -85,7 +91,9 @@ def test_messages_of_other_programs_are_crawled_and_unreadable_ones_are_dead_let
                 (site.url + "plain").encode(),
                 b"not a request",
                 b'{"uri": "http://127.0.0.1/"}',
-            )
+            ]
+            random.Random(seed).shuffle(messages)
+            publish(nsqd, *messages)
             wait_for(lambda: counts(tmp_path) == {"done": 4, "failed": 2})
         finally:
             process.terminate()

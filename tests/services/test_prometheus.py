@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 import shutil
 import subprocess
 import time
@@ -15,6 +16,8 @@ import yaml
 
 from cli_command import SHOP, Running
 from services.processes import free_port
+from services.service_nodes import TOKEN, ServiceNode
+from sites.gated import gated
 from skitter.testing import Answer
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -60,6 +63,11 @@ FAULTS = {
 """For each alert, series by the minute in which its fault comes and goes."""
 
 
+def test_each_alert_has_a_fault():
+    groups = yaml.safe_load(RULES.read_text())["groups"]
+    assert {rule["alert"] for group in groups for rule in group["rules"]} == set(FAULTS)
+
+
 @pytest.mark.parametrize("alert", FAULTS)
 def test_each_alert_fires_for_its_fault_and_recovers(tmp_path, alert):
     series = {'job_state{state="running"}': "1x160", "workers": "1x160", "pages_total": "0+10x160"} | FAULTS[
@@ -98,16 +106,27 @@ def _labelled(name):
     return f'{metric}{{job="shop",instance="host:1"{"," + labels if brace else "}"}'
 
 
+def with_short_durations(rules):
+    """Return alert rules whose durations of minutes are a second or a few."""
+    for group in rules["groups"]:
+        for rule in group["rules"]:
+            rule["expr"] = re.sub(r"\[\d+m\]", "[3s]", rule["expr"]).replace("> 900", "> 2")
+            if "for" in rule:
+                rule["for"] = "1s"
+    return rules
+
+
 class Prometheus:
     """A Prometheus server on a free port, with the configuration of ``deploy`` and faster clocks."""
 
-    def __init__(self, folder, target):
+    def __init__(self, folder, target, *, service=False):
         self._folder = folder
         self._port = free_port()
-        shutil.copy(RULES, folder)
+        rules = with_short_durations(yaml.safe_load(RULES.read_text()))
+        (folder / "alerts.yml").write_text(yaml.safe_dump(rules))
         config = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text())
         config["global"] = {"scrape_interval": "200ms", "evaluation_interval": "200ms"}
-        config["scrape_configs"] = [config["scrape_configs"][1]]
+        config["scrape_configs"] = [config["scrape_configs"][0 if service else 1]]
         config["scrape_configs"][0]["static_configs"][0]["targets"] = [f"127.0.0.1:{target}"]
         (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
 
@@ -129,6 +148,11 @@ class Prometheus:
             found = json.load(answer)
         assert found["status"] == "success", found
         return found["data"]["result"]
+
+    def wait_for_alert(self, name, *, firing=True):
+        """Return when an alert fires, or no longer fires."""
+        expression = f'ALERTS{{alertname="{name}",alertstate="firing",job="shop"}}'
+        self.wait_for(expression if firing else f"absent({expression})")
 
     def wait_for(self, expression):
         """Return the samples of a query as soon as there are some."""
@@ -164,3 +188,69 @@ def test_prometheus_scrapes_a_run_and_every_panel_of_the_dashboard_has_data(tmp_
                 assert prometheus.query(expression), (panel["title"], expression)
         series = prometheus.query('count({__name__=~"skitter_.*"})')
         assert int(series[0]["value"][1]) <= 300
+
+
+class Moody:
+    """A site without an end, of which half the pages respond as ``mood`` says: ``good``, ``gone`` or ``busy``; or none: ``silent``."""
+
+    def __init__(self):
+        self.mood = "good"
+
+    def __call__(self, visit):
+        number = int(visit.path[1:] or 0)
+        links = "".join(f'<a href="/{4 * number + n}">x</a>' for n in range(1, 5))
+        answer = Answer(links.encode(), delay=0.03)
+        if self.mood == "silent":
+            return gated(answer, lambda: self.mood != "silent")
+        if number % 2 and self.mood in {"gone", "busy"}:
+            return Answer(b"", status={"gone": 404, "busy": 503}[self.mood])
+        return answer
+
+
+def test_the_alerts_of_a_real_run_fire_and_recover(tmp_path, serve):
+    """The shipped rules, with shorter durations, in Debian's Prometheus."""
+    moody = Moody()
+    site = serve(moody)
+    (tmp_path / "shop.py").write_text(SHOP.format(url=site.url))
+    port = free_port()
+    rule = {"name": "few", "rule": "failed <= 3", "during": "warn", "after": 1}
+    arguments = ["run", "shop.py", "--job", "shop", "-o", "x.jsonl", "--metrics", port, "-s", "robots=no", "-s", "delay=0", "-s", "concurrency=4",
+                 "-s", "max_retries=1000", "-s", "retry_delay=0.1", "-s", f"monitors={json.dumps([rule])}"]  # fmt: skip
+    with Running(*arguments, cwd=tmp_path) as run, Prometheus(tmp_path, port) as prometheus:
+        prometheus.wait_for('skitter_pages_total{job="shop"} > 20')
+        assert prometheus.query('ALERTS{alertstate="firing"}') == []
+        for mood, alerts in (
+            ("gone", {"SkitterManyFailures"}),
+            ("silent", {"SkitterJobStuck", "SkitterOldLease"}),
+            ("busy", {"SkitterThrottled"}),
+        ):
+            moody.mood = mood
+            for alert in alerts:
+                prometheus.wait_for_alert(alert)
+            moody.mood = "good"
+            for alert in alerts:
+                prometheus.wait_for_alert(alert, firing=False)
+        prometheus.wait_for_alert("SkitterMonitorViolated")  # it stands until the pass ends
+        run.interrupt()
+        assert run.end()[0] is not None
+        prometheus.wait_for_alert("SkitterMonitorViolated", firing=False)
+
+
+def test_the_alert_of_a_failed_job_fires_and_recovers_in_a_service(tmp_path, serve):
+    """As the first scrape configuration says: with the token, the label of the job kept."""
+    spiders = tmp_path / "spiders"
+    spiders.mkdir()
+    working = SHOP.format(url=serve(Moody()).url)
+    (spiders / "shop.py").write_text(working + "\n    async def start(self):\n        yield {}['seed']\n")
+    (tmp_path / "token").write_text(TOKEN)
+    job = {"name": "shop", "spider": "shop.py", "settings": {"robots": False, "delay": 0}}
+    with (
+        ServiceNode(tmp_path / "service", "--spiders", str(spiders)) as node,
+        Prometheus(tmp_path, node.port, service=True) as prometheus,
+    ):
+        node.done("POST", "/jobs", job)
+        prometheus.wait_for_alert("SkitterJobFailed")
+        (spiders / "shop.py").write_text(working)
+        node.done("POST", "/jobs/shop/start")
+        prometheus.wait_for('skitter_pages_total{job="shop"} > 0')
+        prometheus.wait_for_alert("SkitterJobFailed", firing=False)

@@ -14,6 +14,11 @@ from skitter.testing import GeneratedSite
 PAGES = 30
 
 
+def shared_file(frontier, job):
+    """A file that holds the items of all machines."""
+    return f"shared.jsonl?parts={frontier}/{job}:parts"
+
+
 @pytest.fixture
 def fleet(serve, tmp_path):
     """A job kept alive by two machines, and the URL of its frontier."""
@@ -21,7 +26,7 @@ def fleet(serve, tmp_path):
     server, frontier, job = serve(site), running("valkey").url, f"shop{uuid.uuid4().hex[:8]}"
     items = f"{frontier}/{job}:items"
     command = ("crawl", server.url, "--delay", 0, "--job", job, "--frontier", frontier, "--wait-for-seeds", "-o",
-               "items.jsonl", "-o", items)  # fmt: skip
+               "items.jsonl", "-o", items, "-o", shared_file(frontier, job))  # fmt: skip
     for name in ("one", "two", "three"):
         (tmp_path / name).mkdir()
     with Running(*command, cwd=tmp_path / "one") as one, Running(*command, cwd=tmp_path / "two") as two:
@@ -74,6 +79,12 @@ def test_a_fleet_is_steered_from_a_machine_that_never_ran_it(
         assert machine.end()[0] == 0
     assert skitter("status", f"{job}x")[0] == 2
     assert skitter("resume", job)[2].startswith(f"skitter: job {job!r} is not running")
+    for name in ("one", "two"):
+        assert urls_of(tmp_path / name / "shared.jsonl") == truth, "the items of both machines"
+    assert skitter("export", job, "-o", shared_file(frontier, job))[0] == 0
+    assert urls_of(tmp_path / "three" / "shared.jsonl") == truth
+    assert status()["elsewhere"] > PAGES
+    assert "elsewhere" in skitter("status", job)[1]
     pushed = tmp_path / "pushed.jsonl"
     code, _, err = skitter("export", job, "-o", "all.jsonl")
     assert (code, "incomplete: " in err) == (1, True)

@@ -2,14 +2,16 @@
 
 import contextlib
 import json
+import pickle
 import re
 
+import msgspec
 import pytest
 
 from services.relay import Relay
 from skitter.errors import StoreError
 from skitter.store.committed import CommittedRanges
-from skitter.store.contract import ItemGroup, OutputContext, StoreContext
+from skitter.store.contract import GroupError, ItemGroup, OutputContext, StoreContext
 from skitter.store.files import PartFileStore
 from skitter.store.outputs import open_output
 
@@ -31,12 +33,12 @@ class Shop:
     def output(self, options="", server=None):
         return open_output(f"{server or self.server}/0/shop:items{options}")
 
-    async def write(self, worker, *pages, commit=True):
+    async def write(self, worker, *pages, commit=True, store=None):
         """Let a worker write pages of items; ``commit`` records them."""
-        store = PartFileStore()
+        store = PartFileStore() if store is None else store
         await store.open(StoreContext("shop", worker, str(self._folder)))
         for page in pages:
-            groups = [ItemGroup(b"f" * 16, [{"n": n} for n in page])]
+            groups = [ItemGroup(b"f" * 16, [n if isinstance(n, dict) else {"n": n} for n in page])]
             (mark,) = await store.write(groups)
             if commit:
                 self.ranges.setdefault(mark.part, []).append((mark.start, mark.end))
@@ -133,6 +135,85 @@ async def test_a_fresh_job_pushes_its_parts_anew(shop, ask):
     await store.close()
 
 
+KINDS = [
+    [{"n": 1, "kind": "book"}, {"n": 2, "kind": "film"}],
+    [{"n": 3, "kind": "book"}],
+    [{"n": 4, "kind": 7}],
+]
+
+
+@pytest.fixture(params=[False, True], ids=["one machine", "fleet"])
+def keyed(request, shop, ask, monkeypatch):
+    """Open an output whose key contains a field of the item, with the store that its workers use."""
+    monkeypatch.setattr("skitter.store.redis_output._PUSH_BYTES", 64)  # several calls for each part
+    shop.context = msgspec.structs.replace(shop.context, fleet=request.param)
+
+    def open_keyed(options="", key="shop:%(kind)s:items"):
+        output = open_output(f"{shop.server}/0/{key}{options}")
+        return output, output.staging_store() if request.param else output.store()
+
+    return open_keyed
+
+
+async def test_each_item_goes_once_to_the_key_that_its_fields_name(shop, ask, keyed):
+    await ask.flushdb()
+    output, store = keyed("?maxlen=5")
+    await output.check(shop.context)
+    await shop.write("w1", *KINDS, store=store)
+    for _ in range(2):
+        await output.merge(shop.context, shop.ranges)
+        await keyed("?maxlen=5")[0].merge(shop.context, shop.ranges)  # another process
+    found = {
+        kind: [json.loads(item)["n"] for item in await ask.lrange(f"shop:{kind}:items", 0, -1)]
+        for kind in ("book", "film", 7)
+    }
+    assert found == {"book": [1, 3], "film": [2], 7: [4]}
+    await store.close()
+
+
+async def test_a_serializer_of_the_user_writes_the_items(shop, ask, keyed):
+    await ask.flushdb()
+    items = [[{"n": 1, "raw": b"\x00\n\xff"}], [{"n": 2, "raw": b""}]]
+    output, store = keyed("?serializer=pickle:dumps&type=stream", key="shop:items")
+    await output.check(shop.context)
+    await shop.write("w1", *items, store=store)
+    await output.merge(shop.context, shop.ranges)
+    await output.merge(shop.context, shop.ranges)
+    entries = await ask.xrange("shop:items")
+    assert [pickle.loads(fields[b"item"]) for _, fields in entries] == [page[0] for page in items]
+    await store.close()
+
+
+async def test_an_item_without_the_field_of_its_key_fails_its_page_only(shop, ask, keyed):
+    await ask.flushdb()
+    output, store = keyed()
+    await store.open(StoreContext("shop", "w1", shop.context.directory))
+    pages = [[{"kind": "book"}], [{"kind": "book"}, {"n": 1}], [{"kind": ["a", "b"]}], []]
+    good, lacking, listed_field, empty = await store.write([ItemGroup(b"f" * 16, page) for page in pages])
+    assert isinstance(lacking, GroupError)
+    assert lacking.error.startswith("item 2 of the page: ")
+    assert isinstance(listed_field, GroupError)
+    assert empty is None
+    await output.merge(shop.context, {good.part: [(good.start, good.end)]})
+    assert await ask.llen("shop:book:items") == 1
+    await store.close()
+
+
+async def test_a_key_of_another_kind_keeps_all_items_of_its_step_back(shop, ask, keyed, monkeypatch):
+    await ask.flushdb()
+    monkeypatch.setattr("skitter.store.redis_output._PUSH_BYTES", 1 << 18)
+    output, store = keyed()
+    await ask.set("shop:film:items", "a text")
+    await shop.write("w1", KINDS[0], store=store)
+    with pytest.raises(StoreError, match="shop:film:items is a string"):
+        await output.merge(shop.context, shop.ranges)
+    assert await ask.exists("shop:book:items") == 0
+    await ask.delete("shop:film:items")
+    await output.merge(shop.context, shop.ranges)
+    assert [await ask.llen(f"shop:{kind}:items") for kind in ("book", "film")] == [1, 1]
+    await store.close()
+
+
 @pytest.mark.parametrize(
     ("target", "field"),
     [
@@ -150,10 +231,17 @@ def test_an_address_that_means_nothing_is_refused(target, field):
     assert refusal.value.remedy
 
 
+@pytest.mark.parametrize("name", ["json:nothing", "json", "json:__doc__", "no.such.module:dumps"])
+def test_a_serializer_that_does_not_exist_is_refused(name):
+    with pytest.raises(StoreError) as refusal:
+        open_output(f"redis://h/0/items?serializer={name}")
+    assert refusal.value.remedy
+
+
 async def test_the_last_push_waits_no_longer_for_a_server_than_it_may(shop, free_port):
     """That it waits at all is shown by ``test_store_outage``."""
     await shop.write("w1", range(3))
-    output = shop.output("?patience=0", f"redis://127.0.0.1:{free_port}")
+    output = shop.output("?outage_timeout=0", f"redis://127.0.0.1:{free_port}")
     with pytest.raises(StoreError, match=r"127\.0\.0\.1") as refusal:
         await output.merge(shop.context, shop.ranges)
     assert "same command again" in refusal.value.remedy

@@ -52,9 +52,9 @@ async def test_who_joins_a_crawl_waits_until_the_server_is_a_primary_again(own_s
     assert "is a read-only replica" in caplog.records[0].getMessage()
 
 
-async def test_an_outage_beyond_the_patience_is_an_error(own_server, join):
+async def test_an_outage_beyond_its_timeout_is_an_error(own_server, join):
     server = own_server()
-    frontier = await join(f"{server.url}?patience=0.2")
+    frontier = await join(f"{server.url}?outage_timeout=0.2")
     server.kill()
     with pytest.raises(FrontierError, match=server.url) as refusal:
         await frontier.status()

@@ -39,8 +39,8 @@ async def test_a_message_never_holds_the_password(free_port, join):
     "url",
     [
         "redis:", "redis:///0", "redis://h.test/one", "redis://h.test:port/0", "unix:relative", "unix://host/s",
-        "redis://h.test/0?patience=long", "redis://h.test/0?colour=red", "redis+sentinel://h.test",
-        "redis://h.test/0?socket_timeout=nan", "redis://h.test/0?socket_timeout=0", "redis://h.test/0?patience=-1",
+        "redis://h.test/0?outage_timeout=long", "redis://h.test/0?colour=red", "redis+sentinel://h.test",
+        "redis://h.test/0?socket_timeout=nan", "redis://h.test/0?socket_timeout=0", "redis://h.test/0?outage_timeout=-1",
         "redis://h.test/0?decode_responses=True", "redis://h.test/0?encoding=utf-16", "redis://h.test/0?password=p",
         "redis+sentinel://h.test/", "redis+sentinel://h.test/main/one", "redis+sentinel:///main",
     ],

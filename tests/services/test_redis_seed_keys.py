@@ -184,6 +184,7 @@ async def test_seeds_of_scrapy_redis_are_read_as_there_and_each_is_crawled(begin
     frontier = await begin()
     seeds = [
         '{"url": "http://a.test/1", "meta": {"job-id": "123xsd"}, "url_cookie_key": "fertxsas"}',
+        '{"url": "http://a.test/0?old=1", "meta": {"page": 1}, "cookies": {"sid": "x"}, "tag": ["a", "b"]}',
         '{"url": "http://a.test/2?a=1", "method": "POST", "name": "ann", "age": 7}',
         "http://a.test/3",
         "http://a.test/3",
@@ -194,8 +195,10 @@ async def test_seeds_of_scrapy_redis_are_read_as_there_and_each_is_crawled(begin
     await SeedKeyReader(frontier.seed_keys, gatherer(), seed_format="scrapy-redis").settle(batch)
     leases = (await frontier.lease("w", 9)).leases
     requests = [decode_request(lease.url, lease.record) for lease in leases]
+    assert [request.cookies for request in requests] == [{}, {"sid": "x"}, {}, {}, {}]
     assert [(request.url, request.method, request.body, request.meta) for request in requests] == [
         ("http://a.test/1?url_cookie_key=fertxsas", "GET", b"", {"job-id": "123xsd"}),
+        ("http://a.test/0?tag=a&tag=b", "GET", b"", {"page": 1}),
         ("http://a.test/2?a=1", "POST", b"name=ann&age=7", {}),
         ("http://a.test/3", "GET", b"", {}),
         ("http://a.test/3", "GET", b"", {}),
@@ -210,21 +213,24 @@ class Ids(Spider):
     def make_request_from_data(self, data):
         if data == b"none":
             return None
+        if b"-" in data:
+            return (self.make_request_from_data(part) for part in data.split(b"-"))
         return Request(f"http://a.test/{int(data)}", meta={"id": data.decode()})
 
 
 async def test_a_spider_reads_seeds_in_its_own_format(begin, ask):
     frontier = await begin()
-    await ask.zadd(KEYS[0], {"7": 3, "8": 9, "rubbish": 1, "none": 1})
+    await ask.zadd(KEYS[0], {"7": 3, "8": 9, "rubbish": 1, "none": 1, "1-2-3": 2, "5-none": 1, "5-x": 1})
     batch = await frontier.seed_keys.take(9)
     await SeedKeyReader(frontier.seed_keys, gatherer(), spider=Ids()).settle(batch)
     leases = (await frontier.lease("w", 9)).leases
     requests = [decode_request(lease.url, lease.record) for lease in leases]
     assert [(request.url, request.meta, request.priority) for request in requests] == [
         ("http://a.test/8", {"id": "8"}, 9), ("http://a.test/7", {"id": "7"}, 3),
+        *((f"http://a.test/{n}", {"id": str(n)}, 2) for n in (1, 2, 3)),
     ]  # fmt: skip
     letters = {letter.url: letter.error for letter in await frontier.dead_letters.list()}
-    assert letters.keys() == {"rubbish", "none"}
+    assert letters.keys() == {"rubbish", "none", "5-none", "5-x"}, "of an element, all requests count or none"
     assert letters["rubbish"].startswith("seed: ValueError")
     assert "NoneType" in letters["none"]
 
@@ -310,5 +316,5 @@ async def test_a_plain_counter_that_cannot_be_raised_breaks_no_commit_off(begin,
     assert await frontier.commit([outcome]) == [True]
     assert await counts(frontier) == {"done": 1}
     assert await frontier.reports.outputs() == {"items/1.jsonl": [(0, 10)]}
-    assert (await frontier.status()).counters["errors/task_counter"] == 1
+    assert (await frontier.status()).counters["errors/group_counter"] == 1
     assert await ask.get("shop:count:books") == b"many"

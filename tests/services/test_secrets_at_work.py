@@ -117,15 +117,16 @@ def test_a_run_goes_on_with_the_password_from_a_file_and_says_what_is_missing_wi
     assert [line.partition('"url":')[2].strip('"}') for line in in_list(server)] == crawl.truth
 
 
-def test_postgresql_takes_the_password_from_outside(crawl):
+@pytest.mark.parametrize(("kind", "of_client"), [("postgresql", "PGPASSWORD"), ("mysql", "MYSQL_PWD")])
+def test_databases_take_the_password_from_outside(kind, of_client, crawl):
     crawl.site.go_on.set()
-    server = running("postgresql")
+    server = running(kind)
     place = server.url.replace(f":{server.password}@", "@") + "?table=secrets_at_work"
-    assert "PGPASSWORD" not in os.environ
+    assert of_client not in os.environ
     line = complaint(*crawl.words("-o", place), cwd=crawl.folder)
     assert "refuses the user or the password" in line
-    assert "set SKITTER_OUTPUT_POSTGRESQL_PASSWORD or PGPASSWORD" in line
-    outside = {"SKITTER_OUTPUT_POSTGRESQL_PASSWORD": server.password}
+    assert f"set SKITTER_OUTPUT_{kind.upper()}_PASSWORD or {of_client}" in line
+    outside = {f"SKITTER_OUTPUT_{kind.upper()}_PASSWORD": server.password}
     told = skitter(*crawl.words("-o", place), cwd=crawl.folder, environment=outside)
     assert told.returncode == 0, told.stderr
     assert server.password not in (crawl.folder / ".skitter/shop/job.json").read_text()

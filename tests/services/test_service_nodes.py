@@ -180,6 +180,12 @@ def test_tasks_are_added_to_a_job_that_runs_on_two_nodes_and_closed(nodes, site)
     one.done("DELETE", "/jobs/many/tasks/first")
     tasks = two.done("GET", "/jobs/many/tasks")["tasks"]
     assert [(task["task"], task["state"]) for task in tasks] == [("first", "closed"), ("second", "open")]
+    assert two.done("POST", "/jobs/many/tasks", {"recipe": "first"}) == {"task": "first"}
+    one.wait_for(
+        "/jobs/many/items",
+        lambda page: sorted(item["task"] for item in page["items"]) == ["first", "first", "second"],
+        "the second task of that name",
+    )
     one.done("POST", "/jobs/many/stop")
     one.wait_for("/jobs/many", lambda job: job["state"] == "stopped", "the stop")
 

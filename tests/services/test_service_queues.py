@@ -34,6 +34,6 @@ def test_a_job_has_processes_for_its_queues_and_says_what_nobody_serves(serve, t
         assert len(processes[""]) == 1
         assert not processes[""] & processes["detail"]
         node.done("POST", "/jobs", {**body, "name": "half", "queues": {"default": 0}})
-        job = node.wait_for("/jobs/half", lambda job: job.get("unserved"), "what nobody serves")
-        assert job["unserved"] == {"detail": 20}
+        job = node.wait_for("/jobs/half", lambda job: job.get("queues_without_workers"), "what nobody serves")
+        assert job["queues_without_workers"] == {"detail": 20}
         assert job["fleet"][0]["report"]["queues"] == ["default"]

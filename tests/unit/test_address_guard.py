@@ -11,8 +11,9 @@ from crawl_harness import CrawlHarness, Scripted, page, redirect
 from servers.fetch_proxy import Proxy
 from skitter import Request, Spider
 from skitter.errors import SettingsError
+from skitter.fetch import address_guard
 from skitter.fetch.address_guard import AddressGuard, networks_of
-from skitter.fetch.contract import ConnectError, ForbiddenAddress
+from skitter.fetch.contract import ConnectError, Disconnected, ForbiddenAddress
 from skitter.fetch.http import HttpFetcher
 from skitter.fetch.proxy_routes import ProxyRoutes
 from skitter.fetch.transfer import Transfer
@@ -199,6 +200,50 @@ async def test_a_handle_that_was_refused_is_not_refused_for_another_host(target,
         assert (await fetcher.fetch(Request(f"http://127.0.0.1:{target.port}/"))).body == b"ok"
 
 
+class LateGuard(AddressGuard):
+    """Refuses the first connection; until it is asked again, another request has opened a connection that stays open."""
+
+    def __init__(self):
+        super().__init__(["127.0.0.1"])
+        self.asked = 0
+        self.meanwhile = None
+
+    def allows(self, ip):
+        self.asked += 1
+        return self.asked > 1 and super().allows(ip)
+
+    async def allows_by_now(self, ip):
+        await self.meanwhile()
+        return super().allows(ip)
+
+
+async def test_the_fault_of_a_server_is_not_taken_for_a_refusal_that_was_lifted(fetcher_of):
+    connections = []
+
+    async def break_off(reader, writer):
+        connections.append(writer.transport)
+        for body in (b"ok", b"o"):  # the second answer is cut short
+            if not (await reader.read(4096)).endswith(b"\r\n\r\n"):
+                return
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n" + body)
+            await writer.drain()
+        writer.transport.abort()
+
+    guard = LateGuard()
+    fetcher = await fetcher_of(guard)
+    server = await asyncio.start_server(break_off, "127.0.0.1", 0)
+    try:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+        guard.meanwhile = lambda: fetcher.fetch(Request(url))
+        assert (await fetcher.fetch(Request(url))).body == b"ok"
+        with pytest.raises(Disconnected):
+            await fetcher.fetch(Request(url))
+    finally:
+        server.close()
+        for connection in connections:
+            connection.abort()
+
+
 # --- proxies -------------------------------------------------------------------------------------------------------
 
 
@@ -352,6 +397,24 @@ async def test_a_name_is_looked_up_once_and_only_the_first_names_are(monkeypatch
     assert asked == ["a"]
     await guard.open_for_seeds(f"http://n{number}/" for number in range(100))
     assert len(asked) == 16
+    await guard.open_for_seeds(["http://127.0.0.1/"])
+    assert guard.allows("127.0.0.1")
+
+
+async def test_look_ups_without_an_answer_have_one_budget_for_all_batches_of_seeds(monkeypatch):
+    asked = []
+
+    async def getaddrinfo(host, *_, **__):
+        asked.append(host)
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", getaddrinfo)
+    monkeypatch.setattr(address_guard, "_RESOLVE_TIMEOUT", 0.02)
+    monkeypatch.setattr(address_guard, "_RESOLVE_BUDGET", 0.05)
+    guard = AddressGuard()
+    for number in range(16):
+        await guard.open_for_seeds([f"http://n{number}/"])
+    assert 1 <= len(asked) <= 4
     await guard.open_for_seeds(["http://127.0.0.1/"])
     assert guard.allows("127.0.0.1")
 

@@ -10,7 +10,7 @@ from skitter.brokers.message import job_mark, request_message, slot_message
 from skitter.brokers.pending import MAX_REQUEUE_DELAY, BrokerTuning
 from skitter.errors import FrontierError, UndecodableRecord
 from skitter.frontier.embedded.frontier import EmbeddedFrontier
-from skitter.frontier.options import FrontierOptions
+from skitter.frontier.options import FrontierSettings
 from skitter.frontier.records import Entry, FetchReport, JobState, Outcome, Resolution, SeedProgress
 from skitter.politeness import HostLimits, Politeness
 from skitter.request import decode_request
@@ -30,7 +30,7 @@ async def make(tmp_path):
 
     async def start(policy=FREE, tuning=QUICK, **options):
         broker = FakeBroker()
-        settings = FrontierOptions(**options)
+        settings = FrontierSettings(**options)
         state = EmbeddedFrontier(Politeness(policy), settings, path=tmp_path / "frontier.db")
         frontier = BrokerFrontier(state, lambda _: broker, tuning=tuning)
         info = await frontier.open()

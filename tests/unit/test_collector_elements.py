@@ -8,7 +8,7 @@ import pydantic
 import pytest
 
 from skitter import Collector, Request, Response
-from skitter.errors import UsageError
+from skitter.errors import QueryError, UsageError
 from skitter.frontends.collector import (
     CollectorRequest,
     CollectorResponse,
@@ -184,3 +184,77 @@ def test_a_response_offers_what_that_of_the_engine_has():
     response = response_of(b'{"a": 1}', headers={"Content-Type": "application/json", "X-A": "b"}, latency=0.5)
     assert (response.status, response.json(), response.headers["x-a"]) == (200, {"a": 1}, "b")
     assert (response.text, response.latency, response.ctx) == ('{"a": 1}', 0.5, {})
+
+
+PAGE = b"""<ul id="list"><li class="first">a</li>text<li>b</li><!-- no element --><li class="x">c <b>d</b></li><p>e</p></ul>"""
+
+
+@pytest.mark.parametrize("kind", ["html", "xml"])
+def test_a_page_is_walked_from_an_element(kind):
+    if kind == "html":
+        response = response_of(b"<html><body>" + PAGE)
+        element = Element(response, response.css("li")[1], 0)
+        li, x, b, ul = "li", ".x", "b", "ul, body"
+    else:
+        response = response_of(PAGE, headers={"Content-Type": "application/xml"})
+        element = XmlElement(response, response.xpath("//li")[1], 0)
+        li, x, b, ul = "self::li", "self::*[@class='x']", "self::b", "self::ul or self::body"
+
+    def texts(elements):
+        return [(each.index, each.text) for each in elements]
+
+    assert element.position == 1
+    assert element.parent().attr("id") == "list"
+    assert [each.name for each in element.parents()][:1] == ["ul"]
+    assert [each.index for each in element.parents(ul)] == list(range(2 if kind == "html" else 1))
+    assert (element.parent(x), element.parent().parent(x)) == (None, None)
+    assert texts(element.parent().children()) == [(0, "a"), (1, "b"), (2, "c d"), (3, "e")]
+    assert texts(element.parent().children(x)) == [(0, "c d")]
+    assert texts(element.siblings()) == [(0, "a"), (1, "c d"), (2, "e")]
+    assert texts(element.siblings(li)) == [(0, "a"), (1, "c d")]
+    assert (element.next().text, element.prev().text, element.prev().prev()) == ("c d", "a", None)
+    assert (element.next(x).text, element.prev(x)) == ("c d", None)
+    assert texts(element.next_all()) == [(0, "c d"), (1, "e")]
+    assert texts(element.next().next().prev_all(li)) == [(0, "c d"), (1, "b"), (2, "a")]
+    inner = element.next().children()[0]
+    assert (inner.name, inner.closest(x).text, inner.closest(b).name, inner.closest("q")) == (
+        "b",
+        "c d",
+        "b",
+        None,
+    )
+    assert element.matches(li) and not element.matches(x)
+    assert type(element.next()) is type(element)
+
+
+def test_an_element_matches_a_query_by_where_it_is_on_the_page(book):
+    [link] = book.find("h3 a")
+    assert link.matches(".book h3 > a") and not link.matches("p a")
+    assert link.matches(".book a:contains('A t')") and not link.matches("a:contains('no')")
+    assert not Element(book.response, book.response.css("a::text")[0], 0).matches("a")
+
+
+def test_selectors_of_cascadia_are_translated_or_refused_with_their_equivalent():
+    page = response_of(
+        b"<div><p class=x>own <b>text</b></p><p class=y>2</p><p>3</p><input><select></select></div>"
+    )
+
+    def found(query):
+        return [(each.tag, each.text_content()) for each in page.css(query)]
+
+    assert found('p:containsOwn("own")') == [("p", "own text")] and found("p:containsOwn(text)") == []
+    assert found("p:haschild(b)") == [("p", "own text")] and found("div:haschild(b)") == []
+    assert [tag for tag, _ in found("div :input")] == ["input", "select"]
+    assert found("p:not(.x, .y)") == [("p", "3")]
+    crawler = Collector()
+    for query, xpath in {
+        r"a[href#=(\d+$)]": r"//a[re:test(@href, '\d+$')]",
+        "p:matches(^[ab])": "//p[re:test(., '^[ab]')]",
+        "p:matches(abc)": "//p[re:test(., 'abc')]",
+        ":matchesOwn('own')": "//*[text()[re:test(., 'own')]]",
+    }.items():
+        with pytest.raises(QueryError) as caught:
+            crawler.on_html(query)
+        assert caught.value.field == "query" and caught.value.remedy.endswith(f": {xpath}")
+        crawler.on_xml(xpath, print)
+    assert page.xpath("//*[text()[re:test(., 'own')]]")[0].tag == "p"

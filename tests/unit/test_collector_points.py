@@ -454,3 +454,43 @@ async def test_a_redirect_handler_decides_by_the_chain(bench):
     assert asked.count(("3", [])) == 0
     assert ("/3", ["0", "1", "2"]) in asked
     assert seen == ["/4x"]
+
+
+async def test_a_body_is_cut_and_its_transfer_measured_if_the_collector_wants_it(bench):
+    crawler, seen = Collector(max_body_size=10, truncate_body=True, http_trace=True), {}
+
+    @crawler.on_response
+    def note(response):
+        seen[path_of(response)] = response.body, response.is_truncated, sorted(response.trace), response.ctx
+        if response.request.depth == 0:
+            response.request.ctx["from"] = "/"
+            response.request.visit("/whole", max_body=100)
+
+    body = b"0123456789abc"
+    await bench(crawler, {"/": Answer(body), "/whole": Answer(body)})
+    steps = ["connect", "dns", "first_byte", "reused", "tls", "total"]
+    assert seen == {
+        "/": (body[:10], True, steps, {"from": "/"}),
+        "/whole": (body, False, steps, {"from": "/"}),
+    }
+
+
+NAMESPACED = b"""<r xmlns="urn:a" xmlns:m="urn:m"><e id="1"><m:t>one</m:t></e><e id="2"><t>two</t></e></r>"""
+
+
+@pytest.mark.parametrize(
+    ("query", "texts"),
+    [
+        ("//e/t", ["one", "two"]),
+        ("/r/e[@id='2']", ["two"]),
+        ("//m:t", ["one"]),
+        ("//*[local-name()='t' and namespace-uri()='urn:a']", ["two"]),
+        ("//t[re:test(., '^t') or . = 'm:t']", ["two"]),
+        ("//child::e/child::t", ["one", "two"]),
+    ],
+)
+async def test_names_without_a_prefix_match_in_any_namespace(bench, query, texts):
+    crawler, found = Collector(), []
+    crawler.on_xml(query, lambda element: found.append(element.text))
+    await bench(crawler, {"/": Answer(NAMESPACED, content_type="application/xml")})
+    assert found == texts

@@ -279,6 +279,28 @@ async def test_a_disallowed_domain_is_that_of_the_url_and_nothing_else_in_it():
         assert scope.refuse(url, "h") is None, url
 
 
+def test_a_visit_before_the_run_knows_all_bounds_of_the_collector():
+    crawler = Collector(
+        max_url_length=30, disallowed_url_filters=["a"], settings={"depth_limit": 0, "deny": ["secret"]}
+    )
+    urls = [
+        "http://h.test/",
+        "http://h.test/" + "x" * 20,
+        "http://h.test/secret",
+        "http://h.test/a",
+        "ftp://h.test/",
+    ]
+    assert [crawler.visit(url) for url in urls] == [None, "length", "pattern", None, "scheme"]
+
+
+async def test_an_exact_domain_is_disallowed_without_its_subdomains():
+    from skitter.frontends.collector.options import read_options
+
+    scope = read_options({"disallowed_domains": ["=example.com"]}, {}).scope()
+    refused = ["http://example.com/", "http://www.example.com/", "https://example.com:8/x"]
+    assert [scope.refuse(url, "h") for url in refused] == ["pattern", None, "pattern"]
+
+
 async def test_a_url_is_fetched_once_unless_revisits_are_allowed(bench):
     pages = {"/": ["/b"], "/b": ["/"]}
     assert found(await bench(follower(), pages)) == [("/", 0), ("/b", 1)]

@@ -62,3 +62,16 @@ def test_a_csv_file_with_a_column_of_urls_is_a_sitemap():
         "https://shop.test/1",
         "https://shop.test/2",
     ]
+
+
+def test_rows_end_at_line_ends_only():
+    separators = "\x0b\x0c\x1c\x85\u2028\u2029"
+    rows = list(read_rows(f'id,text\r1,a{separators}b\n2,"c\r\nd"\r\n'))
+    assert rows == [{"id": "1", "text": f"a{separators}b"}, {"id": "2", "text": "c\r\nd"}]
+
+
+def test_a_huge_value_of_a_row_is_refused():
+    rows = read_rows("id\n1\n" + "x" * 200_000)
+    assert next(rows) == {"id": "1"}
+    with pytest.raises(FeedError):
+        next(rows)

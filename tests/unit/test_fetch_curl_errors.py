@@ -78,14 +78,22 @@ def test_a_broken_connection_is_named_after_how_far_it_came(answered, by_proxy, 
     assert type(error) is kind
 
 
-def test_a_handshake_that_the_network_broke_is_worth_a_retry():
+@pytest.mark.parametrize("message", ["OpenSSL SSL_connect: SSL_ERROR_SYSCALL", "Send failure: Broken pipe"])
+def test_a_handshake_that_the_network_broke_is_worth_a_retry(message):
     code = pycurl.E_SSL_CONNECT_ERROR
-    broken = fetch_error(code, "OpenSSL SSL_connect: SSL_ERROR_SYSCALL", answered=False, by_proxy=False)
+    broken = fetch_error(code, message, answered=False, by_proxy=False)
     refused = fetch_error(code, "sslv3 alert handshake failure", answered=False, by_proxy=False)
     assert type(broken) is ConnectError
     assert broken.retryable
     assert type(refused) is TlsError
     assert not refused.retryable
+
+
+def test_an_alert_after_the_handshake_is_a_refusal():
+    message = "OpenSSL SSL_read: SSL routines::tlsv13 alert certificate required, errno 0"
+    error = fetch_error(pycurl.E_RECV_ERROR, message, answered=False, by_proxy=False)
+    assert type(error) is TlsError
+    assert not error.retryable
 
 
 @pytest.mark.parametrize(

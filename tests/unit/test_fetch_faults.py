@@ -76,20 +76,26 @@ async def test_a_connection_reset(before, kind):
         HEAD + b"Content-Length: 100\r\n\r\nshort",
         CHUNKED + b"5\r\nhel",
         CHUNKED + b"5\r\nhello\r\n",
-        CHUNKED + b"zz\r\nhello\r\n0\r\n\r\n",
-        CHUNKED + b"5\r\nhelloXX0\r\n\r\n",
         HEAD + b"Content-Ty",
     ],
 )
-async def test_an_answer_that_ends_short_or_in_broken_chunks(answer):
+async def test_an_answer_that_ends_short(answer):
     with pytest.raises(Disconnected):
         await ask(answer)
 
 
 @pytest.mark.parametrize(
-    "answer", [b"<html>HTTP/0.9</html>", b"SSH-2.0-OpenSSH_9.2\r\n", b"HTTP/9.9 x\r\n\r\n"]
+    "answer",
+    [
+        b"<html>HTTP/0.9</html>",
+        b"SSH-2.0-OpenSSH_9.2\r\n",
+        b"HTTP/9.9 x\r\n\r\n",
+        CHUNKED + b"zz\r\nhello\r\n0\r\n\r\n",
+        CHUNKED + b"5\r\nhelloXX0\r\n\r\n",
+        CHUNKED + b"F" * 20 + b"\r\nhello",
+    ],
 )
-async def test_an_answer_that_is_not_http(answer):
+async def test_an_answer_that_is_not_http_or_has_invalid_chunks(answer):
     with pytest.raises(ProtocolError):
         await ask(answer)
 
@@ -101,7 +107,7 @@ async def test_a_header_block_without_end(filler):
         while True:
             await wire.send(filler)
 
-    with pytest.raises((ProtocolError, Disconnected)):
+    with pytest.raises(ProtocolError):
         await ask(answer)
 
 

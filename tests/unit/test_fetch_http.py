@@ -1,15 +1,21 @@
 """HttpFetcher: what goes over the wire and what comes back."""
 
 import asyncio
+import gzip
+import logging
+import random
+import zlib
 
+import brotli
 import pytest
 
 from servers.fetch_raw import RawServer, page
 from skitter.errors import SettingsError, UsageError
-from skitter.fetch.contract import ConnectError, UnsendableRequest
+from skitter.fetch.contract import BodyTooLarge, ConnectError, UnsendableRequest
 from skitter.fetch.http import HttpFetcher
+from skitter.fetch.resolver import Resolver
 from skitter.request import Request
-from skitter.settings import Settings
+from skitter.settings import DEFAULT_USER_AGENT, Settings
 
 
 @pytest.fixture
@@ -167,8 +173,10 @@ async def test_a_redirect_is_a_response_like_any_other(open_fetcher):
     assert len(server.asked) == 1
 
 
-async def test_only_the_final_header_block_counts(open_fetcher):
-    hints = b"HTTP/1.1 103 Early Hints\r\nX-Hint: 1\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n"
+@pytest.mark.parametrize(
+    "hints", [b"HTTP/1.1 103 Early Hints\r\nX-Hint: 1\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n", b""]
+)
+async def test_only_the_final_header_block_counts(open_fetcher, hints):
     chunked = b"HTTP/1.1 200 OK\r\nX-Real: 1\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\nX-Trailer: 1\r\n\r\n"
     async with RawServer({"/": hints + chunked}) as server:
         response = await (await open_fetcher()).fetch(Request(server.url()))
@@ -182,6 +190,47 @@ async def test_header_lines_may_end_with_a_bare_line_feed(open_fetcher):
     async with RawServer({"/": b"HTTP/1.1 200 OK\nContent-Length: 2\nX-A: b\n\nhi"}) as server:
         response = await (await open_fetcher()).fetch(Request(server.url()))
     assert (response.body, response.headers.get("X-A")) == (b"hi", "b")
+
+
+CODED = {"identity": bytes, "gzip": gzip.compress, "deflate": zlib.compress, "br": brotli.compress}
+
+
+@pytest.mark.parametrize("coding", CODED)
+@pytest.mark.parametrize("limit", [1, 70_000, 200_000, 200_001])
+async def test_a_large_body_is_cut_to_its_first_bytes_if_that_is_wanted(open_fetcher, coding, limit):
+    whole = random.Random(3).randbytes(200_000)
+    answer = page(CODED[coding](whole), f"Content-Encoding: {coding}")
+    async with RawServer({"/": answer, "/next": page(b"next")}) as server:
+        fetcher = await open_fetcher(max_body=limit, truncate_body=True)
+        response = await fetcher.fetch(Request(server.url()))
+        after = await fetcher.fetch(Request(server.url("/next"), max_body=4))
+        with pytest.raises(BodyTooLarge):
+            await fetcher.fetch(Request(server.url("/next"), max_body=3, truncate_body=False))
+    assert (response.body, response.is_truncated) == (whole[:limit], limit < len(whole))
+    assert response.replace(status=1).is_truncated == response.is_truncated
+    assert (after.body, after.is_truncated) == (b"next", False)
+
+
+async def test_a_bomb_is_cut_and_never_expanded(open_fetcher):
+    bomb = gzip.compress(bytes(50_000_000)) * 3
+    async with RawServer({"/": page(bomb, "Content-Encoding: gzip")}) as server:
+        request = Request(server.url(), max_body=1000, truncate_body=True)
+        response = await (await open_fetcher()).fetch(request)
+    assert (response.body, response.is_truncated) == (bytes(1000), True)
+
+
+async def test_the_times_of_a_transfer_are_in_meta_if_they_are_wanted(open_fetcher):
+    async with RawServer({"/": page()}) as server:
+        fetcher = await open_fetcher(http_trace=True)
+        first = await fetcher.fetch(Request(server.url(), meta={"page": 1}))
+        second = await fetcher.fetch(Request(server.url()))
+        plain = await (await open_fetcher()).fetch(Request(server.url()))
+    trace = first.meta.pop("http_trace")
+    assert first.meta == {"page": 1} and plain.meta == {}
+    assert list(trace) == ["dns", "connect", "tls", "first_byte", "total", "reused"]
+    assert trace["connect"] > 0 and trace["tls"] == 0 and not trace["reused"]
+    assert trace["dns"] + trace["connect"] + trace["first_byte"] <= trace["total"]
+    assert second.meta["http_trace"]["reused"] and second.meta["http_trace"]["connect"] == 0
 
 
 async def test_a_kept_connection_serves_many_requests(open_fetcher):
@@ -310,3 +359,41 @@ def test_a_limit_that_is_not_positive_is_refused(name, value):
     with pytest.raises(SettingsError) as caught:
         Settings(**{name: value})
     assert caught.value.field == name
+
+
+@pytest.mark.parametrize(
+    ("settings", "address", "warns"),
+    [
+        ({}, "93.184.216.34", True),
+        ({}, "127.0.0.1", False),
+        ({"contact": "me@h.test"}, "93.184.216.34", False),
+        ({"user_agent": "mine/1"}, "93.184.216.34", False),
+    ],
+)
+async def test_a_crawl_of_public_sites_without_a_contact_warns_once(
+    open_fetcher, monkeypatch, caplog, settings, address, warns
+):
+    async def addresses(self, name):
+        return [address], 60.0
+
+    async def no_transfer(self, transfer):
+        raise ConnectError("not in tests")
+
+    monkeypatch.setattr(Resolver, "_addresses", addresses)
+    monkeypatch.setattr(HttpFetcher, "_perform", no_transfer)
+    monkeypatch.setattr(logging.getLogger("skitter"), "propagate", True)
+    fetcher = await open_fetcher(**settings)
+    for name in ("a.test.example", "b.test.example"):
+        with pytest.raises(ConnectError):
+            await fetcher.fetch(Request(f"http://{name}/"))
+    assert [record for record in caplog.messages if "contact" in record] == caplog.messages
+    assert len(caplog.messages) == warns
+
+
+def test_the_default_user_agent_names_the_contact():
+    assert Settings(contact="https://h.test/bot").user_agent == f"{DEFAULT_USER_AGENT} (+https://h.test/bot)"
+    assert Settings(contact="https://h.test/bot", user_agent="mine/1").user_agent == "mine/1"
+    assert "(" not in Settings().user_agent
+    with pytest.raises(SettingsError) as caught:
+        Settings(contact="just me")
+    assert caught.value.field == "contact"

@@ -26,6 +26,7 @@ class Turn:
     """Says yes so many times, then no."""
 
     expires = True
+    is_traced = False
 
     def __init__(self, yes):
         self.yes = yes

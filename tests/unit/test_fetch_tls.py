@@ -8,11 +8,15 @@ import pytest
 import trustme
 
 from servers.fetch_h2 import Http2Server
+from servers.fetch_proxy import Proxy
 from servers.fetch_raw import RawServer, page
+from servers.name_server import NameServer
 from servers.tls import server_side
 from skitter.errors import UsageError
+from skitter.fetch import tls as fetch_tls
 from skitter.fetch.contract import ConnectError, FetchError, TlsError
 from skitter.fetch.http import HttpFetcher
+from skitter.fetch.tls import TlsSessions
 from skitter.request import Request
 from skitter.settings import Settings
 
@@ -168,6 +172,49 @@ async def test_a_server_that_asks_for_it_sees_the_client_certificate(authority, 
             await fetch_all([server.url()], ca_file=ca_file)
 
 
+async def test_certificates_are_chosen_by_host(authority, client_bundle, ca_file):
+    tls = server_side(authority)
+    tls.verify_mode = ssl.CERT_REQUIRED
+    authority.configure_trust(tls)
+    bundle, other = client_bundle[0], {"other.test": ca_file}
+    hosts = {"127.*": bundle}
+    async with RawServer({"/": page(b"known")}, tls=tls) as server:
+        trusting = {"ca_files": {"127.0.0.1": ca_file}}
+        (response,) = await fetch_all([server.url()], **trusting, client_certs=hosts)
+        assert response.body == b"known"
+        for settings in (
+            {"client_certs": hosts, "ca_files": other},
+            {**trusting, "client_certs": {"other.test": bundle}},
+        ):
+            with pytest.raises(FetchError):
+                await fetch_all([server.url()], **settings)
+
+
+async def test_a_client_certificate_of_one_host_is_not_shown_to_another(authority, client_bundle, ca_file):
+    tls = server_side(authority)
+    tls.verify_mode = ssl.CERT_REQUIRED
+    authority.configure_trust(tls)
+    async with RawServer({"/": page(b"known")}, tls=tls) as server:
+        certs = {"127.0.0.1": client_bundle[0]}
+        fetcher = HttpFetcher(Settings(ca_file=ca_file, client_certs=certs, unverified_hosts=("localhost",)))
+        await fetcher.open()
+        try:
+            assert (await fetcher.fetch(Request(server.url()))).body == b"known"
+            # The same handle and server under a name with any certificate, which does not see that of the client.
+            with pytest.raises(FetchError):
+                await fetcher.fetch(Request(server.url().replace("127.0.0.1", "localhost")))
+            assert (await fetcher.fetch(Request(server.url()))).body == b"known"
+        finally:
+            await fetcher.close()
+
+
+@pytest.mark.parametrize("field", ["ca_files", "client_certs"])
+async def test_a_certificate_file_of_a_host_that_cannot_be_used_is_reported(field, tmp_path):
+    with pytest.raises(UsageError) as caught:
+        await fetch_all([], **{field: {"*.test": str(tmp_path / "missing.pem")}})
+    assert caught.value.field == field
+
+
 @pytest.mark.parametrize("field", ["ca_file", "client_cert", "client_key"])
 async def test_a_certificate_file_that_cannot_be_used_is_reported_before_the_first_request(field, tmp_path):
     path = tmp_path / "bad.pem"
@@ -176,3 +223,53 @@ async def test_a_certificate_file_that_cannot_be_used_is_reported_before_the_fir
         with pytest.raises(UsageError) as caught:
             await fetch_all([], **{field: name})
         assert caught.value.field == field
+
+
+class SessionRecorder:
+    """Answers one request for each connection, and records whether the connection resumed a session."""
+
+    def __init__(self):
+        self.resumed = []
+
+    async def __call__(self, wire):
+        self.resumed.append(wire.writer.get_extra_info("ssl_object").session_reused)
+        await wire.send(page(b"x"))
+        return False
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+async def test_the_next_connection_to_each_of_many_hosts_resumes_its_session(authority, ca_file, version):
+    recorder, hosts = SessionRecorder(), 60
+    tls = server_side(authority, "*.site.test")
+    tls.minimum_version = tls.maximum_version = version
+    with NameServer({"*.site.test": "127.0.0.1"}) as names:
+        async with RawServer({"/": recorder}, tls=tls) as server:
+            urls = [f"https://host{number}.site.test:{server.port}/" for number in range(hosts)]
+            fetcher = HttpFetcher(Settings(ca_file=ca_file, dns_servers=[names.address]))
+            await fetcher.open()
+            for url in urls * 2:
+                await fetcher.fetch(Request(url))
+            await fetcher.close()
+    assert recorder.resumed == [False] * hosts + [True] * hosts
+
+
+async def test_no_session_is_resumed_through_a_proxy(authority, ca_file):
+    recorder = SessionRecorder()
+    async with RawServer({"/": recorder}, tls=server_side(authority)) as server, Proxy() as proxy:
+        fetcher = HttpFetcher(Settings(ca_file=ca_file))
+        await fetcher.open()
+        for proxied in ("", "", proxy.http, proxy.http, ""):
+            await fetcher.fetch(Request(server.url(), proxy=proxied))
+        await fetcher.close()
+    assert recorder.resumed == [False, True, False, False, True]
+
+
+def test_the_oldest_tls_sessions_are_forgotten_first(monkeypatch):
+    monkeypatch.setattr(fetch_tls, "_MAX_CACHES", 2)
+    sessions = TlsSessions()
+    first = [sessions.cache_for(f"https://host{number}.test") for number in range(40)]
+    assert len({id(cache) for cache in first}) == 2
+    assert sessions.cache_for("https://host0.test") is first[0]
+    sessions.cache_for("https://host40.test")
+    assert sessions.cache_for("https://host20.test") is first[20]
+    assert sessions.cache_for("https://host0.test") is not first[0]

@@ -6,7 +6,7 @@ import pytest
 
 from skitter.frontier.embedded.dead_letters import CleanupSchedule
 from skitter.frontier.embedded.frontier import EmbeddedFrontier
-from skitter.frontier.options import FrontierOptions
+from skitter.frontier.options import FrontierSettings
 from skitter.politeness import Politeness
 
 
@@ -34,7 +34,7 @@ async def kept(request, tmp_path):
         frontier, count = EmbeddedFrontier(clock=clock), notes_of_memory
     else:
         frontier = EmbeddedFrontier(
-            Politeness(), FrontierOptions(), clock=clock, path=tmp_path / "frontier.db"
+            Politeness(), FrontierSettings(), clock=clock, path=tmp_path / "frontier.db"
         )
         count = notes_of_sqlite
     await frontier.open()

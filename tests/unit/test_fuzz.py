@@ -5,6 +5,7 @@ found cases are added here as examples.
 """
 
 import contextlib
+import gzip
 import os
 
 import click
@@ -22,7 +23,9 @@ from skitter.fetch.robots_rules import RobotsRules
 from skitter.frontends.recipe.source import RecipeError
 from skitter.request import decode_request, encode_request
 from skitter.settings import Settings, build_settings, declarations
+from skitter.web.feeds import FeedError
 from skitter.web.headers import find_header, parse_headers, parse_refresh, parse_retry_after
+from skitter.web.sitemap import SitemapError
 from skitter.web.urls import canonical, identity, join_all, normalize
 
 fuzzed = settings(max_examples=int(os.environ.get("SKITTER_FUZZ", "60")))
@@ -206,6 +209,50 @@ def test_any_text_is_a_page(text, kind):
         list(response.follow_all("a"))
     except UsageError:
         pass
+
+
+FEEDS = made_of(
+    "<urlset>", "<url>", "</url>", "<loc>", "</loc>", "<sitemapindex>", "<rss>", "<channel>", "<item>", "<link>", "<feed>",
+    "<entry>", "<xhtml:link href=", "<!DOCTYPE a [", "<!ENTITY a ", "&a;", "<![CDATA[", "<?xml encoding='", "utf-16", "\ufeff",
+    "http://a.test/", "url,", ";", "\t", '"', "\n", "\r", "\0", '{"items":', "[", "]", "}", "Sitemap: ", "\udc80",
+)  # fmt: skip
+JSON = made_of(
+    "[", "]", "{", "}", '"a":', ",", "1e-300", "1e999", "-", "NaN", "null", '"\\ud800"', '"', "\ufeff", "9" * 5000, "\udc80"
+)  # fmt: skip
+
+
+@fuzzed
+@given(
+    text=FEEDS,
+    encoding=st.sampled_from(["utf-8", "utf-16", "latin-1"]),
+    name=st.sampled_from(["map.xml", "robots.txt", "x"]),
+    packed=st.booleans(),
+)
+def test_any_bytes_are_a_sitemap_or_a_feed_or_refused(text, encoding, name, packed):
+    body = text.encode(encoding, "replace")
+    response = Response(
+        f"http://a.test/{name}", body=gzip.compress(body)[: -len(text) or None] if packed else body
+    )
+    for read, refusal in ((response.sitemap, SitemapError), (response.feed, FeedError)):
+        with contextlib.suppress(refusal):
+            assert all(entry.url == "" or "://" in entry.url for entry in read())
+
+
+@fuzzed
+@given(text=FEEDS, delimiter=st.sampled_from(["", ",", ";", "\t"]))
+def test_any_text_is_rows_or_refused(text, delimiter):
+    response = Response(
+        BASE, headers={"Content-Type": "text/csv"}, body=text.encode("utf-8", "surrogatepass")
+    )
+    with contextlib.suppress(FeedError):
+        assert all(isinstance(value, str) for row in response.csv_rows(delimiter) for value in row.values())
+
+
+@fuzzed
+@given(text=JSON, encoding=st.sampled_from(["utf-8", "utf-16", "utf-32", "latin-1"]))
+def test_any_bytes_are_json_or_a_value_error(text, encoding):
+    with contextlib.suppress(ValueError):
+        Response(BASE, body=text.encode(encoding, "replace")).json()
 
 
 @fuzzed

@@ -9,7 +9,7 @@ import pytest
 from skitter.errors import SettingsError
 from skitter.fetch.address_guard import AddressGuard
 from skitter.fetch.contract import BehindProxy, BodyTooLarge, FetcherCapabilities, ProxyError, TimedOut
-from skitter.fetch.identity.contract import AllProxiesRest, SourceError
+from skitter.fetch.identity.contract import NoProxyAvailable, SourceError
 from skitter.fetch.identity.proxies import ProxyPool
 from skitter.fetch.identity.proxy_lists import FileList, GivenList, UrlList, label, parse_list, parse_proxy
 from skitter.request import Request
@@ -32,7 +32,7 @@ async def pool_of():
     async def make(*proxies, rotation="round-robin", **options):
         clock = Clock()
         given = proxies[0] if proxies and not isinstance(proxies[0], str) else GivenList(proxies)
-        pool = ProxyPool(given, rotation, clock=clock, rest=10.0, **options)
+        pool = ProxyPool(given, rotation, clock=clock, cooldown=10.0, **options)
         pool.clock = clock
         pools.append(pool)
         await pool.open()
@@ -181,7 +181,7 @@ async def test_an_error_that_is_the_pages_own_says_nothing_of_its_proxy(pool_of)
 
 
 async def test_a_failure_of_the_proxy_is_free_only_while_anything_has_worked_lately(pool_of):
-    pool = await pool_of(*three(), patience=100.0)
+    pool = await pool_of(*three(), outage_timeout=100.0)
     assert pool.report("http://p0:1", PAGE, ProxyError("refused")) is True
     pool.clock.now += 101
     assert pool.report("http://p1:1", PAGE, ProxyError("refused")) is False
@@ -189,11 +189,11 @@ async def test_a_failure_of_the_proxy_is_free_only_while_anything_has_worked_lat
     assert pool.report("http://p2:1", PAGE, ProxyError("refused")) is True
 
 
-async def test_when_all_rest_the_error_tells_how_long_and_counts_only_after_the_patience(pool_of):
-    pool = await pool_of(*three(), patience=15.0)
+async def test_an_error_without_an_available_proxy_has_a_wait_and_counts_after_the_outage_timeout(pool_of):
+    pool = await pool_of(*three(), outage_timeout=15.0)
     for proxy in three():
         pool.report(proxy, PAGE, ProxyError("refused"))
-    with pytest.raises(AllProxiesRest) as caught:
+    with pytest.raises(NoProxyAvailable) as caught:
         pool.choose(PAGE, "")
     assert caught.value.free
     assert 8 <= caught.value.wait <= 12
@@ -201,7 +201,7 @@ async def test_when_all_rest_the_error_tells_how_long_and_counts_only_after_the_
     for proxy in three():
         pool.report(proxy, PAGE, ProxyError("refused"))
     pool.clock.now += 5
-    with pytest.raises(AllProxiesRest) as caught:
+    with pytest.raises(NoProxyAvailable) as caught:
         pool.choose(PAGE, "")
     assert not caught.value.free
     assert caught.value.retryable

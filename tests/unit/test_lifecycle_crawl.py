@@ -88,7 +88,7 @@ async def test_a_stopped_crawl_goes_on_where_it_was_when_it_is_started_again(mad
     await crawl.start(serve(site).url)
     await halting.reached.wait()
     result = await crawl.stop("that is enough")
-    assert (crawl.status, result.reason, result.state) == (Status.STOPPED, "that is enough", "stopping")
+    assert (crawl.status, result.reason, result.state) == (Status.STOPPED, "that is enough", "stopped")
     assert 5 <= result.status.done < 41
     assert items(out) == sorted(set(items(out)))
     await crawl.start()

@@ -12,11 +12,12 @@ import pytest
 from PIL import Image
 
 from crawl_harness import CrawlHarness, Scripted, page, redirect
+from sites.cases import http_head
 from skitter import Request, Spider
 from skitter.errors import SettingsError, StoreError
 from skitter.item import pack_items, unpack_items
-from skitter.store.media import MediaStore, suffix_of
-from skitter.testing import Answer
+from skitter.store.media import DraftSource, MediaStore, suffix_of
+from skitter.testing import Answer, WireAnswer
 
 PDF = b"%PDF-1.7 " + b"x" * 50_000
 OTHER = b"other" * 10_000
@@ -227,6 +228,32 @@ async def test_a_stored_file_is_downloaded_again_after_its_time(crawl, tmp_path)
     assert third.items[0]["files"] == second.items[0]["files"]
 
 
+@pytest.mark.parametrize("header", ["ETag", "Last-Modified"])
+async def test_an_expired_file_is_confirmed_by_its_server_or_replaced(header, crawl, tmp_path):
+    condition = {"ETag": "if-none-match", "Last-Modified": "if-modified-since"}[header]
+    first, second = "Mon, 02 Mar 2026 10:00:00 GMT", "Tue, 03 Mar 2026 10:00:00 GMT"
+    now = {"version": first, "data": PDF}
+
+    def answer(visit):
+        if visit.headers.get(condition) == now["version"]:
+            return Answer(b"", status=304)
+        return a_file(now["data"], headers={header: now["version"]})
+
+    again = {"files_store": str(tmp_path / "files"), "files_ttl": 0}
+    runs = [await crawl({"/": page("a.pdf"), "/a.pdf": answer})]
+    runs.append(await CrawlHarness(Shop(runs[0].origin), tmp_path, **again).run())
+    now |= {"version": second, "data": OTHER}
+    runs += [await CrawlHarness(Shop(runs[0].origin), tmp_path, **again).run() for _ in range(2)]
+    checksums = [run.items[0]["files"][0]["checksum"] for run in runs]
+    assert checksums == [sha(PDF), sha(PDF), sha(OTHER), sha(OTHER)]
+    counts = [tuple(run.counters.get(name, 0) for name in ("files", "files/unchanged")) for run in runs]
+    assert counts == [(1, 0), (0, 1), (1, 0), (0, 1)]
+    (tmp_path / "files" / stored(OTHER)).unlink()
+    restored = await CrawlHarness(Shop(runs[0].origin), tmp_path, **again).run()
+    assert restored.items[0]["files"][0]["checksum"] == sha(OTHER)
+    assert (tmp_path / "files" / stored(OTHER)).read_bytes() == OTHER
+
+
 async def test_a_file_that_was_deleted_is_downloaded_again(crawl, tmp_path):
     first = await crawl({"/": page("a.pdf"), "/a.pdf": a_file(PDF)})
     (tmp_path / "files" / stored(PDF)).unlink()
@@ -342,6 +369,172 @@ async def test_files_are_fetched_with_the_session_of_their_page(crawl):
     assert asked.headers["referer"] == f"{report.origin}/"
 
 
+async def test_files_are_downloaded_for_changed_items_and_are_not_remembered_as_pages(crawl):
+    headers = {"ETag": '"1"'}
+    pages = {
+        "/": page("a.pdf", "b.html", headers=headers),
+        "/b.html": (page("c.pdf", headers=headers), page("a.pdf", "c.pdf")),
+        "/a.pdf": a_file(PDF, headers=headers), "/c.pdf": a_file(OTHER, headers=headers),
+    }  # fmt: skip
+    report = await crawl(pages, changes="changed", files_ttl=0)
+    assert len(report.items) == 2
+    frontier = report.again.frontier
+    visits = await frontier.reports.visits()
+    assert sorted(visit.url for visit in visits.pages) == [f"{report.origin}/", f"{report.origin}/b.html"]
+    assert await frontier.control.recrawl()
+    second = await report.again.run()
+    (item,) = [item for item in second.items if item not in report.items]
+    assert item["files"] == [result(report.origin, "/a.pdf", PDF), result(report.origin, "/c.pdf", OTHER)]
+    assert len(second.items) == 3
+    conditional = {visit.target for visit in report.site.visits if "if-none-match" in visit.headers}
+    assert conditional == {"/", "/b.html", "/a.pdf", "/c.pdf"}
+
+
+@pytest.mark.parametrize("mode", ["all", "changed"])
+async def test_a_page_whose_items_were_not_delivered_is_fetched_again_in_the_next_pass(mode, crawl):
+    headers = {"ETag": '"1"'}
+    pages = {
+        "/": page("a.html", "b.html", headers=headers), "/a.html": page("a.pdf", headers=headers),
+        "/b.html": page("b.pdf", headers=headers), "/a.pdf": (Answer(status=404), a_file(PDF)), "/b.pdf": a_file(OTHER),
+    }  # fmt: skip
+    report = await crawl(pages, changes=mode, files_required=True)
+    assert len(report.items) == 2
+    frontier = report.again.frontier
+    assert await frontier.control.recrawl()
+    second = await report.again.run()
+    assert len(second.items) == 3
+    assert second.counters["visits/unchanged"] == 2
+    asked = [visit for visit in report.site.visits if "if-none-match" in visit.headers]
+    assert sorted(visit.target for visit in asked) == ["/", "/b.html"]
+
+
+class Interrupted:
+    """A file whose transfer breaks off after ``size`` bytes, unless a later request asks for the rest."""
+
+    def __init__(self, size, answer, **headers):
+        self.size, self.answer = size, answer
+        self.headers = headers or {"ETag": '"1"'}
+        self.asked = []
+
+    def __call__(self, visit):
+        self.asked.append({name: visit.headers.get(name) for name in ("range", "if-range")})
+        if len(self.asked) == 1:
+            lines = [f"{name}: {value}" for name, value in self.headers.items()]
+            lines += ["Content-Type: application/pdf", f"Content-Length: {len(PDF)}"]
+            head = "\r\n".join(["HTTP/1.1 200 OK", *lines, "", ""]).encode()
+            return WireAnswer([head, PDF[: self.size]])
+        return self.answer if isinstance(self.answer, Answer | WireAnswer) else self.answer(visit)
+
+
+def rest(visit, *, data=PDF, start=None, total=None, **headers):
+    """Answer a request for the rest of a file; without ``Content-Type``, as RFC 9110 section 15.3.7 allows."""
+    if "range" not in visit.headers:
+        return a_file(data)
+    start = int(visit.headers["range"].removeprefix("bytes=").removesuffix("-")) if start is None else start
+    headers = {
+        "ETag": '"1"',
+        **headers,
+        "Content-Range": f"bytes {start}-{len(data) - 1}/{total or len(data)}",
+    }
+    return Answer(data[start:], status=206, headers=headers, content_type=None)
+
+
+async def test_a_broken_download_goes_on_where_it_broke_off(crawl, tmp_path):
+    file = Interrupted(20_000, rest)
+    report = await crawl({"/": page("a.pdf"), "/a.pdf": file})
+    assert report.items[0]["files"] == [result(report.origin, "/a.pdf", PDF)]
+    assert file.asked == [{"range": None, "if-range": None}, {"range": "bytes=20000-", "if-range": '"1"'}]
+    assert contents(tmp_path / "files") == {stored(PDF): PDF}
+    assert list((tmp_path / "files" / ".drafts").iterdir()) == []
+    names = ("files", "files/continued", "retried/disconnected")
+    assert [report.counters[name] for name in names] == [1, 1, 1]
+    assert report.counters["bytes"] == len(page("a.pdf").body) + len(PDF) - 20_000
+
+
+@pytest.mark.parametrize(
+    ("answer", "requests"),
+    [
+        (a_file(OTHER, headers={"ETag": '"2"'}), 2),  # the file has changed, or the server knows no ranges
+        (lambda visit: rest(visit, data=OTHER, ETag='"2"'), 3),
+        (lambda visit: rest(visit, data=OTHER, start=0), 3),
+        (lambda visit: rest(visit, data=OTHER, total=70_000), 3),
+        (lambda visit: rest(visit, data=OTHER, **{"Content-Encoding": "gzip"}), 3),
+        (lambda visit: Answer(b"", status=416) if "range" in visit.headers else a_file(OTHER), 3),
+        (lambda visit: Answer(b"", status=412) if "range" in visit.headers else a_file(OTHER), 3),
+    ],
+)  # fmt: skip
+async def test_a_download_that_cannot_go_on_begins_again(answer, requests, crawl, tmp_path):
+    file = Interrupted(20_000, answer)
+    report = await crawl({"/": page("a.pdf"), "/a.pdf": file})
+    assert report.items[0]["files"] == [result(report.origin, "/a.pdf", OTHER)]
+    assert len(file.asked) == requests
+    assert contents(tmp_path / "files") == {stored(OTHER): OTHER}
+    assert list((tmp_path / "files" / ".drafts").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("headers", "validator"),
+    [
+        ({"ETag": 'W/"1"'}, None),
+        ({"X": "y"}, None),
+        ({"ETag": '"1"', "Accept-Ranges": "none"}, None),
+        ({"Date": "Mon, 23 Nov 2026 10:00:00 GMT", "Last-Modified": "Mon, 23 Nov 2026 10:00:00 GMT"}, None),
+        ({"Date": "Mon, 23 Nov 2026 10:00:01 GMT", "Last-Modified": "Mon, 23 Nov 2026 10:00:00 GMT"},
+         "Mon, 23 Nov 2026 10:00:00 GMT"),
+        ({"ETag": 'W/"1"', "Date": "Mon, 23 Nov 2026 10:00:01 GMT", "Last-Modified": "Mon, 23 Nov 2026 10:00:00 GMT"}, None),
+    ],
+)  # fmt: skip
+async def test_only_a_strong_validator_continues_a_download(headers, validator, crawl):
+    file = Interrupted(20_000, a_file(PDF), **headers)
+    report = await crawl({"/": page("a.pdf"), "/a.pdf": file})
+    assert report.items[0]["files"] == [result(report.origin, "/a.pdf", PDF)]
+    assert file.asked[1] == {"range": validator and "bytes=20000-", "if-range": validator}
+
+
+async def test_a_download_that_breaks_off_again_and_again_ends(crawl):
+    def more(visit):
+        start = int(visit.headers["range"].removeprefix("bytes=").removesuffix("-"))
+        head = http_head(
+            'ETag: "1"', f"Content-Range: bytes {start}-{len(PDF) - 1}/{len(PDF)}", f"Content-Length: {len(PDF) - start}",
+            status="206 Partial Content",
+        )  # fmt: skip
+        return WireAnswer([head, PDF[start : start + 10_000]], end="keep" if start >= 40_000 else "close")
+
+    file = Interrupted(20_000, more)
+    report = await crawl({"/": page("a.pdf"), "/a.pdf": file}, max_retries=4)
+    assert report.items[0]["files"] == [result(report.origin, "/a.pdf", PDF)]
+    assert [one["range"] for one in file.asked] == [
+        None,
+        *(f"bytes={n}-" for n in (20_000, 30_000, 40_000, 50_000)),
+    ]
+
+
+def test_a_suspended_draft_is_resumed_once_and_a_damaged_one_not_at_all(tmp_path):
+    store = MediaStore(str(tmp_path), ttl=1, thumbnails={})
+    store.open()
+
+    def suspend():
+        draft = store.draft()
+        draft.source = DraftSource('"1"', "text/plain", {"etag": '"1"'}, 6)
+        draft.write(b"abc")
+        store.suspend(draft, "http://h.test/")
+        draft.write(b"too late")
+
+    suspend()
+    draft = store.resume("http://h.test/")
+    assert (draft.size, draft.source.length, draft.checksum) == (3, 6, sha(b"abc"))
+    assert store.resume("http://h.test/") is None
+    draft.write(b"def")
+    assert store.keep(draft, "http://h.test/", "text/plain", ".txt", {}).checksum == sha(b"abcdef")
+    draft.discard()
+    assert (tmp_path / stored(b"abcdef", ".txt")).read_bytes() == b"abcdef"
+    suspend()
+    (part,) = (tmp_path / ".drafts").iterdir()
+    part.write_bytes(part.read_bytes()[:-3])
+    assert store.resume("http://h.test/") is None
+    assert list((tmp_path / ".drafts").iterdir()) == []
+
+
 @pytest.mark.parametrize("name", ["max_pages_per_slot", "max_bytes_per_slot", "max_queued_per_slot"])
 def test_a_budget_that_would_drop_waiting_items_is_refused(tmp_path, name):
     harness = CrawlHarness(Shop("http://h.test/"), tmp_path, files_store=str(tmp_path / "files"), **{name: 5})
@@ -392,7 +585,7 @@ def test_a_damaged_record_is_a_missing_one(tmp_path):
     store.open()
     draft = store.draft()
     draft.write(PDF)
-    store.keep(draft, "http://x/a.pdf", "application/pdf", ".pdf")
+    store.keep(draft, "http://x/a.pdf", "application/pdf", ".pdf", {})
     draft.discard()
     assert store.find(["http://x/a.pdf"], 0)
     (record,) = (tmp_path / ".index/urls").rglob("*.json")

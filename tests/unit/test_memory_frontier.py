@@ -1,7 +1,7 @@
 """What the memory frontier promises beside the contract: it is the readable twin, and handy in tests."""
 
 from skitter.frontier.embedded.frontier import EmbeddedFrontier
-from skitter.frontier.options import FrontierContext, FrontierOptions
+from skitter.frontier.options import FrontierContext, FrontierSettings
 from skitter.frontier.records import Entry
 from skitter.frontier.scheduling import extend_ranges, rank_of, wait_for
 from skitter.item import OutputRange
@@ -14,7 +14,7 @@ async def test_it_needs_nothing_but_its_class():
     await frontier.add([Entry(b"\1" * 16, "h.test", "http://h.test/", b"\1")])
     answer = await frontier.lease("w", 1)
     assert len(answer.leases) == 1
-    assert info.lease_seconds == FrontierOptions().lease_seconds
+    assert info.lease_seconds == FrontierSettings().lease_seconds
 
 
 async def test_each_job_has_its_own_secret():
@@ -24,7 +24,7 @@ async def test_each_job_has_its_own_secret():
 
 
 async def test_it_is_what_the_memory_url_names(tmp_path):
-    options = FrontierOptions(lease_seconds=5.0)
+    options = FrontierSettings(lease_seconds=5.0)
     context = FrontierContext("job", str(tmp_path), Politeness(HostLimits(delay=3.0)), options)
     frontier = EmbeddedFrontier.from_url("memory:", context)
     assert (await frontier.open()).lease_seconds == 5.0

@@ -6,9 +6,13 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from skitter.errors import UsageError
-from skitter.frontier.records import FrontierStatus, JobState
+from skitter.frontier.embedded.frontier import EmbeddedFrontier
+from skitter.frontier.records import Entry, FrontierStatus, JobState, Outcome, Resolution
 from skitter.frontier.workers import WorkerReport, WorkerStatus
 from skitter.observe.metrics import MAX_LABEL_VALUES, JobSample, MetricsServer, expose
+from skitter.politeness import Politeness
+from skitter.service.inspection import FigureHistory
+from skitter.worker.timings import BOUNDS, FETCH, quantile
 
 STATUS = FrontierStatus(
     state=JobState.RUNNING, added=30, queued=11, delayed=2, leased=3, done=10, failed=4, seeds_loading=False,
@@ -86,6 +90,31 @@ def test_the_number_of_series_is_bounded_and_no_count_is_dropped():
     assert sum(failed) == sum(range(500))
 
 
+async def test_a_job_with_10000_hosts_and_8_workers_has_at_most_300_series():
+    frontier = EmbeddedFrontier(Politeness())
+    await frontier.open()
+    hosts = [f"h{number}.test" for number in range(10_000)]
+    await frontier.add(
+        [Entry(n.to_bytes(16, "big"), host, f"http://{host}/", b"x") for n, host in enumerate(hosts)]
+    )
+    for number in range(8):
+        report = msgspec.structs.replace(WORKER.report, name=f"w{number}")
+        await frontier.reports.announce(report, 60.0)
+        leases = (await frontier.lease(report.name, 20)).leases
+        counters = {"pages": 1, "status/200": 1, "items": 3} | {
+            f"time/{name}/{number}": 1 for name in ("fetch", "store")
+        }
+        await frontier.commit(
+            [Outcome(lease.id, Resolution.DONE, counters=dict(counters)) for lease in leases]
+        )
+    sample = JobSample("shop", "running", await frontier.status(), await frontier.reports.workers())
+    found, job = values(expose([sample], "")[0]), ("job", "shop")
+    assert (found["skitter_hosts", job], found["skitter_workers", job]) == (10_000 - 160, 8)
+    assert found["skitter_pages_total", job] == found["skitter_fetch_seconds_count", job] == 160
+    assert len(found) <= 300
+    await frontier.close()
+
+
 def test_an_address_that_is_taken_is_a_usage_error():
     server = MetricsServer("127.0.0.1", 0, list)
     try:
@@ -94,3 +123,38 @@ def test_an_address_that_is_taken_is_a_usage_error():
         assert refused.value.field == "metrics"
     finally:
         server.close()
+
+
+def test_quantiles_are_within_the_bucket_that_holds_them():
+    counters = {}
+    for seconds in [0.003] * 50 + [0.3] * 45 + [700.0] * 5:
+        FETCH.observe(counters, seconds)
+    buckets = FETCH.read(counters)
+    assert sum(buckets) == 100
+    assert 0.0025 < quantile(buckets, 0.5) <= 0.005
+    assert 0.25 < quantile(buckets, 0.9) <= 0.5
+    assert quantile(buckets, 0.99) == BOUNDS[-1]
+    assert quantile([0] * len(buckets), 0.5) is None
+
+
+def test_the_percentiles_of_a_point_are_those_of_the_last_seconds(monkeypatch):
+    now = 1000.0
+    monkeypatch.setattr("skitter.service.inspection.time.time", lambda: now)
+    history, counters = FigureHistory(), {}
+    for _ in range(100):
+        FETCH.observe(counters, 0.003)
+
+    def latency():
+        return history.add(msgspec.structs.replace(STATUS, counters=dict(counters)), [])["latency"]
+
+    assert latency() is None, "of earlier fetches nobody knows when they were"
+    for second in range(1, 31):
+        now = 1000.0 + second
+        FETCH.observe(counters, 0.003 if second < 15 else 7.0)
+        found = latency()
+        if second == 14:
+            assert found["p99"] <= 0.005
+    assert 5.0 < found["p50"] <= found["p95"] <= found["p99"] <= 10.0
+    now += 20.0
+    assert latency() is None
+    assert len(history.points) == 32

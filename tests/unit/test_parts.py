@@ -6,7 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from skitter import Request, Response
 from skitter.errors import SettingsError, StoreError, UsageError
+from skitter.fetch.contract import UNCONDITIONAL, FetcherCapabilities
 from skitter.fetch.http import HttpFetcher
 from skitter.fetch.identity.contract import SourceContext
 from skitter.fetch.identity.fetcher import IdentityFetcher
@@ -178,3 +180,30 @@ def test_an_object_in_the_spec_of_a_job_is_refused_for_other_processes_could_not
     with pytest.raises(UsageError, match="fetcher") as caught:
         JobBuilder(spec)
     assert "custom_settings" in caught.value.remedy
+
+
+async def test_headers_of_the_settings_are_sent_with_a_fetcher_of_ones_own():
+    seen = []
+
+    class Own:
+        capabilities = FetcherCapabilities()
+
+        def __init__(self, context):
+            pass
+
+        async def open(self):
+            pass
+
+        async def close(self):
+            pass
+
+        async def fetch(self, request, *, permit=None, on_headers=None):
+            seen.append(request.headers)
+            return Response(request.url, request=request)
+
+    settings = build_settings({"fetcher": Own, "user_agent": "me/1", "headers": {"X-A": "1", "X-B": "2"}})
+    fetcher = make_fetcher(settings)
+    await fetcher.open()
+    await fetcher.fetch(Request("http://h.test/", headers={"x-a": "own"}), permit=UNCONDITIONAL)
+    await fetcher.close()
+    assert seen == [{"User-Agent": "me/1", "X-B": "2", "x-a": "own"}]

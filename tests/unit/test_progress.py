@@ -6,13 +6,13 @@ import logging
 
 import pytest
 
-from skitter._utils.throughput import Throughput
 from skitter.errors import UsageError
 from skitter.frontier.records import FrontierStatus, JobState
 from skitter.observe.figures import amount, duration, errors, kinds
 from skitter.observe.progress import LineView, LiveView, NoView, make_view, progress_line
 from skitter.observe.summary import summary_of, summary_rows
 from skitter.run.crawl import Progress, RunResult
+from skitter.worker.heartbeat import Throughput
 
 COUNTERS = {
     "pages": 1200, "items": 1100, "bytes": 2_500_000, "failed/status/404": 3, "failed/timeout": 1,

@@ -17,7 +17,7 @@ from skitter.links import Links
 from skitter.politeness import HostLimits, LimitRule, Politeness
 from skitter.queues import queue_of, slot_in, without_queue
 from skitter.request import decode_request
-from skitter.run.crawl import UnservedQueues
+from skitter.run.crawl import QueuesWithoutWorkers
 from skitter.run.job import JobSpec
 from skitter.scope import Scope
 from skitter.settings import build_settings
@@ -314,7 +314,7 @@ async def test_a_queue_that_no_worker_serves_is_told_of_once_and_not_before_a_wo
     ]
     await frontier.add(entries)
     await frontier.reports.announce(report("w", "list"), 1000.0)
-    watch = UnservedQueues()
+    watch = QueuesWithoutWorkers()
     said = []
     for now in (0.0, 9.0, 10.0, 11.0, 500.0):
         await watch.check(frontier, await frontier.status(), now)
@@ -322,7 +322,7 @@ async def test_a_queue_that_no_worker_serves_is_told_of_once_and_not_before_a_wo
     assert said == [0, 0, 1, 1, 1]
     assert "no worker serves queue detail, where 1 requests wait" in caplog.text
     await frontier.reports.announce(report("late", "detail"), 1000.0)
-    again = UnservedQueues()
+    again = QueuesWithoutWorkers()
     for now in (0.0, 100.0):
         await again.check(frontier, await frontier.status(), now)
     assert len(caplog.records) == 1

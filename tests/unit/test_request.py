@@ -33,6 +33,7 @@ FULL = {
     },
     "encoding": "cp1252",
     "max_body": 5_000_000,
+    "truncate_body": True,
     "priority": -5,
     "queue": "details",
     "depth": 4,

@@ -407,6 +407,16 @@ def test_follow_all_takes_queries_and_lists():
     assert len(response.follow_all([])) == len(response.follow_all("nope")) == 0
 
 
+@pytest.mark.parametrize(
+    ("wrong", "meant"), [("alow", "allow"), ("call_back", "callback"), ("restrict_css", "css")]
+)
+def test_an_unknown_argument_of_follow_all_is_named_at_once(wrong, meant):
+    with pytest.raises(RequestError) as caught:
+        Response("http://h.test/").follow_all("a", **{wrong: "x"})
+    assert caught.value.field == wrong
+    assert meant in caught.value.remedy
+
+
 def test_follow_all_skips_elements_without_a_link():
     page = html("<a href=1></a><a name=top></a><p></p><img src=2>")
     for links in (

@@ -444,3 +444,23 @@ def test_a_record_that_cannot_be_read_counts_as_none(data):
 def test_a_record_holds_for_its_time_and_not_from_the_far_future(age, holds):
     now = 1_700_000_000.0
     assert RobotsRecord(RobotsState.RULES, now - age, 60).holds(now) is holds
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("User-agent: *\nContent-Signal: search=yes, AI-Train = No\nDisallow: /a", {"search": True, "ai-train": False}),
+        ("Content-signal: ai-input=no\n\nUser-agent: *\nDisallow:", {"ai-input": False}),
+        ("User-agent: *\nDisallow: /\nContent-Signal: ai-train=no\nUser-agent: skitter\nAllow: /", {}),
+        ("User-agent: a\nUser-agent: skitter\nContent-Signal: ai-train=yes\nUser-agent: *\nContent-Signal: search=no",
+         {"ai-train": True}),
+        ("User-agent: *\nContent-Signal: search, ai-train=maybe, =, x=yes", {"x": True}),
+    ],
+)  # fmt: skip
+def test_content_signals_belong_to_a_group(text, expected):
+    assert policy(text, "skitter").content_signals == expected
+
+
+def test_a_content_signal_does_not_end_the_user_agents_of_a_group():
+    text = "User-agent: skitter\nContent-Signal: ai-train=no\nUser-agent: other\nDisallow: /private"
+    assert not allows(text)

@@ -50,7 +50,10 @@ class GatedFetcher:
 class Notes(dict):
     """The shared notes of a frontier."""
 
+    looks = 0
+
     async def get(self, key):
+        self.looks += 1
         return super().get(key, (None, 0))[0]
 
     async def put(self, key, value, ttl):
@@ -131,6 +134,18 @@ async def test_an_origin_that_does_not_answer_is_an_error_for_all_who_wait_and_i
     assert errors == [fetcher.answer] * 2
     assert len(fetcher.asked) == 1
     assert (robots.known(URL), notes) == (None, {})
+
+
+async def test_the_notes_are_asked_once_for_soon_repeated_attempts_to_reach_an_origin():
+    notes, fetcher = Notes(), GatedFetcher(ConnectError("refused"))
+    robots = desk(fetcher, notes)
+    for _ in range(3):
+        with pytest.raises(ConnectError):
+            await robots.verdict(URL)
+    assert (len(fetcher.asked), notes.looks) == (3, 1)
+    fetcher.answer = RULES
+    await robots.verdict(URL)
+    assert len(notes) == 1
 
 
 async def test_while_a_host_is_deferred_it_is_not_asked_and_the_rest_of_the_pause_is_told():

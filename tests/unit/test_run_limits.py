@@ -125,7 +125,7 @@ def test_the_time_limit_stops_a_run_gracefully_and_the_next_one_goes_on(serve, t
         settings={"robots": False, "delay": 0, "concurrency_per_slot": 2, "time_limit": 0.5},
     )  # fmt: skip
     first = asyncio.run(Crawl(spec).run())
-    assert (first.state, first.reason) == (JobState.STOPPING, "time limit of 0.5 s")
+    assert (first.state, first.reason) == (JobState.STOPPED, "time limit of 0.5 s")
     assert 0 < first.status.done < 21
     assert first.status.leased == 0
     assert "leases/lost" not in first.counters

@@ -2,8 +2,16 @@
 
 import asyncio
 import gc
+import os
+import subprocess
+import sys
 
+import msgspec
+import pytest
+
+from skitter.run.job import JobSpec
 from skitter.run.process import run_async
+from skitter.run.supervisor import WorkerCommand
 
 
 def test_a_run_keeps_nothing_from_the_collector_in_a_program_that_goes_on():
@@ -14,3 +22,18 @@ def test_a_run_keeps_nothing_from_the_collector_in_a_program_that_goes_on():
         assert gc.get_freeze_count() == frozen
     finally:
         gc.set_threshold(*threshold)
+
+
+@pytest.mark.parametrize("kept", [0, 1, 40, -1], ids=["nothing", "one byte", "a part", "all but one byte"])
+def test_a_worker_whose_owner_is_killed_while_it_writes_the_command_ends_without_a_traceback(kept):
+    command = msgspec.json.encode(WorkerCommand(JobSpec(job="shop", spider="-"), os.getpid(), shared=False))
+    read_end, write_end = os.pipe()
+    try:
+        ended = subprocess.run(
+            [sys.executable, "-m", "skitter.run.child", str(write_end), "suffix"],
+            input=command[:kept], pass_fds=(write_end,), capture_output=True, timeout=60, check=False,
+        )  # fmt: skip
+        os.close(write_end)
+        assert (ended.returncode, ended.stdout, ended.stderr, os.read(read_end, 1)) == (1, b"", b"", b"")
+    finally:
+        os.close(read_end)

@@ -120,3 +120,26 @@ def test_host_and_path_may_be_asked_apart(host, rest):
     url = normalize(f"http://{host}/{rest}")
     apart = "host" if not bounds.admits_host(host_of(url)) else bounds.refuse_path(url)
     assert bounds.refuse(url, host_of(url)) == apart
+
+
+@pytest.mark.parametrize(
+    ("url", "allowed"),
+    [
+        ("http://example.com/", True),
+        ("http://example.com:8080/", True),
+        ("http://www.example.com/", False),
+        ("http://other.example/", False),
+        ("http://a.wide.example/", True),
+        ("http://port.example:81/", True),
+        ("http://port.example/", False),
+    ],
+)
+def test_an_exact_domain_does_not_include_its_subdomains(url, allowed):
+    scope = Scope(allowed_domains=["=Example.com", "wide.example", "=port.example:81"])
+    assert (scope.refusal(url, 0) is None) == allowed
+
+
+@pytest.mark.parametrize("domain", ["=", "=*.example.com", "=http://example.com/"])
+def test_an_exact_domain_that_is_no_host_is_refused(domain):
+    with pytest.raises(SettingsError):
+        Scope(allowed_domains=[domain])

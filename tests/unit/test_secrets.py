@@ -24,7 +24,7 @@ from skitter.worker.routing import section_of
     [
         ("redis://h/0", "redis://h/0", "redis://h/0"),
         ("redis://:pw@h/0", "redis://h/0", "redis://:***@h/0"),
-        ("rediss://me:p%40w@h:7/0?patience=3", "rediss://me@h:7/0?patience=3", "rediss://me:***@h:7/0?patience=3"),
+        ("rediss://me:p%40w@h:7/0?outage_timeout=3", "rediss://me@h:7/0?outage_timeout=3", "rediss://me:***@h:7/0?outage_timeout=3"),
         ("redis://me@h", "redis://me@h", "redis://me@h"),
         ("redis+cluster://me:pw@a:1,b:2/", "redis+cluster://me@a:1,b:2/", "redis+cluster://me:***@a:1,b:2/"),
         (

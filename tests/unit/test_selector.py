@@ -8,10 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skitter.errors import QueryError, UsageError
-from skitter.html.css import compile_css
 from skitter.html.lexbor import LEXBOR
 from skitter.html.query import Take, through_tbody
-from skitter.html.selector import Selector, from_parsel, load_engine, parsel_backed_selector
+from skitter.html.selector import Selector, compile_css, from_parsel, load_engine, parsel_backed_selector
 from skitter.html.serial import like_lxml
 from skitter.html.turbo import TURBO
 
@@ -247,6 +246,29 @@ def test_css_on_xml_finds_names_in_any_namespace():
     assert page.xpath("//loc/text()").getall() == ["1"]
     assert page.xpath("//image/@k").get() == "v"
     assert page.css("loc:first-of-type::text").getall() == ["1"]
+
+
+@pytest.mark.parametrize(
+    ("query", "named"),
+    [
+        ("//loc/text()", "<loc>"),
+        ("/urlset/url[loc='1' and loc=\"none\"]/loc", "<urlset>"),
+        ("//url[@k = 'loc']", "<url>"),
+        ("//nothing", ""),
+        ("//@loc", ""),
+        ("//s:loc[. = 'loc']", ""),
+        ("//*[local-name() = 'none']", ""),
+        ("//plain/none", ""),
+    ],
+)
+def test_a_query_that_misses_a_namespace_is_warned_of_once(query, named, caplog, monkeypatch):
+    monkeypatch.setattr("skitter.html.query._checked", set())
+    for _ in range(3):
+        page = parsel_backed_selector(SITEMAP.replace("<loc>", "<plain xmlns=''/><loc>"), "xml")
+        page.register_namespace("s", "urn:s")
+        assert page.xpath(query).getall() == []
+    assert len(caplog.records) == bool(named)
+    assert named in caplog.text
 
 
 def test_xpath_on_xml_takes_registered_namespaces():

@@ -120,3 +120,19 @@ def test_a_sitemap_of_50_mb_is_read_within_20_mb_of_memory(tmp_path):
     )
     before, after = map(int, result.stdout.split())
     assert after - before < 20_000  # kB
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"<urlset>" + b"<a/>" * 60_000,
+        b"<urlset><url>" + b"<a>x</a>" * 60_000,
+        b"\n" * 60_000,
+        b"x\n" * 60_000,
+    ],
+)
+def test_a_document_without_urls_is_not_read_to_its_end(body):
+    found = []
+    with pytest.raises(SitemapError):
+        found.extend(read_sitemap(body + b"<url><loc>http://site.test/</loc></url>", URL))
+    assert found == []

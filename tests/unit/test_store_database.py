@@ -110,8 +110,8 @@ async def test_a_server_that_is_away_is_waited_for_and_that_is_said_once(no_paus
     assert back.startswith("dict://here is back after ")
 
 
-async def test_patience_has_an_end_with_a_remedy(no_pauses):
-    store = await store_over(DictDriver(away=10**9), patience=0.05)
+async def test_an_outage_timeout_is_an_error_with_a_remedy(no_pauses):
+    store = await store_over(DictDriver(away=10**9), outage_timeout=0.05)
     with pytest.raises(
         StoreError, match=r"dict://here has been away for 0.05 s: connection refused"
     ) as caught:
@@ -130,8 +130,11 @@ async def test_pages_are_gathered_only_where_a_flush_time_is_given():
     [
         "mongodb://db", "mongodb://db/shop", "mongodb:///shop/items", "mongodb://db/a.b/items", "mongodb://db/shop/$x",
         "mongodb://db/shop/system.users", "mongodb://db/shop/{", "mongodb://db/shop/items?buffer=0",
-        "mongodb://db/shop/items?buffer=many", "mongodb://db/shop/items?flush=-1", "mongodb://db/shop/items?patience=nan",
+        "mongodb://db/shop/items?buffer=many", "mongodb://db/shop/items?flush=-1", "mongodb://db/shop/items?outage_timeout=nan",
         "postgresql://db/shop?table=", "postgresql://db/shop?table=" + 64 * "x", "postgresql://db/shop?layout=rows",
+        "mysql://db/shop?table=", "mysql://db/shop?table=a/b", "mysql://db", "mysql://db:x/shop", "mysql://db/shop?layout=jsonb",
+        "mariadb://db/shop?colour=red", "mysql://db/shop?sslmode=perhaps", "mysql://db/shop?buffer=0",
+        "items.csv?parts=redis://db/items", "items.csv?parts=db", "items.csv?parts=redis://db/0/",
         "s3://bucket/items", "s3://bucket/items.docx", "s3://bucket/items.csv?buffer=0",
     ],
 )  # fmt: skip
@@ -147,9 +150,11 @@ def test_a_place_that_cannot_be_is_refused_with_a_remedy(target):
     [
         ("mongodb://me:secret@db:27017/shop/items?w=1", "mongodb://me:***@db:27017/shop/items?w=1"),
         ("postgresql://me:secret@db/shop?table=items", "postgresql://me:***@db/shop?table=items"),
+        ("mariadb://me:secret@db/shop?table=items", "mariadb://me:***@db/shop?table=items"),
         ("redis://:secret@db/0/items", "redis://:***@db/0/items"),
         ("s3://b/items.csv?key=me&secret=hush&endpoint_url=http://e", "s3://b/items.csv?key=***&secret=***&endpoint_url=http://e"),
         ("items.jsonl", "items.jsonl"),
+        ("items.csv?parts=redis://me:secret@db/0/shop", "items.csv?parts=redis://me:***@db/0/shop"),
         ("-", "-"),
     ],
 )  # fmt: skip

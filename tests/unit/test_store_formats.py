@@ -1,5 +1,6 @@
 """JSON arrays, XML, Excel files and chosen fields, read back by other people's readers."""
 
+import gzip
 import io
 import json
 import logging
@@ -9,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lxml import etree
 from openpyxl import load_workbook
+from pyarrow import parquet
 
+from skitter.errors import StoreError
 from skitter.store.excel import MAX_TEXT, write_excel
 from skitter.store.formats import csv_chunks, json_chunks, xml_chunks
 from skitter.store.merge import fill
@@ -116,6 +119,10 @@ def test_fields_are_chosen_and_ordered_in_every_format():
     root = etree.fromstring(written("x.xml" + given, ITEMS))
     assert [element.tag for element in root[0]] == ["price", "title"]
     assert sheets(written("x.xlsx" + given, ITEMS))[0][0] == ["price", "title", "absent"]
+    table = parquet.read_table(io.BytesIO(written("x.parquet" + given, ITEMS)))
+    assert table.column_names[:2] == ["price", "title"]
+    assert table.num_rows == 2
+    assert gzip.decompress(written("x.csv.gz" + given, ITEMS)).startswith(b"price,title,absent\r\n")
 
 
 def test_chosen_columns_are_read_once():
@@ -129,3 +136,15 @@ def test_chosen_columns_are_read_once():
 @pytest.mark.parametrize("suffix", sorted(FORMATS))
 def test_every_suffix_is_a_file(suffix):
     assert open_output(f"items.{suffix}").path.name == f"items.{suffix}"
+
+
+@pytest.mark.parametrize(
+    ("target", "near"),
+    [("items.docx", "xlsx"), ("items.jsonlx", "jsonl"), ("mongo://h/d/c", "mongodb"), ("items", "csv")],
+)
+def test_an_unknown_kind_of_output_is_answered_with_similar_ones(target, near):
+    with pytest.raises(StoreError) as refusal:
+        open_output(target)
+    assert refusal.value.field == "output"
+    assert near in refusal.value.remedy
+    assert len(refusal.value.remedy) < 120

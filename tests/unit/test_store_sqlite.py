@@ -91,6 +91,21 @@ async def test_columns_are_added_as_fields_appear_and_a_field_that_goes_is_null(
     assert list(rows(path)[0]) == ["_id", "a", "b", "c", 'x"); DROP TABLE items; --']
 
 
+async def test_chosen_fields_are_the_columns_in_their_order(path):
+    output = await asyncio.to_thread(open_output, f"{path}?fields=price,title")
+    await output.check(OutputContext("quotes", str(path.parent)))
+    store = output.store()
+    await store.open(StoreContext("quotes", "w1", str(path.parent)))
+    assert (
+        await store.write([page(1, {"title": "a", "url": "x", "price": 2}), page(2, {"title": "b"})])
+        == [None] * 2
+    )
+    await store.close()
+    assert [list(row.items())[1:] for row in rows(path)] == [
+        [("price", 2), ("title", "a")], [("price", None), ("title", "b")]
+    ]  # fmt: skip
+
+
 async def test_fields_that_sql_cannot_tell_apart_have_columns_of_their_own_in_every_process(path):
     item = {"Name": 1, "name": 2, "NAME": 3, "_id": 4, "_ID": 5, "É": 6, "é": 7, "": 8}
     for _ in range(2):

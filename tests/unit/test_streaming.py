@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 
 import skitter
+from crawl_harness import Scripted, page
 from skitter import Crawl, JobSpec, SkitterError, Spider
-from skitter.testing import GeneratedSite
+from skitter.errors import CrawlFailed
+from skitter.testing import Answer, GeneratedSite
 
 PAGES = 120
 FAST = {"robots": False, "delay": 0}
@@ -133,8 +135,49 @@ def test_a_progress_line_ends_with_all_pages_counted(site):
     shown = io.StringIO()
     watcher = skitter.ProgressLine(shown)
     items = list(skitter.iter_items(Pages, arguments={"url": site.url}, settings=FAST, watcher=watcher))
-    lines = shown.getvalue().split("\r")
+    assert shown.getvalue().endswith("\n")
+    lines = shown.getvalue()[:-1].split("\r")
     assert len(items) == PAGES
     assert lines[0] == ""
     assert len(lines) > 1
     assert all("pages" in line and "\n" not in line for line in lines[1:])
+    assert lines[-1].startswith("finished, ")
+    assert f" {PAGES} pages, " in lines[-1]
+
+
+class Raising(Pages):
+    def parse(self, _response):
+        raise ValueError("no title")
+
+
+@pytest.mark.parametrize(
+    ("spider", "pages", "settings", "reason"),
+    [
+        (Pages, {"/": Answer(b"", status=404)}, {}, "404"),
+        (Pages, {"/": Answer(b"", status=500)}, {"max_retries": 0}, "500"),
+        (Pages, {"/robots.txt": Answer(b"User-agent: *\nDisallow: /")}, {"robots": True}, "robots"),
+        (Raising, {"/": page()}, {}, "no title"),
+        (Pages, None, {"max_retries": 0}, "connect"),
+    ],
+)
+def test_a_crawl_without_a_page_raises_with_the_reason(
+    spider, pages, settings, reason, serve, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    url = serve(Scripted(pages)).url if pages is not None else "http://127.0.0.1:1/"
+    given = {"arguments": {"url": url}, "settings": {**FAST, **settings}}
+    with pytest.raises(CrawlFailed) as failure:
+        list(skitter.iter_items(spider, **given))
+    assert reason in str(failure.value)
+    assert left_in(tmp_path) == []
+
+
+async def test_a_crawl_with_pages_and_no_items_ends_quietly(serve):
+    server = serve(Scripted({"/": page("/gone")}))
+    given = {"arguments": {"url": server.url}, "settings": FAST}
+    assert [item async for item in skitter.stream(Silent, **given)] == []
+
+
+class Silent(Pages):
+    def parse(self, response):
+        yield response.follow_all("a")

@@ -1,11 +1,16 @@
 """Many tasks in one job: rule trees, what each puts on its requests, limits, and recipes as tasks."""
 
+import asyncio
+from collections import Counter
+
 import pytest
 
 from crawl_harness import Scripted
 from recipe_runs import RECIPES, run_spider
-from skitter import Request
+from servers.fetch_proxy import Proxy
+from skitter import Request, Response
 from skitter.errors import SettingsError, SpiderError
+from skitter.fetch.contract import UNCONDITIONAL, FetcherCapabilities
 from skitter.frontends.recipe.source import RecipeError, RecipeSource
 from skitter.frontends.request_defaults import RequestDefaults
 from skitter.frontends.tasks.limits import limit_rules
@@ -52,8 +57,8 @@ async def test_a_tree_of_rules_gives_items_of_each_with_values_from_the_pages_ab
     ran = await run_spider(TaskSpider([task]), tmp_path)
     assert ran.letters == {}
     stories = sorted((item for item in ran.items if "rule" in item), key=lambda item: item["url"])
-    assert [(item["task"], item["rule"], item["data"]) for item in stories] == [
-        ("news", "story", {"title": "First", "name": "one"}), ("news", "story", {"title": "Second", "name": "two"}),
+    assert [(item["task"], item["rule"], item["title"], item["name"]) for item in stories] == [
+        ("news", "story", "First", "one"), ("news", "story", "Second", "two"),
     ]  # fmt: skip
     assert [item for item in ran.items if "rule" not in item] == [{"data": {"name": "one", "deeper": True}}]
 
@@ -90,6 +95,57 @@ async def test_cookies_headers_and_sessions_are_those_of_the_task(serve, tmp_pat
     assert sent == [
         ("/", "user=ann", "ann"), ("/", "user=bob", None), ("/in", "user=ann", "ann"), ("/in", "user=bob", None),
     ]  # fmt: skip
+
+
+class Marked:
+    """A fetcher of a task: it fetches nothing, and answers with its name."""
+
+    capabilities = FetcherCapabilities()
+
+    def __init__(self, context):
+        pass
+
+    async def open(self):
+        pass
+
+    async def close(self):
+        pass
+
+    async def fetch(self, request, *, permit=UNCONDITIONAL):
+        return Response(request.url, 200, body=b"<b>marked</b>", request=request)
+
+
+async def test_fetcher_proxies_and_user_agents_are_those_of_the_task(serve, tmp_path):
+    site = Scripted({"/": ["/in"], "/in": [], "/robots.txt": Answer(b"")})
+    url = serve(site).url
+
+    def make(near, far):
+        return [
+            crawling("near", url, proxies=[near.http], user_agents=["near/1"]),
+            crawling("far", url, proxies=f"http://127.0.0.1:1,{far.http}", headers={"User-Agent": "own/1"}),
+            crawling("marked", url, fetcher="test_tasks:Marked"),
+            crawling("plain", url, depth_limit=0),
+        ]
+
+    async with Proxy() as near, Proxy() as far:
+        tasks = await asyncio.to_thread(make, near, far)  # they look for the fetcher
+        ran = await run_spider(TaskSpider(tasks), tmp_path, user_agents=["job/1"], reuse_connections=False)
+        lines = [sorted(head.split(b"\r\n")[0] for head in proxy.heads) for proxy in (near, far)]
+    asked = [f"GET {url}{path} HTTP/1.1".encode() for path in ("", "in", "robots.txt")]
+    assert lines == [asked, asked[:2]]
+    agents = Counter((v.target, v.headers["user-agent"]) for v in site.visits if v.target != "/robots.txt")
+    assert agents == {
+        ("/", "near/1"): 1, ("/in", "near/1"): 1, ("/", "own/1"): 1, ("/in", "own/1"): 1, ("/", "job/1"): 1
+    }  # fmt: skip
+    assert sorted(item["task"] for item in ran.items) == ["far", "far", "marked", "near", "near", "plain"]
+    assert ran.counters["free/proxy"] >= 1  # `far` has a dead proxy: its pool passes over it
+    assert ran.letters == {}
+
+
+@pytest.mark.parametrize("fields", [{"fetcher": "nope"}, {"proxies": "nope"}, {"user_agents": "file:none"}])
+def test_a_task_with_an_unknown_source_is_refused(fields):
+    with pytest.raises(SettingsError):
+        crawling("x", "http://x/", **fields)
 
 
 async def test_the_task_of_higher_priority_goes_first(serve, tmp_path):

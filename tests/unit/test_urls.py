@@ -234,6 +234,13 @@ def test_a_long_link_is_joined_in_linear_time():
     assert join_all("http://h.example/", [href]) == [f"http://h.example{href}"]
 
 
+def test_an_absolute_link_without_a_fragment_is_not_copied():
+    links = ["http://h/x/y.html", "http://h/", "http://h/x?y=1", "http://h/x#y", "http://other/x"]
+    joined = join_all("http://h/a/b", links)
+    assert joined == [link.partition("#")[0] for link in links]
+    assert [one is other for one, other in zip(joined, links, strict=True)][:4] == [True, True, True, False]
+
+
 @settings(max_examples=500)
 @given(REFERENCES)
 def test_the_two_parsers_agree_on_ascii(reference):

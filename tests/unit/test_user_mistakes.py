@@ -63,15 +63,12 @@ class Ported(Spider):
     start_urls = ("http://127.0.0.1:9/",)
     redis_key = "x"
 
-    def start_requests(self):
-        yield Request("http://127.0.0.1:9/")
-
     def closed(self, reason):
         pass
 
 
 def test_names_of_scrapy_that_are_never_used_are_known():
-    assert [name for name, _ in unused_attributes(Ported)] == ["closed", "redis_key", "start_requests"]
+    assert [name for name, _ in unused_attributes(Ported)] == ["closed", "redis_key"]
     for own in (Spider, PageSpider, TaskSpider, RecipeSpider):
         assert unused_attributes(own) == []
     assert all(ATTRIBUTES.values())
@@ -92,8 +89,7 @@ async def test_names_of_scrapy_are_pointed_out_when_a_run_begins(tmp_path, caplo
     with caplog.at_level(logging.WARNING, "skitter"):
         await Crawl(spec, spider_class=Here).run()
     text = caplog.text
-    assert all(name in text for name in ("closed", "redis_key", "start_requests"))
-    assert "async def start" in text
+    assert all(name in text for name in ("closed", "on_stop", "redis_key", "seed_keys"))
 
 
 async def crawled(serve, tmp_path, parse, **attributes):

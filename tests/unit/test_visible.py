@@ -15,12 +15,12 @@ from skitter._utils.visible import VisibleFormatter, visible, visible_line
 from skitter.cli.console import aligned, complain
 from skitter.cli.tables import to_json
 from skitter.errors import StoreError
+from skitter.frontends.collector.response import file_name_of
 from skitter.item import encode_item, without_surrogates
 from skitter.observe.figures import listed
 from skitter.run.process import JsonFormatter
 from skitter.store.formats import csv_chunks
 from skitter.store.outputs import open_output
-from skitter.web.file_names import file_name_of
 
 HOSTILE = "a\x1b[2J\x07\x9b\r\u202eb\u2028\ud800"
 SHOWN = "a\\u001b[2J\\u0007\\u009b\\u000d\\u202eb\\u2028\\ud800"

@@ -297,12 +297,16 @@ async def test_retry_in_on_error_tries_what_would_have_been_given_up(run):
     assert (paths(ran), ran.letters) == (["/", "/a", "/b"], {})
 
 
-@pytest.mark.parametrize("point", ["before_request", "after_request", "before_save", "on_error"])
+@pytest.mark.parametrize(
+    "point", ["before_request", "before_send", "on_headers", "after_request", "before_save", "on_error"]
+)
 async def test_an_exception_in_a_hook_fails_its_request_alone(run, point):
     pages = {**PAGES, "/a": page(status=404)} if point == "on_error" else PAGES
     ran = await run({(point, "/a"): RuntimeError("oops")}, pages=pages)
     assert list(ran.letters) == ["/a"]
     assert "RuntimeError: oops" in ran.letters["/a"]
+    kind = "status/404" if point == "on_error" else f"hook/{point}"
+    assert ran.letters["/a"].startswith(f"{kind}: ") and ran.counters[f"failed/{kind}"] == 1
     assert paths(ran) == ["/", "/b"]
     assert ran.state is JobState.FINISHED
 

@@ -6,10 +6,14 @@ import pytest
 
 from crawl_harness import CrawlHarness, Scripted
 from skitter import Request, Spider
+from skitter.errors import CrawlFailed, FrontierError
 from skitter.frontier.embedded.frontier import EmbeddedFrontier
 from skitter.frontier.records import JobState, Lease
 from skitter.testing import Answer, WireAnswer
 from skitter.worker import inflight
+from skitter.worker.committer import Committer
+from skitter.worker.pipeline import RequestPipeline
+from skitter.worker.retry import DONE
 
 
 class Follower(Spider):
@@ -157,3 +161,65 @@ async def test_a_commit_does_not_wait_for_reports_after_the_last_call_for_leases
     async with asyncio.timeout(5):
         await waiting
         await held.wait_reported()
+
+
+def plant(monkeypatch, error):
+    """Let the handling of fetch errors itself raise an error, as a fault of skitter would."""
+
+    async def fail(self, page, _):
+        raise error
+
+    monkeypatch.setattr(RequestPipeline, "_fetch_failed", fail)
+
+
+async def test_a_fault_of_skitter_at_a_page_makes_it_a_dead_letter_and_the_crawl_ends(bench, monkeypatch):
+    plant(monkeypatch, RuntimeError("planted"))
+    crawl = bench(
+        {"/": ["/bad", "/good"], "/bad": WireAnswer([b"not HTTP\r\n\r\n"]), "/good": []}, robots=False
+    )
+    ran = await crawl.run()
+    assert (ran.state, ran.failure, len(ran.items)) == (JobState.FINISHED, None, 2)
+    assert crawl.site.counts["/bad"] == 1
+    assert list(ran.letters) == ["/bad"] and ran.letters["/bad"].startswith("internal: RuntimeError")
+    (letter,) = await crawl.frontier.dead_letters.list()
+    assert "planted" in letter.traceback
+    assert (ran.counters["failed/internal"], ran.status.leased) == (1, 0)
+
+
+async def test_a_fault_of_skitter_when_a_page_is_passed_on_makes_it_a_dead_letter(bench, monkeypatch):
+    take = Committer.put
+
+    def fail_at_bad(self, page):
+        if page.lease.url.endswith("/bad") and page.decision is DONE:
+            raise RuntimeError("planted")
+        take(self, page)
+
+    monkeypatch.setattr(Committer, "put", fail_at_bad)
+    crawl = bench({"/": ["/bad", "/good"], "/bad": [], "/good": []}, robots=False)
+    async with asyncio.timeout(30):
+        ran = await crawl.run()
+    assert (ran.state, ran.failure, len(ran.items)) == (JobState.FINISHED, None, 2)
+    assert list(ran.letters) == ["/bad"] and ran.letters["/bad"].startswith("internal: RuntimeError")
+    assert ran.status.leased == 0
+
+
+async def test_a_fault_of_skitter_in_its_books_ends_the_worker_and_releases_its_leases(bench, monkeypatch):
+    def fail(*_arguments, **_fields):
+        raise RuntimeError("planted")
+
+    monkeypatch.setattr(inflight.Inflight, "end_processing", fail)
+    crawl = bench({"/": ["/page"], "/page": []}, robots=False)
+    async with asyncio.timeout(30):
+        ran = await crawl.run()
+    assert isinstance(ran.failure, CrawlFailed)
+    assert isinstance(ran.failure.__cause__, RuntimeError)
+    assert ran.status.leased == 0
+
+
+async def test_an_error_of_the_frontier_at_a_page_ends_the_worker_and_loses_nothing(bench, monkeypatch):
+    plant(monkeypatch, FrontierError("planted"))
+    crawl = bench({"/": ["/bad"], "/bad": WireAnswer([b"not HTTP\r\n\r\n"])}, robots=False)
+    with pytest.raises(FrontierError):
+        await crawl.run()
+    status = await crawl.frontier.status()
+    assert (status.done, status.queued, status.leased, status.failed) == (1, 1, 0, 0)

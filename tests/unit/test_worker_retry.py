@@ -67,6 +67,20 @@ def test_a_server_that_asks_for_less_is_given_more_patience_and_its_wish(status)
     assert decide_after_status(settings, REQUEST, 2, status, None).resolution is Resolution.FAILED
 
 
+def test_a_wait_beyond_the_cap_is_no_wait_but_the_end_of_the_request():
+    settings = Settings(retry_after_cap=100)
+    assert decide_after_status(settings, REQUEST, 0, 503, 100.0).after == 100.0
+    verdict = decide_after_status(settings, REQUEST, 0, 503, 101.0)
+    assert verdict.resolution is Resolution.FAILED
+    assert verdict.error.startswith("status/503: ")
+    assert "retry_after_cap" in verdict.error
+
+
+def test_another_session_waits_for_the_cap_at_most():
+    verdict = decide_after_status(Settings(retry_after_cap=100), REQUEST, 0, 429, 86_400.0, blocked=True)
+    assert (verdict.resolution, verdict.after) == (Resolution.RETRY, 100.0)
+
+
 class Plain(Spider):
     async def start(self):
         yield Request(self.url)
@@ -108,3 +122,37 @@ async def test_a_status_can_be_accepted_like_a_page(run):
 async def test_every_2xx_is_a_page(run, status):
     ran = await run(Answer(status=status))
     assert ran.items == [{"status": status}]
+
+
+class Several(Spider):
+    async def start(self):
+        for path in ("a", "b", "c"):
+            yield Request(f"{self.url}{path}")
+
+    def parse(self, response):
+        yield {"path": response.url[-1]}
+
+
+@pytest.mark.parametrize("wish", ["86400", "9" * 400, "Thu, 01 Jan 2099 00:00:00 GMT"])
+async def test_an_origin_that_asks_for_a_long_wait_is_given_up_and_asked_no_more(serve, tmp_path, wish):
+    site = Scripted({path: Answer(status=503, headers={"Retry-After": wish}) for path in ("/a", "/b", "/c")})
+    ran = await CrawlHarness(Several(url=serve(site).url), tmp_path, concurrency=1).run()
+    assert sum(site.counts.values()) == 1
+    assert sorted(ran.letters) == ["/a", "/b", "/c"]
+    assert all(error.startswith("status/503: ") for error in ran.letters.values())
+
+
+async def test_a_status_that_the_spider_accepts_closes_no_origin(serve, tmp_path):
+    long = Answer(status=503, headers={"Retry-After": "1000"})
+    site = Scripted({"/a": long, "/b": long, "/c": long})
+    settings = {"allowed_statuses": [503], "retry_after_cap": 0.1}
+    ran = await CrawlHarness(Several(url=serve(site).url), tmp_path, concurrency=1, **settings).run()
+    assert sorted(item["path"] for item in ran.items) == ["a", "b", "c"]
+
+
+async def test_a_robots_txt_that_asks_for_a_long_wait_fails_the_pages_of_its_origin(serve, tmp_path):
+    site = Scripted({"/robots.txt": Answer(status=503, headers={"Retry-After": "86400"})})
+    ran = await CrawlHarness(Several(url=serve(site).url), tmp_path).run()
+    assert site.counts == {"/robots.txt": 1}
+    assert sorted(ran.letters) == ["/a", "/b", "/c"]
+    assert all(error.startswith("robots: ") and "retry_after_cap" in error for error in ran.letters.values())

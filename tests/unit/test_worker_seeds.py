@@ -158,6 +158,21 @@ async def test_start_may_be_a_plain_generator_or_return_a_list(run):
     assert (await run(Fetched)).paths == ["/3"]
 
 
+async def test_start_requests_of_scrapy_replace_the_start_urls(run):
+    class Older(Starting):
+        @property
+        def start_urls(self):
+            return [f"{self.url}1"]
+
+        start = Spider.start
+
+        def start_requests(self):
+            yield Request(f"{self.url}2")
+            yield Request(f"{self.url}3")
+
+    assert (await run(Older)).paths == ["/2", "/3"]
+
+
 async def test_start_that_gives_nothing_to_iterate_is_refused(run):
     class Odd(Starting):
         async def start(self):

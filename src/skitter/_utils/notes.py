@@ -3,7 +3,17 @@
 from typing import Protocol
 
 OPENED_NETWORKS = "skitter:opened-networks"
-"""Key of the note with the networks that seeds have opened. Other notes only save work, but this one decides."""
+"""Key of the note with the networks that seeds have opened."""
+WRITTEN = "skitter:written"
+"""Key of the note with the ends of the parts that were written to outputs."""
+WRITERS = "skitter:writers"
+"""Key of the note with the machines that will still write their items."""
+STOP_REASON = "skitter:stop-reason"
+"""Key of the note that says why a callback or a hook has stopped the job."""
+DECISIVE = frozenset({OPENED_NETWORKS, WRITTEN, WRITERS})
+"""Keys of notes whose absence decides something. Other notes only save work."""
+NOTE_TTL = 10 * 365 * 86_400.0
+"""Seconds for which notes are kept that must not expire before their job is erased."""
 
 
 class Notes(Protocol):

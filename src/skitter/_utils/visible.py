@@ -31,6 +31,11 @@ def visible_line(text: str) -> str:
     return visible(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
+def one_line(error: BaseException) -> str:
+    """Return the message of an error with single spaces, or the name of its class if the message is empty."""
+    return " ".join(str(error).split()) or type(error).__name__
+
+
 def _escape(found: re.Match[str]) -> str:
     return _ANY % ord(found[0])
 

@@ -66,7 +66,7 @@ class Broker(Protocol):
 
     All methods are called on one event loop. When a worker crashes, nothing is called: the broker delivers the
     messages of that worker to others after its message timeout. That timeout should be about ``lease_seconds`` of
-    the job's :class:`~skitter.frontier.options.FrontierOptions`; :meth:`Delivery.touch` is called each time a lease
+    the job's :class:`~skitter.frontier.options.FrontierSettings`; :meth:`Delivery.touch` is called each time a lease
     is renewed.
     """
 

@@ -58,16 +58,16 @@ async def _carry_out(page: Page, action: Action, captured: dict[str, Any]) -> No
             await page.press(selector, key, timeout=_ELEMENT_TIMEOUT)
         case ScrollToEnd():
             await page.evaluate(_SCROLL)
-        case InfiniteScroll(limit, patience):
+        case InfiniteScroll(limit, timeout):
             for _ in range(limit):
-                if not await _grows_after(page, page.evaluate(_SCROLL), patience):
+                if not await _grows_after(page, page.evaluate(_SCROLL), timeout):
                     break
-        case LoadMore(selector, limit, patience):
+        case LoadMore(selector, limit, timeout):
             for _ in range(limit):
                 button = page.locator(selector).first
                 if not (await button.is_visible() and await button.is_enabled()):
                     break
-                if not await _grows_after(page, button.click(timeout=_ELEMENT_TIMEOUT), patience):
+                if not await _grows_after(page, button.click(timeout=_ELEMENT_TIMEOUT), timeout):
                     break
         case Wait():
             await wait(page, action)
@@ -94,13 +94,13 @@ async def wait(page: Page, condition: Wait) -> None:
         await page.wait_for_load_state("networkidle", timeout=limit)
 
 
-async def _grows_after(page: Page, step: Any, patience: float) -> bool:
-    """Return whether the page grows within ``patience`` seconds after a step."""
+async def _grows_after(page: Page, step: Any, timeout: float) -> bool:
+    """Return whether the page grows within ``timeout`` seconds after a step."""
     before = await page.evaluate(_SIZE)
     await step
     expression = f"{_SIZE} !== {before!r}"
     try:
-        await page.wait_for_function(expression, timeout=patience * 1000, polling=_POLL_INTERVAL)
+        await page.wait_for_function(expression, timeout=timeout * 1000, polling=_POLL_INTERVAL)
     except Exception as error:
         if is_gone(error):
             raise

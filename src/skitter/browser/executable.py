@@ -95,6 +95,8 @@ def check_installed(settings: Settings) -> None:
 _UNSUPPORTED = {
     "ca_file": 'add the authority for the user of the worker (certutil -d "sql:$HOME/.pki/nssdb" -A -t C -n NAME -i FILE),'
     " or name the hosts in unverified_hosts",
+    "ca_files": "fetch these pages by HTTP, or name the hosts in unverified_hosts",
+    "client_certs": "fetch these pages by HTTP",
     "client_cert": "fetch these pages by HTTP",
     "client_key": "fetch these pages by HTTP",
 }

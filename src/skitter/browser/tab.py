@@ -32,10 +32,12 @@ from skitter.fetch.contract import (
     BodyTooLarge,
     Disconnected,
     FetchError,
+    FetchPhases,
     HeaderHook,
     SendPermit,
     TooLate,
 )
+from skitter.fetch.transfer import cuts_body
 from skitter.request import Request
 from skitter.response import Response
 from skitter.settings import Settings
@@ -230,9 +232,11 @@ class Tab:
                 response = load.response(load.status or 200, moved_to=_request_of(moved, load))
         else:
             body = html.encode("utf-8", "surrogatepass")
-            if len(body) > self._settings.max_body:
+            limit = load.request.max_body or self._settings.max_body
+            if len(body) > limit and not cuts_body(load.request, self._settings):
                 raise BodyTooLarge(f"the page has {len(body)} bytes", remedy="raise max_body")
-            response = load.response(load.status, body, encoding="utf-8", captured=load.captured)
+            response = load.response(load.status, body[:limit], encoding="utf-8", captured=load.captured)
+            response.is_truncated = len(body) > limit
         if self._proxy is not None:
             response.ip = self._proxy.ip_of(load.request.url)
         return await self._add_cookies(response, given)
@@ -509,6 +513,9 @@ class Tab:
         if load is None or load.in_callback or load.outcome.done() or "responseErrorReason" in event:
             return await self._continue(event)
         load.latency = time.monotonic() - load.sent_at
+        if load.permit.is_traced:
+            # The browser keeps the phases of its connections to itself.
+            load.permit.report_phases(FetchPhases(answered=load.latency, ended=load.latency))
         headers = [(header["name"], header["value"]) for header in event.get("responseHeaders", ())]
         load.headers = headers
         if self._proxy is not None and load.header("x-skitter-proxy") == self._proxy.token:
@@ -526,8 +533,8 @@ class Tab:
         ):
             load.end(load.response(status))
             return await self._fail(event)
-        length = load.header("content-length")
-        if length.isdigit() and int(length) > self._settings.max_body:
+        length, limit = load.header("content-length"), load.request.max_body or self._settings.max_body
+        if length.isdigit() and int(length) > limit and not cuts_body(load.request, self._settings):
             load.end(BodyTooLarge(f"the body has {length} bytes", remedy="raise max_body"))
             return await self._fail(event)
         is_page = is_html(
@@ -536,28 +543,33 @@ class Tab:
         if is_page and not load.header("content-disposition").lower().startswith("attachment"):
             return await self._continue(event)
         try:
-            load.end(load.response(status, await self._raw_body(load, event)))
+            body, is_truncated = await self._raw_body(load, event, limit)
+            response = load.response(status, body)
+            response.is_truncated = is_truncated
+            load.end(response)
         except FetchError as error:
             load.end(error)
         return await self._fail(event)
 
-    async def _raw_body(self, load: PageLoad, event: dict[str, Any]) -> bytes:
+    async def _raw_body(self, load: PageLoad, event: dict[str, Any], limit: int) -> tuple[bytes, bool]:
+        """Return the body of a document that is not a page, and whether it was cut at the limit."""
         taken = await self._session.send("Fetch.takeResponseBodyAsStream", {"requestId": event["requestId"]})
         handle, body = {"handle": taken["stream"]}, bytearray()
         while True:
             chunk = await self._session.send("IO.read", {**handle, "size": _CHUNK})
             body += base64.b64decode(chunk["data"]) if chunk.get("base64Encoded") else chunk["data"].encode()
-            if len(body) > self._settings.max_body:
-                raise BodyTooLarge(
-                    f"the body exceeds {self._settings.max_body} bytes", remedy="raise max_body"
-                )
+            if len(body) > limit:
+                if cuts_body(load.request, self._settings):
+                    await self._session.send("IO.close", handle)
+                    return bytes(body[:limit]), True
+                raise BodyTooLarge(f"the body exceeds {limit} bytes", remedy="raise max_body")
             if chunk["eof"]:
                 await self._session.send("IO.close", handle)
                 break
         length = load.header("content-length")
         if length.isdigit() and len(body) < int(length) and not load.header("content-encoding"):
             raise Disconnected(f"the connection closed after {len(body)} of {length} bytes")
-        return bytes(body)
+        return bytes(body), False
 
     async def _continue(self, event: dict[str, Any], **changes: Any) -> None:
         await self._answer("Fetch.continueRequest", {"requestId": event["requestId"], **changes})

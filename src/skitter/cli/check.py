@@ -156,7 +156,9 @@ async def _check_one(
     try:
         response = await _page(fetcher, contract, name)
         callbacks = CallbackRunner()
-        results = await callbacks.run(callbacks.find(builder.spider, name), response, **contract.cb_kwargs)
+        function = callbacks.find(builder.spider, name)
+        with builder.spider.stats.discarded():
+            results = await callbacks.run(function, response, **contract.cb_kwargs)
         items = [msgspec.json.decode(encode_item(one)) for one in results if is_item(one)]
     except SkitterError as error:
         return [str(error)], error.remedy

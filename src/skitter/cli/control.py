@@ -135,7 +135,7 @@ def resume(job: str, frontier: str | None, workers: int | None, spider: str | No
         folder.write(spec)
     elif is_file(place) and not Path(place).exists():
         raise UsageError(
-            f"the spider of job {job!r} is no longer in {place}",
+            f"the spider of job {job!r} was not found in {place}",
             remedy=f"name its new place: `skitter resume {job} --spider FILE.py`",
             field="spider",
         )

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     "--sitemap", "sitemaps", multiple=True, metavar="URL|auto",
     help="Sitemap whose pages are fetched too; auto: the sitemaps that the robots.txt of each URL's host names. Repeatable.",
 )  # fmt: skip
+@click.option(
+    "--files", metavar="SUFFIX,...",
+    help="Download the files with these suffixes, such as pdf,jpg, to the folder files, or to --files-store.",
+)  # fmt: skip
 @click.option("--iframes", is_flag=True, help="Follow the pages in iframe elements as well.")
 @click.option("--browser", "fetcher", flag_value="browser", help="Load all pages in Chromium.")
 @click.option(
@@ -40,6 +44,7 @@ if TYPE_CHECKING:
 def crawl(
     urls: tuple[str, ...],
     sitemaps: tuple[str, ...],
+    files: str | None,
     fetcher: str | None,
     what: JobOptions,
     show: ShowOptions,
@@ -48,7 +53,8 @@ def crawl(
 ) -> int:
     """Crawl from URLs without writing code. Each page becomes one item.
 
-    An item has url, status, title, depth, links (their number), content_type, size and fetched_at.
+    An item has url, status, title, depth, links (their number), content_type, size and fetched_at, and with --files
+    file_urls and files.
     Links are those of a, area and frame elements. A refresh of at most 10 seconds is followed as well.
     Repeat the command to resume the crawl. The job is named after the host of its first URL.
     """
@@ -61,18 +67,21 @@ def crawl(
         raise UsageError("no URL to start from", remedy="name a URL, or the URL of a sitemap", field="urls")
     seeds, settings = _without_userinfo(seeds, what.all_settings())
     named, settings = _without_userinfo(named, settings)
+    suffixes = [suffix.strip() for suffix in (files or "").split(",") if suffix.strip()]
     spec = JobSpec(
         job=_name_of_host(seeds[0]) if what.job is None else what.job,
         spider="skitter.frontends.page_spider:PageSpider",
         arguments={
             "urls": seeds,
             **({"sitemaps": named} if named else {}),
+            **({"files": suffixes} if suffixes else {}),
             **({"iframes": True} if iframes else {}),
             **pairs("-a", what.arguments),
         },
         settings={
             "scope": "host",
             "refresh_delay_cap": 10.0,
+            **({"files_store": "files"} if suffixes else {}),
             **({} if fetcher is None else {"fetcher": fetcher}),
             **settings,
         },

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import click
@@ -16,6 +17,8 @@ from skitter.errors import UsageError
 if TYPE_CHECKING:
     from skitter.run.job import JobFolder
     from skitter.store.committed import CommittedRanges
+    from skitter.store.contract import RangesByPart
+    from skitter.store.file_output import FileOutput
 
 _INCOMPLETE = 1
 _SHOWN = 5
@@ -62,11 +65,17 @@ async def _export(folder: JobFolder, target: str, copies: tuple[Path, ...], *, f
         )
     if not force and await asyncio.to_thread(output.is_nonempty):
         raise UsageError(f"{target} already exists", remedy="name another file, or replace it with --force")
+    found = await outputs(folder)
+    if output.shared_parts is not None:
+        return await _export_shared(folder, output, found)
     ranges = {
-        part: known
-        for part, known in (await outputs(folder)).items()
-        if is_local(part)  # of tasks with outputs of their own, too
-    }
+        part: known for part, known in found.items() if is_local(part)
+    }  # of tasks with outputs of their own, too
+    if found and not ranges:
+        raise UsageError(
+            f"job {folder.job!r} has no part files: its outputs are on servers",
+            remedy="read the items there; if its parts are shared, add ?parts=redis://HOST/DATABASE/KEY to the file",
+        )
     parts = parts_folder(str(folder.path))
     here, missing = await asyncio.to_thread(split_by_presence, ranges, [parts, *copies])
     committed = CommittedRanges(parts, here, elsewhere=copies)
@@ -74,6 +83,18 @@ async def _export(folder: JobFolder, target: str, copies: tuple[Path, ...], *, f
     items = await asyncio.to_thread(_count, committed)
     say(f"{target}: {items:,} items of {len(here)} part files")
     return _tell_missing(missing)
+
+
+async def _export_shared(folder: JobFolder, output: FileOutput, ranges: RangesByPart) -> int:
+    assert output.shared_parts is not None
+    from skitter.store.committed import CommittedRanges
+
+    with TemporaryDirectory() as copies:
+        copied = await output.shared_parts.copy_staged(folder.read().created_as, ranges, Path(copies))
+        committed = CommittedRanges(Path(copies), copied)
+        await output.export(committed)
+        say(f"{output.target}: {_count(committed):,} items of the shared parts of {len(copied)} workers")
+    return 0
 
 
 def _count(committed: CommittedRanges) -> int:

@@ -51,14 +51,20 @@ async def watch_jobs(look: Look, interval: float, *, detailed: bool) -> None:
 def _shown(jobs: list[JobStatus], width: int, *, detailed: bool) -> RenderableType:
     if detailed:
         return Text("\n\n".join(status_lines(job, width) for job in jobs), no_wrap=True)
+    return live_table(jobs, width)
+
+
+def live_table(jobs: list[JobStatus], width: int) -> Table:
+    """Return jobs as a table of at most ``width`` characters, for ``skitter top``."""
     header, *rows = fitted_top(jobs, width)
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
-    for place, name in enumerate(header):  # a long name of a job is cut, its numbers are not
+    for place, column in enumerate(zip(header, *rows, strict=True)):
+        longest = max(map(len, column))  # a long name of a job is cut, its numbers are not
         table.add_column(
-            name,
+            column[0],
             justify="left" if place < 2 else "right",
             no_wrap=True,
-            min_width=12 if place == 0 else len(name),
+            min_width=min(longest, 12) if place == 0 else longest,
         )
     for job, row in zip(jobs, rows, strict=True):
         table.add_row(*(Text(visible(cell)) for cell in row), style="bold" if job.live else "")

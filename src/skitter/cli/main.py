@@ -16,8 +16,8 @@ from skitter.errors import SkitterError, UsageError, did_you_mean
 _MODULES = {
     "crawl": "crawl", "run": "crawl", "resume": "control", "status": "status", "top": "status", "stats": "status", "report": "status",
     "pause": "control", "stop": "control", "jobs": "control", "config": "control", "purge": "control", "repair": "control", "add": "add",
-    "export": "export", "failures": "failures", "fetch": "fetch", "shell": "shell", "parse": "parse", "check": "check", "list": "parse", "new": "new", "recipe": "recipe",
-    "task": "task", "serve": "serve", "audit": "audit", "demo": "demo", "doctor": "doctor", "browser-rules": "browser_rules",
+    "export": "export", "changes": "changes", "failures": "failures", "fetch": "fetch", "shell": "shell", "parse": "parse", "check": "check", "list": "parse", "new": "new", "recipe": "recipe",
+    "task": "task", "serve": "serve", "audit": "audit", "demo": "demo", "profile": "profile", "doctor": "doctor", "browser-rules": "browser_rules",
 }  # fmt: skip
 """The commands in the order of the help, each with the module of this package that contains it."""
 

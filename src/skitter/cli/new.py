@@ -24,20 +24,36 @@ _FILES = {
     "test_spider.py.txt": "tests/test_spider.py",
 }
 """Each template with the file that is created from it."""
+_OF_COLLECTOR = {
+    "README.md.txt": "README-collector.md.txt",
+    "spider.py.txt": "collector.py.txt",
+    "test_spider.py.txt": "test_collector.py.txt",
+}
+"""Templates that ``--collector`` replaces, with the others."""
 
 
 @click.command()
 @click.argument("name")
-def new(name: str) -> None:
-    """Create a project with a spider, its settings, a test and a README."""
+@click.option(
+    "--collector",
+    is_flag=True,
+    help="Create a collector with callbacks, in the style of Colly, instead of a spider.",
+)
+def new(name: str, collector: bool) -> None:
+    """Create a project with a spider or a collector, its settings, a test and a README."""
     folder = Path(name)
     package = _package(folder.name)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(f"{folder} exists and is not empty", remedy="choose another name")
+    kind = "collector" if collector else "spider"
     words = {"name": folder.name, "package": package, "spider": _class(package)}
     try:
-        for template, target in _FILES.items():
+        for name_of_template, target in _FILES.items():
+            template = (
+                _OF_COLLECTOR.get(name_of_template, name_of_template) if collector else name_of_template
+            )
             path = folder / target.format(package=package)
+            path = path.with_name(path.name.replace("spider", kind))
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(Template(_template(template)).substitute(words), "utf-8")
     except OSError as error:
@@ -45,7 +61,7 @@ def new(name: str) -> None:
             f"{folder} cannot be written: {error.strerror}", remedy="choose another folder"
         ) from error
     say(
-        f"created {folder}; continue with `cd {quote(name)}` and `skitter run {package}.spider -o items.jsonl`"
+        f"created {folder}; continue with `cd {quote(name)}` and `skitter run {package}.{kind} -o items.jsonl`"
     )
 
 

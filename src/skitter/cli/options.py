@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import wraps
@@ -64,12 +65,35 @@ class ShowOptions:
     console: bool = False
 
 
+_MOST_WORKERS = 4
+"""One process owns the queue in a file. About four workers at full speed keep it busy."""
+
+
+class _WorkersType(click.IntRange):
+    """A number of workers, or ``auto``: one for each processor but one, at most :data:`_MOST_WORKERS`."""
+
+    name = "number of workers"
+
+    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> int:
+        if value == "auto":
+            return max(1, min(_MOST_WORKERS, _usable_processors() - 1))
+        number: int = super().convert(value, param, context)
+        return number
+
+
+def _usable_processors() -> int:
+    """Return how many processors this process may use: containers and ``taskset`` may allow fewer than there are."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 workers_option = click.option(
     "--workers",
     "-w",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Number of worker processes on this machine. [default: 1]",
+    type=_WorkersType(min=1),
+    metavar="N|auto",
+    help="Number of worker processes on this machine. `auto`: one per processor but one, at most 4. [default: 1]",
 )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -85,31 +85,38 @@ def parse(
 
 
 @click.command("list")
-@click.argument(
-    "places", metavar="[FILE.py|FOLDER]...", nargs=-1, type=click.Path(path_type=Path, exists=True)
-)
+@click.argument("places", metavar="[FILE.py|FOLDER|MODULE]...", nargs=-1, shell_complete=complete_file)
 @json_option
-def list_spiders(places: tuple[Path, ...], as_json: bool) -> int:
-    """List the spiders and recipes in files and folders, with the names that `skitter run` takes.
+def list_spiders(places: tuple[str, ...], as_json: bool) -> int:
+    """List the spiders and recipes in files, folders and modules, with the names that `skitter run` takes.
 
-    Folders are searched with their subfolders. A file that cannot be imported is reported, and the exit status is 1.
-    [default: the current folder]
+    Folders are searched with their subfolders, and packages with their modules. A file or module that cannot be imported
+    is reported, and the exit status is 1. [default: the current folder]
     """
     from skitter.cli.tables import to_json
     from skitter.run.job import RECIPES
-    from skitter.run.loader import spiders_in_file
+    from skitter.run.loader import spiders_in_file, spiders_in_module
 
     found: list[dict[str, str]] = []
     broken = False
-    for path in _files(places or (Path(),), (".py", *RECIPES)):
+    paths = [Path(place) for place in places or (".",) if not _is_module(place)]
+    waiting: list[Path | str] = [*_files(paths, (".py", *RECIPES)), *filter(_is_module, places)]
+    while waiting:
+        place = waiting.pop(0)
+        inner: list[str] = []
         try:
-            spiders = spiders_in_file(path)
+            if isinstance(place, Path):
+                spiders = spiders_in_file(place)
+            else:
+                spiders, inner = spiders_in_module(place)
         except SkitterError as error:
-            complain(f"{path}: {error}", error.remedy)
+            complain(f"{place}: {error}", error.remedy)
             broken = True
             continue
+        waiting = [*inner, *waiting]
+        is_recipe = isinstance(place, Path) and place.suffix != ".py"
         found += [
-            {"spider": f"{path}:{name}" if path.suffix == ".py" else str(path), "about": _about(spider)}
+            {"spider": str(place) if is_recipe else f"{place}:{name}", "about": _about(spider)}
             for name, spider in spiders.items()
         ]
     if as_json:
@@ -123,8 +130,19 @@ def _about(spider: type) -> str:
     return (inspect.cleandoc(spider.__dict__.get("__doc__") or "").splitlines() or [""])[0]
 
 
-def _files(places: tuple[Path, ...], suffixes: tuple[str, ...]) -> Iterator[Path]:
+def _is_module(place: str) -> bool:
+    words = place.split(".")
+    return not Path(place).exists() and words[-1] != "py" and all(map(str.isidentifier, words))
+
+
+def _files(places: Iterable[Path], suffixes: tuple[str, ...]) -> Iterator[Path]:
     for place in places:
+        if not place.exists():
+            raise UsageError(
+                f"no such file, folder or module: {place}",
+                remedy="name a file, a folder or a module",
+                field="places",
+            )
         if place.is_dir():
             for path in sorted(place.rglob("*")):
                 hidden = any(part.startswith((".", "_")) for part in path.relative_to(place).parts)

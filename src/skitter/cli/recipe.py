@@ -24,11 +24,17 @@ def check(files: tuple[str, ...]) -> int:
     """Check recipes, and report every problem with its line and field. Exits with 2 if there are problems."""
     from skitter.frontends.recipe.compiled_recipe import compile_recipe
     from skitter.frontends.recipe.source import RecipeError, RecipeSource
+    from skitter.frontends.scripting.engine import ScriptEngine
 
+    scripts: ScriptEngine | None = None
     code = 0
     for file in files:
         try:
-            compiled = compile_recipe(RecipeSource.of_file(file), complete=False)
+            source = RecipeSource.of_file(file)
+            compiled = compile_recipe(source, complete=False)
+            if compiled.uses_scripts:
+                scripts = ScriptEngine() if scripts is None else scripts
+                compile_recipe(source, complete=False, scripts=scripts)
         except RecipeError as error:
             code = 2
             complain(error.lines[0], error.remedy)
@@ -36,6 +42,8 @@ def check(files: tuple[str, ...]) -> int:
                 complain(line)
         else:
             say(f"{file}: {compiled.name} is valid")
+    if scripts is not None:
+        scripts.close()
     return code
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 import click
 
 from skitter.cli.main import skitter
-from skitter.settings import Declaration, FrontierOptions, Settings, declarations, type_name
+from skitter.settings import Declaration, FrontierSettings, Settings, declarations, type_name
 
 _SETTINGS_HEAD = """\
 # Settings
@@ -35,14 +35,14 @@ working directory. Items go to standard output, everything else to standard erro
 | Exit status | Meaning |
 | ---: | --- |
 | 0 | The command succeeded, or the job was stopped as requested. |
-| 1 | The run failed, or there are dead letters and `--fail-on-errors` was given. |
+| 1 | The run failed, the job is incomplete, or there are dead letters and `--fail-on-errors` was given. |
 | 2 | Invalid usage or input. One line on standard error says what to do. |
 | 3 | The pass has ended, but it violates a monitor. |
 | 130 | The command was interrupted. |
 """
 
 
-def settings_page(kind: type[FrontierOptions] = Settings) -> str:
+def settings_page(kind: type[FrontierSettings] = Settings) -> str:
     """Return the reference page of all settings, in Markdown."""
     return "\n".join((_SETTINGS_HEAD.rstrip(), *_settings_lines(declarations(kind).values()))) + "\n"
 

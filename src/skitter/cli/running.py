@@ -23,6 +23,7 @@ from skitter.plugins import need
 from skitter.run.crawl import Crawl, Progress, RunResult
 from skitter.run.job import JobFolder, JobSpec
 from skitter.run.process import LogOptions, apply_log_settings, run_async, set_up_logging
+from skitter.run.profiling import MemoryTracer
 from skitter.secrets import shown_url
 
 if TYPE_CHECKING:
@@ -104,6 +105,7 @@ class ForegroundRun:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
                 loop.add_signal_handler(number, self._interrupt)
+        MemoryTracer(self._crawl.folder).listen()
         servers: list[MetricsServer | RunConsole] = []
         try:
             if self._show.metrics is not None:
@@ -188,8 +190,7 @@ class ForegroundRun:
 
     def _explain_empty_run(self, result: RunResult) -> None:
         self._view.close()
-        answered = any(name.startswith("status/2") for name in result.counters)
-        message = f"no page could be {'processed' if answered else 'fetched'}"
+        message = result.empty_because
         remedy = "the reasons are above"
         if result.status.failed and not self._is_in_memory():
             remedy += (
@@ -209,7 +210,7 @@ class ForegroundRun:
     def _exit_code(self, result: RunResult) -> int:
         if self._interruptions and result.state is not JobState.FINISHED:
             return INTERRUPTED
-        if result.fetched_nothing:
+        if result.fetched_nothing or result.state is JobState.INCOMPLETE:
             return FAILED
         if result.ended_pass is not None and result.ended_pass.violated:
             return VIOLATED
@@ -261,6 +262,12 @@ def _metrics_address(text: str) -> tuple[str, int]:
 
 def _headline(result: RunResult, go_on: str) -> str:
     job = f"job {result.job}"
+    if result.state is JobState.INCOMPLETE:
+        parts = f".skitter/{result.job}/parts"
+        return (
+            f"{job} is incomplete: {result.reason}; run it again on their machine, or copy its {parts} here and run it"
+            " again; if its disk is lost, crawl again with --fresh"
+        )
     if result.already_finished:
         return f"{job} was already finished; use --fresh to start over, or --recrawl to fetch its pages again"
     if result.state is JobState.FINISHED:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,10 +18,12 @@ from skitter.run.log_frames import LEVELS
 if TYPE_CHECKING:
     from skitter._utils.redaction import Redactor
     from skitter.service.api.access import ApiTokens
+    from skitter.service.api.server import TlsFiles
     from skitter.service.config import ServiceConfig
 
 _LOCAL_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})
 _folder = click.Path(path_type=Path, file_okay=False)
+_file = click.Path(path_type=Path, dir_okay=False)
 
 
 @click.command()
@@ -57,6 +60,18 @@ _folder = click.Path(path_type=Path, file_okay=False)
     show_default=True,
     help="Port to listen on. 0: a free port.",
 )
+@click.option(
+    "--grpc-port", type=click.IntRange(0, 65535), default=None, metavar="PORT",
+    help="Also offer the API over gRPC on this port (extra `grpc`). 0: a free port. [default: HTTP only]",
+)  # fmt: skip
+@click.option(
+    "--print-proto", is_flag=True, help="Print the .proto file of the gRPC service, and exit (extra `grpc`)."
+)
+@click.option(
+    "--tls-cert", type=_file, metavar="FILE",
+    help="Certificate of HTTP and gRPC, with its chain, as a PEM file; needs --tls-key. [default: no TLS]",
+)  # fmt: skip
+@click.option("--tls-key", type=_file, metavar="FILE", help="Private key of the certificate, as a PEM file.")
 @click.option(
     "--token-file", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
     help="File of the tokens of the API, one per line, with optional scope=, jobs=, name= and expires=. [default: the token in SKITTER_SERVE_TOKEN]",
@@ -112,6 +127,10 @@ def serve(
     task_outputs: tuple[str, ...],
     host: str,
     port: int,
+    grpc_port: int | None,
+    print_proto: bool,
+    tls_cert: Path | None,
+    tls_key: Path | None,
     token_file: Path | None,
     max_body: int,
     max_rate: float,
@@ -135,11 +154,17 @@ def serve(
 
     for module in ("fastapi", "uvicorn", "cronsim", "redis", "prometheus_client"):
         need(module, "service", "services")
+    if grpc_port is not None or print_proto:
+        for module in ("grpc", "grpc_reflection"):
+            need(module, "grpc", "--print-proto" if print_proto else "--grpc-port")
+    if print_proto:
+        click.echo(_proto(), nl=False)
+        return 0
     from skitter.service.api.access import ApiTokens
     from skitter.service.config import ServiceConfig
     from skitter.store.outputs import open_output
 
-    tokens = ApiTokens.load(token_file)
+    tokens, tls = ApiTokens.load(token_file), _tls(tls_cert, tls_key)
     if spiders is not None and not spiders.is_dir():
         raise UsageError(f"folder not found: {spiders}", remedy="check the path of the folder of spiders")
     named = pairs("--task-output", task_outputs)
@@ -151,12 +176,49 @@ def serve(
         folder.resolve(), store, spiders, outputs, named, allow_networks, max_jobs, max_processes,
         log_size=job_log_size, log_runs=job_log_runs,
     )  # fmt: skip
-    if host not in _LOCAL_HOSTS:
-        say(f"the API on {host} has no TLS: put a proxy with TLS in front of it, or use a private network")
+    if host not in _LOCAL_HOSTS and tls is None:
+        say(
+            f"the API on {host} has no TLS: use --tls-cert, put a proxy with TLS in front of it, or use a private network"
+        )
     redactor = Redactor.of_process(os.environ, [store, *outputs])
     set_up_logging(log_level, log_format)
     limits = ApiLimits(max_body, max_rate)
-    return run_async(_serve(config, tokens, (host, port), limits, job_log_level, redactor))
+    return run_async(
+        _serve(config, tokens, Ports(host, port, grpc_port, tls), limits, job_log_level, redactor)
+    )
+
+
+def _tls(certificate: Path | None, key: Path | None) -> TlsFiles | None:
+    from skitter.service.api.server import TlsFiles
+
+    if certificate is None or key is None:
+        if certificate is not key:
+            raise UsageError(
+                "--tls-cert and --tls-key belong together",
+                remedy="name the certificate and its private key",
+                field="tls_cert",
+            )
+        return None
+    files = TlsFiles(certificate, key)
+    files.check()
+    return files
+
+
+def _proto() -> str:
+    from fastapi import FastAPI
+
+    from skitter.service.api.access import ApiTokens
+    from skitter.service.api.app import make_app
+    from skitter.service.api.grpc_schema import ApiSchema
+    from skitter.service.config import ServiceConfig
+    from skitter.service.jobs import JobService
+    from skitter.service.node import Node
+
+    config = ServiceConfig(Path("unused"))  # nothing is opened
+    jobs = JobService(config, config.key_value_store())
+    app = make_app(jobs, Node(jobs), ApiTokens(["unused-but-long-enough"]), max_body=1)
+    assert isinstance(app.inner, FastAPI)
+    return ApiSchema(app.inner).proto()
 
 
 def _check_task_outputs(named: dict[str, str]) -> None:
@@ -177,6 +239,15 @@ def _check_task_outputs(named: dict[str, str]) -> None:
             )
 
 
+class Ports(NamedTuple):
+    """Where a node listens."""
+
+    host: str
+    http: int
+    grpc: int | None
+    tls: TlsFiles | None
+
+
 class ApiLimits(NamedTuple):
     """Limits of the requests to the API; see :func:`~skitter.service.api.app.make_app`."""
 
@@ -194,7 +265,7 @@ def _make_private(folder: Path) -> None:
 async def _serve(
     config: ServiceConfig,
     tokens: ApiTokens,
-    place: tuple[str, int],
+    ports: Ports,
     limits: ApiLimits,
     log_level: str,
     redactor: Redactor,
@@ -214,7 +285,22 @@ async def _serve(
         try:
             node = Node(jobs, log_level=log_level, redactor=redactor)
             app = make_app(jobs, node, tokens, max_body=limits.max_body, max_rate=limits.max_rate)
-            await serve_app(app, *place, lambda url: say(f"node {node.name} listens on {url}"), node.leaving)
+            async with AsyncExitStack() as stack:
+                if ports.grpc is not None:
+                    from skitter.service.api.grpc_server import grpc_server
+
+                    port = await stack.enter_async_context(
+                        grpc_server(app, ports.host, ports.grpc, limits.max_body, ports.tls)
+                    )
+                    say(f"node {node.name} offers gRPC on port {port}")
+                await serve_app(
+                    app,
+                    ports.host,
+                    ports.http,
+                    lambda url: say(f"node {node.name} listens on {url}"),
+                    node.leaving,
+                    ports.tls,
+                )
         finally:
             await jobs.store.close()
             jobs.checker.close()

@@ -137,7 +137,7 @@ async def _jobs(frontier: str | None) -> list[JobFolder]:
 @click.command()
 @job_argument
 @click.argument("prefix", default="")
-@click.option("--by", type=click.Choice(["worker", "host", "task"]), help="Group of the statistics.")
+@click.option("--by", type=click.Choice(["worker", "host", "group"]), help="Unit of the statistics.")
 @click.option(
     "--limit",
     type=click.IntRange(min=1),
@@ -149,15 +149,15 @@ async def _jobs(frontier: str | None) -> list[JobFolder]:
 @json_option
 @frontier_option
 def stats(job: str, prefix: str, by: str | None, limit: int, as_json: bool, frontier: str | None) -> None:
-    """Show the counters of a job whose names start with PREFIX, or (--by) statistics per worker, host or task."""
+    """Show the counters of a job whose names start with PREFIX, or (--by) statistics per worker, host or group."""
     from skitter.cli.tables import counter_lines, tally_lines, to_json
-    from skitter.frontier.stats import StatsGroup
+    from skitter.frontier.stats import StatsDimension
     from skitter.run.control import job_status
     from skitter.run.control import stats as read_stats
 
     folder = folder_of(job, frontier)
     if by is not None:
-        found = asyncio.run(read_stats(folder, StatsGroup(by), 10**9 if prefix else limit))
+        found = asyncio.run(read_stats(folder, StatsDimension(by), 10**9 if prefix else limit))
         found = [tally for tally in found if tally.key.startswith(prefix)][:limit]
         click.echo(to_json(found) if as_json else tally_lines(by, found))
         return
@@ -192,7 +192,7 @@ def report(job: str, output: Path, hosts: int, frontier: str | None) -> None:
 
     The file loads nothing from elsewhere. An existing file is replaced.
     """
-    from skitter.frontier.stats import StatsGroup
+    from skitter.frontier.stats import StatsDimension
     from skitter.observe.report import MAX_LETTERS, Report, report_html
     from skitter.run.control import dead_letters, job_status
     from skitter.run.control import stats as read_stats
@@ -203,7 +203,7 @@ def report(job: str, output: Path, hosts: int, frontier: str | None) -> None:
         found = await job_status(folder)
         if found.counts is None:
             return Report(found, [], [])
-        rows = await read_stats(folder, StatsGroup.HOST, hosts) if hosts else []
+        rows = await read_stats(folder, StatsDimension.HOST, hosts) if hosts else []
         return Report(found, rows, await dead_letters(folder, 0, MAX_LETTERS))
 
     text = report_html(asyncio.run(read()))

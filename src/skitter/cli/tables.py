@@ -12,7 +12,7 @@ from skitter.cli.console import aligned, fitted
 from skitter.frontier.options import SettingsChanges
 from skitter.frontier.records import DeadLetter, FrontierStatus
 from skitter.frontier.stats import StatsRow
-from skitter.frontier.workers import WorkerStatus, unserved
+from skitter.frontier.workers import WorkerStatus, queues_without_workers
 from skitter.monitors import describe
 from skitter.observe.figures import amount, duration, errors, kinds, listed
 from skitter.observe.letters import letter_fields, moment
@@ -47,16 +47,20 @@ def status_lines(job: JobStatus, width: int = 0) -> str:
         ("banned", ", ".join(job.banned)),
     ]
     rows += [("violated", visible(describe(verdict))) for verdict in job.violated]
-    rows += [("waits", line) for line in unserved_lines(job)]
+    rows += [("waits", line) for line in queue_warnings(job)]
+    if job.unwritten:
+        rows.append(("unwritten", f"{job.unwritten:,} bytes of items are in no output yet"))
+    if job.elsewhere:
+        rows.append(("elsewhere", f"{job.elsewhere:,} bytes of items are in part files of other machines"))
     text = aligned([row for row in rows if row[1]])
     return f"{text}\n\n{worker_lines(job.workers, width)}" if job.workers else text
 
 
-def unserved_lines(job: JobStatus) -> list[str]:
+def queue_warnings(job: JobStatus) -> list[str]:
     """Return a line for each queue that has waiting requests but no worker."""
     if job.counts is None or not job.workers:
         return []
-    waiting = unserved(job.counts.queues, job.workers)
+    waiting = queues_without_workers(job.counts.queues, job.workers)
     return [
         f"no worker serves queue {queue}, where {count:,} requests wait" for queue, count in waiting.items()
     ]
@@ -138,13 +142,13 @@ def top_row(job: JobStatus) -> list[str]:
 
 def tally_lines(by: str, tallies: Sequence[StatsRow]) -> str:
     """Return the statistics per worker, host or task as a table."""
-    rows = [[by.upper(), "PAGES", "ITEMS", "RECEIVED", "FAILED", "RETRIED"]]
+    rows = [[by.upper(), "PAGES", "ITEMS", "RECEIVED", "FAILED", "RETRIED", "FETCH TIME"]]
     rows += [
         [tally.key or "(others)", f"{tally.pages:,}", f"{tally.items:,}", amount(tally.bytes), f"{tally.failed:,}",
-         f"{tally.retried:,}"]
+         f"{tally.retried:,}", "-" if tally.fetch_time is None else f"{tally.fetch_time:.3f} s"]
         for tally in tallies
     ]  # fmt: skip
-    return aligned(rows, right=frozenset(range(1, 6)))
+    return aligned(rows, right=frozenset(range(1, 7)))
 
 
 def counter_lines(counters: Mapping[str, int]) -> str:

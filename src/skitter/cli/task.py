@@ -26,6 +26,11 @@ def task() -> None:
 @_task_file
 @click.argument("files", metavar="RECIPE...", nargs=-1, required=True)
 @click.option(
+    "--spider", default="", metavar="SPIDER",
+    help="Add tasks that this TaskSpider defines in Python: FILE.py:Class or package.module:Class. Name the tasks instead of"
+    " recipes.",
+)  # fmt: skip
+@click.option(
     "--argument",
     "-a",
     "arguments",
@@ -46,14 +51,21 @@ def task() -> None:
 def add(
     task_file: str,
     files: tuple[str, ...],
+    spider: str,
     arguments: tuple[str, ...],
     outputs: tuple[str, ...],
     schedule: str,
 ) -> None:
-    """Add recipes as tasks. A job that watches the task file starts them within a second."""
+    """Add recipes, or tasks of a spider, as tasks. A job that watches the task file starts them within a second."""
     from skitter.frontends.tasks.task_file import TaskFile
 
+    if spider and arguments:
+        raise UsageError("a task in Python takes no arguments", remedy="leave out -a", field="arguments")
     for file in files:
+        if spider:
+            TaskFile(task_file).add_python(spider, file, outputs=outputs, schedule=schedule)
+            say(f"added {file}")
+            continue
         try:
             text = Path(file).read_text("utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
@@ -93,7 +105,7 @@ def resume(task_file: str, name: str) -> None:
 @_task_file
 @click.argument("name")
 def close(task_file: str, name: str) -> None:
-    """Close a task and drop its waiting requests."""
+    """Close a task and drop its waiting requests. Its name can be used again."""
     _change(task_file, name, "close", "closed")
 
 
@@ -101,7 +113,7 @@ def close(task_file: str, name: str) -> None:
 @_task_file
 def list_tasks(task_file: str) -> None:
     """List the tasks of a task file."""
-    from skitter.frontends.tasks.changes import task_states
+    from skitter.frontends.tasks.changes import tasks_by_name
     from skitter.frontends.tasks.task_file import TaskFile
     from skitter.secrets import shown_url
 
@@ -109,7 +121,7 @@ def list_tasks(task_file: str) -> None:
     tasks.check_exists()
     rows = [
         (name, one.state, one.schedule or "-", ", ".join(map(shown_url, one.outputs)) or "-", one.file)
-        for name, one in task_states(tasks.changes()).items()
+        for name, one in tasks_by_name(tasks.changes()).items()
     ]
     if rows:
-        click.echo(aligned([("TASK", "STATE", "SCHEDULE", "OUTPUT", "RECIPE"), *rows]))
+        click.echo(aligned([("TASK", "STATE", "SCHEDULE", "OUTPUT", "SOURCE"), *rows]))

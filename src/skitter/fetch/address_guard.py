@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import re
 import socket
+import time
 from collections.abc import Iterable
 from functools import cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
@@ -72,6 +73,8 @@ _MAX_REMEMBERED = 10_000
 _MAX_RESOLVED = 16
 """Number of host names of seeds that are resolved. A long list of seeds is data from elsewhere, not the intent of a user."""
 _RESOLVE_TIMEOUT = 3.0
+_RESOLVE_BUDGET = 6.0
+"""Seconds that all look-ups of seeds together may delay a run, if no name server answers."""
 _NOTE_TTL = 10 * 365 * 86_400.0
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(list[str]).decode
@@ -102,6 +105,7 @@ class AddressGuard:
         self._opened: set[Network] = set()
         self._seeds_open = seeds_open
         self._lookups_left = _MAX_RESOLVED if looks_up_seeds else 0
+        self._lookup_seconds_left = _RESOLVE_BUDGET
         self._notes = notes
         self._known: dict[str, bool] = {}
         self._seed_hosts: set[str] = set()
@@ -160,8 +164,8 @@ class AddressGuard:
     async def open_for_seeds(self, urls: Iterable[str]) -> None:
         """Open the networks of seeds, and share them with the other workers of the job. Call it before adding the seeds.
 
-        The networks of literal addresses are opened. Of the other hosts, the first 16 are looked up, once each: if no
-        address of a name is global, the networks of its addresses are opened.
+        The networks of literal addresses are opened. Of the other hosts, the first 16 are looked up, once each and in
+        about six seconds altogether: if no address of a name is global, the networks of its addresses are opened.
         """
         if not self._seeds_open:
             return
@@ -176,11 +180,20 @@ class AddressGuard:
         names = [url for url, ip in literals if ip is None][: self._lookups_left]
         self._lookups_left -= len(names)
         found = {network for _, ip in literals if ip is not None for network in networks_of(ip)}
-        for networks in await asyncio.gather(*(_networks_of_name(url) for url in names)):
-            found |= networks
+        found |= await self._look_up(names)
         if found - self._opened:
             self._open(found)
             await self._share()
+
+    async def _look_up(self, urls: Iterable[str]) -> set[Network]:
+        """Return the networks that seeds with host names open, as far as the time for look-ups lasts."""
+        seconds = min(_RESOLVE_TIMEOUT, self._lookup_seconds_left)
+        if seconds <= 0:
+            return set()
+        began = time.monotonic()
+        found = await asyncio.gather(*(_networks_of_name(url, seconds) for url in urls))
+        self._lookup_seconds_left -= time.monotonic() - began
+        return set().union(*found)
 
     async def allows_by_now(self, ip: str) -> bool:
         """Return whether a refused address is allowed after all, because a seed on another worker has opened its network."""
@@ -261,10 +274,10 @@ def networks_of(ip: str) -> set[Network]:
     return {next((network for network in _OPENED_WHOLE if address in network), ip_network(address))}
 
 
-async def _networks_of_name(url: str) -> set[Network]:
-    """Return the networks that a seed with a host name opens."""
+async def _networks_of_name(url: str, seconds: float) -> set[Network]:
+    """Return the networks that a seed with a host name opens, if the name is resolved within some seconds."""
     try:
-        async with asyncio.timeout(_RESOLVE_TIMEOUT):
+        async with asyncio.timeout(seconds):
             answers = await asyncio.get_running_loop().getaddrinfo(
                 _name_of(url), None, type=socket.SOCK_STREAM
             )

@@ -2,7 +2,7 @@
 
 Unlike in a browser cache, ``cache_ttl`` decides about freshness, not the server. Only responses to GET requests without
 a body are stored, and only if their status is cacheable (RFC 9110, 15.1) and the server does not forbid storing.
-robots.txt is never stored, since it has a lifetime of its own. Headers, cookies and session of a request are part of
+robots.txt and tdmrep.json are never stored, since they have lifetimes of their own. Headers, cookies and session of a request are part of
 the key. ``Cache-Control`` of a request is obeyed: ``no-cache`` fetches and stores again, ``no-store`` skips the cache.
 """
 
@@ -26,6 +26,7 @@ from skitter.fetch.contract import (
     SendPermit,
     fetch_with_hook,
 )
+from skitter.fetch.tdmrep import SITE_FILES
 from skitter.request import Request
 from skitter.response import Response
 
@@ -95,7 +96,8 @@ class CachingFetcher:
             if stored is not None:
                 return await _response_of(stored, request, on_headers)
         response = await fetch_with_hook(self._fetcher, request, permit, on_headers)
-        if response.status in _STORED_STATUSES and "no-store" not in response.header("cache-control").lower():
+        is_whole = response.status in _STORED_STATUSES and not response.is_truncated
+        if is_whole and "no-store" not in response.header("cache-control").lower():
             await asyncio.to_thread(_write, path, _stored(response, key))
         return response
 
@@ -123,7 +125,7 @@ def _is_cacheable(request: Request) -> bool:
     plain = request.browsing is None or not (request.browsing.actions or request.browsing.keep_page)
     # A response with a size limit of its own may be too large for the cache, or go to a sink.
     plain = plain and request.max_body is None
-    return request.method == "GET" and not request.body and plain and not request.url.endswith("/robots.txt")
+    return request.method == "GET" and not request.body and plain and not request.url.endswith(SITE_FILES)
 
 
 def _directives(request: Request) -> str:

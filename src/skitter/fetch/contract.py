@@ -80,7 +80,7 @@ class BodyTooLarge(FetchError):
 
 
 class UndecodableBody(FetchError):
-    """The body cannot be decompressed with its declared Content-Encoding."""
+    """The body of a page cannot be decompressed with its declared Content-Encoding."""
 
     kind = "encoding"
 
@@ -131,6 +131,21 @@ HeaderHook = Callable[[Response], Awaitable[bool | BodySink]]
 """Receives a response without its body. Returns whether to read the body, or the sink that takes it."""
 
 
+class FetchPhases(msgspec.Struct, frozen=True):
+    """When the phases of a fetch ended, in seconds since its beginning. 0: unknown, or the phase did not take place."""
+
+    resolved: float = 0.0
+    """The host name was resolved."""
+    connected: float = 0.0
+    """The connection to the server or the proxy was established."""
+    secured: float = 0.0
+    """The TLS handshake was complete."""
+    answered: float = 0.0
+    """The first byte of the answer had arrived."""
+    ended: float = 0.0
+    """The transfer had ended."""
+
+
 class SendPermit(Protocol):
     """Permission to send one request, which may expire while the fetcher prepares the request.
 
@@ -151,11 +166,21 @@ class SendPermit(Protocol):
         """Report the time that a new connection for the request took. Later leases of the host allow for it."""
         ...
 
+    @property
+    def is_traced(self) -> bool:
+        """Whether the request has a trace. If not, a fetcher need not call :meth:`report_phases`."""
+        ...
+
+    def report_phases(self, phases: FetchPhases) -> None:
+        """Report the phases of the transfer at its end, successful or not."""
+        ...
+
 
 class UnconditionalPermit:
     """Permits a request at any time: for fetches outside of a job, and for those that follow a permitted one."""
 
     expires = False
+    is_traced = False
 
     def may_send(self) -> bool:
         """Return ``True``."""
@@ -163,6 +188,9 @@ class UnconditionalPermit:
 
     def report_connecting(self, seconds: float) -> None:
         """Do nothing: no lease depends on it."""
+
+    def report_phases(self, phases: FetchPhases) -> None:
+        """Do nothing: there is no trace."""
 
 
 UNCONDITIONAL: Final[SendPermit] = UnconditionalPermit()

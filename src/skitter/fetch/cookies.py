@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from skitter.errors import SettingsError
 from skitter.fetch.contract import UnsendableRequest
 from skitter.fetch.cookie_jar import Cookie, CookieJar
 from skitter.request import Request
@@ -86,6 +87,31 @@ class NoCookies(CookieJars):
 
     def absorb(self, response: Response) -> None:
         """Store nothing."""
+
+
+def given_cookies(given: Mapping[str, Iterable[str]]) -> list[Cookie]:
+    """Return the cookies of ``Set-Cookie`` values by URL. May block, because it may load the Public Suffix List.
+
+    Raises :class:`~skitter.errors.SettingsError` for a value that the URL may not set.
+    """
+    cookies: list[Cookie] = []
+    for url, lines in given.items():
+        for line in lines:
+            jar = CookieJar()
+            jar.store([line.encode().decode("latin-1")], url)
+            if not len(jar):
+                raise SettingsError(
+                    f"the cookie {line.partition('=')[0]!r:.80} cannot be set for {url!r:.200}",
+                    remedy="write NAME=VALUE with the attributes of Set-Cookie, for an absolute URL of the domain",
+                    field="initial_cookies",
+                )
+            cookies += jar
+    return cookies
+
+
+def cookies_in(header: str | None) -> dict[str, str]:
+    """Return the cookies of a ``Cookie`` header by name."""
+    return dict(pair.partition("=")[::2] for pair in (header or "").split("; ") if pair)
 
 
 def site_of(url: str) -> str:

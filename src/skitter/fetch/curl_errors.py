@@ -42,7 +42,11 @@ _REMEDIES: dict[type[FetchError], str] = {
 _COULD_NOT_CONNECT = 7
 _TLS_CONNECT = 35
 _CONNECT_TIME_OUTS = ("Connection timed out", "SSL connection timeout")
-_BROKEN_HANDSHAKES = ("SSL_ERROR_SYSCALL", "unexpected eof", "Connection reset")
+_BROKEN_HANDSHAKES = ("SSL_ERROR_SYSCALL", "unexpected eof", "Connection reset", "Send failure")
+_RECEIVING_FAILED = 56
+"""Also the code of chunks and headers that libcurl rejects, and of alerts after a handshake of TLS 1.3."""
+_INVALID_ANSWERS = ("chunk", "Too large response headers")
+_TLS_ALERT = "alert"
 
 
 _SERVER_UNREACHED = frozenset({19, 21, 22, 24})
@@ -88,7 +92,11 @@ def fetch_error(
     A code that no HTTP transfer produces becomes a plain ``FetchError``.
     """
     kind = _CLASS_OF.get(code, FetchError)
-    if kind is Disconnected and not answered:
+    if code == _RECEIVING_FAILED and any(sign in message for sign in _INVALID_ANSWERS):
+        kind = ProtocolError
+    elif code == _RECEIVING_FAILED and not (answered or by_proxy) and _TLS_ALERT in message:
+        kind = TlsError  # RFC 8446, 4.4.2.4: the server refuses the certificate of the client, or misses it
+    elif kind is Disconnected and not answered:
         kind = ConnectError
     elif code == _TLS_CONNECT and any(sign in message for sign in _BROKEN_HANDSHAKES):
         # The network failed during the handshake, not the certificate, so a retry may succeed.

@@ -39,11 +39,13 @@ _BROKEN: tuple[type[Exception], ...] = (isal_zlib.IsalError, zstd.ZstdError)  # 
 _ZSTD_OPTIONS: dict[int, int] = {zstd.DecompressionParameter.window_log_max: 23}
 
 
-def decode_body(body: bytes, codings: Sequence[str], limit: int) -> bytes:
+def decode_body(body: bytes, codings: Sequence[str], limit: int, *, cuts: bool = False) -> bytes:
     """Undo the codings of a ``Content-Encoding`` header (RFC 9110, 8.4), starting with the last one applied.
 
     ``limit``
         Maximum size of the decoded body in bytes, also between two codings.
+    ``cuts``
+        Whether to return the start of a body that is too large or truncated. It is at most one byte longer than the limit.
 
     An unknown coding ends the decoding and leaves the body as it is at that point, as in browsers: in practice such
     names (``utf-8``, ``none``) are mistakes in front of a plain body.
@@ -59,7 +61,7 @@ def decode_body(body: bytes, codings: Sequence[str], limit: int) -> bytes:
         if undo is None:
             break
         if body:
-            body = undo(body, limit)
+            body = undo(body, limit, cuts)
     return body
 
 
@@ -73,21 +75,21 @@ class _Stream(Protocol):
     def decompress(self, data: bytes, /, max_length: int = ...) -> bytes: ...
 
 
-def _expand(stream: _Stream, data: bytes, room: int, name: str) -> bytes:
+def _expand(stream: _Stream, data: bytes, room: int, name: str, cuts: bool) -> bytes:
     """Expand one whole stream into at most ``room`` bytes."""
-    output = _expand_part(stream, data, room, name)
-    if not stream.eof:
+    output = _expand_part(stream, data, room, name, cuts)
+    if not stream.eof and not cuts:
         raise _truncated(name)
     return output
 
 
-def _expand_part(stream: _Stream, data: bytes, room: int, name: str) -> bytes:
+def _expand_part(stream: _Stream, data: bytes, room: int, name: str, cuts: bool) -> bytes:
     try:
         # Asking for one byte more distinguishes a body of exactly the limit from a larger one.
         output = stream.decompress(data, max_length=room + 1)
     except _BROKEN as error:
         raise UndecodableBody(f"invalid {name} data: {error}") from error
-    if len(output) > room:
+    if len(output) > room and not cuts:
         raise _too_large(name)
     return output
 
@@ -105,21 +107,23 @@ def _too_large(name: str) -> BodyTooLarge:
 
 
 def _expand_all(
-    open_stream: Callable[[], _Stream], magic: bytes, data: bytes, limit: int, name: str
+    open_stream: Callable[[], _Stream], magic: bytes, data: bytes, limit: int, name: str, cuts: bool
 ) -> bytes:
     """Expand consecutive streams; data after them is ignored, as in browsers."""
     stream = open_stream()
-    output = _expand(stream, data, limit, name)
+    output = _expand(stream, data, limit, name, cuts)
     rest = stream.unused_data
-    if not rest.startswith(magic):
+    if not rest.startswith(magic) or len(output) > limit:
         return output
     # Each stream copies what follows it, so the data is passed in small windows from here on.
     parts, room, streams, position = [output], limit - len(output), 2, 0
     stream = open_stream()
     while window := rest[position : position + _WINDOW]:
         position += len(window)
-        parts.append(_expand_part(stream, window, room, name))
+        parts.append(_expand_part(stream, window, room, name, cuts))
         room -= len(parts[-1])
+        if room < 0:
+            break
         if not stream.eof:
             continue
         position -= len(stream.unused_data)
@@ -129,34 +133,36 @@ def _expand_all(
         if streams > MAX_STREAMS:
             raise UndecodableBody(f"too many {name} streams in one body: more than {MAX_STREAMS}")
         stream = open_stream()
+    if cuts:
+        return b"".join(parts)
     raise _truncated(name)
 
 
 _WINDOW = 32 * 1024
 
 
-def _gunzip(data: bytes, limit: int) -> bytes:
-    return _expand_all(lambda: isal_zlib.decompressobj(_GZIP), b"\x1f\x8b", data, limit, "gzip")
+def _gunzip(data: bytes, limit: int, cuts: bool) -> bytes:
+    return _expand_all(lambda: isal_zlib.decompressobj(_GZIP), b"\x1f\x8b", data, limit, "gzip", cuts)
 
 
-def _unzstd(data: bytes, limit: int) -> bytes:
+def _unzstd(data: bytes, limit: int, cuts: bool) -> bytes:
     return _expand_all(
-        lambda: zstd.ZstdDecompressor(options=_ZSTD_OPTIONS), b"\x28\xb5\x2f\xfd", data, limit, "zstd"
+        lambda: zstd.ZstdDecompressor(options=_ZSTD_OPTIONS), b"\x28\xb5\x2f\xfd", data, limit, "zstd", cuts
     )
 
 
-def _inflate(data: bytes, limit: int) -> bytes:
+def _inflate(data: bytes, limit: int, cuts: bool) -> bytes:
     # "deflate" means the zlib format, but many servers send raw deflate data under that name.
     if len(data) > 1 and data[0] & 15 == 8 and (data[0] << 8 | data[1]) % 31 == 0:
         try:
-            return _expand(isal_zlib.decompressobj(_ZLIB), data, limit, "deflate")
+            return _expand(isal_zlib.decompressobj(_ZLIB), data, limit, "deflate", cuts)
         except UndecodableBody:
             # Raw data can start like a zlib header by chance. If it has neither format, this raises again.
             pass
-    return _expand(isal_zlib.decompressobj(_RAW), data, limit, "deflate")
+    return _expand(isal_zlib.decompressobj(_RAW), data, limit, "deflate", cuts)
 
 
-def _unbrotli(data: bytes, limit: int) -> bytes:
+def _unbrotli(data: bytes, limit: int, cuts: bool) -> bytes:
     stream = brotli.Decompressor()
     parts: list[bytes] = []
     room = limit
@@ -167,15 +173,19 @@ def _unbrotli(data: bytes, limit: int) -> bytes:
             parts.append(part)
             room -= len(part)
             if room < 0:
+                if cuts:
+                    break
                 raise _too_large("br")
             if not part and not stream.is_finished() and stream.can_accept_more_data():
+                if cuts:
+                    break
                 raise UndecodableBody("truncated br data")
     except brotli.error as error:
         raise UndecodableBody(f"invalid br data: {error}") from error
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-_DECODERS: dict[str, Callable[[bytes, int], bytes]] = {
+_DECODERS: dict[str, Callable[[bytes, int, bool], bytes]] = {
     "gzip": _gunzip,
     "x-gzip": _gunzip,
     "deflate": _inflate,

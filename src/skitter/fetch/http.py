@@ -7,6 +7,7 @@ import logging
 import os
 import re
 import resource
+import time
 from collections.abc import Coroutine
 from typing import Any
 
@@ -25,6 +26,7 @@ from skitter.fetch.contract import (
     ProtocolError,
     SendPermit,
     TooLate,
+    UndecodableBody,
     UnsendableRequest,
 )
 from skitter.fetch.cookies import CookieJars
@@ -35,12 +37,12 @@ from skitter.fetch.multi import Multi
 from skitter.fetch.proxy_routes import ProxyRoutes
 from skitter.fetch.resolver import Resolver, make_resolver
 from skitter.fetch.stall import StallWatch
-from skitter.fetch.tls import check_certificate_files
-from skitter.fetch.transfer import Transfer, base_headers
+from skitter.fetch.tls import TlsSessions, check_certificate_files
+from skitter.fetch.transfer import Transfer, base_headers, cuts_body
 from skitter.request import Request
-from skitter.response import Response
+from skitter.response import HTTP_TRACE, Response
 from skitter.secrets import DIGEST, authorizations
-from skitter.settings import Settings
+from skitter.settings import DEFAULT_USER_AGENT, Settings
 from skitter.web.urls import normalize, origin_of, registered_domain
 
 _MIN_LIBCURL = (8, 4)
@@ -90,11 +92,15 @@ class HttpFetcher:
         self.cookies = cookies or CookieJars()
         self._base_headers = base_headers(self.settings)
         self._authorizations = authorizations(self.settings.credentials)
+        self._is_anonymous = self.settings.user_agent == DEFAULT_USER_AGENT and not any(
+            name.lower() == "user-agent" for name in self.settings.headers
+        )
         self._ca_file = self.settings.ca_file
         self._suffixes_read = False
         self._multi: Multi | None = None
         self._resolver: Resolver | None = None
         """``None``: libcurl resolves names."""
+        self._tls_sessions = TlsSessions()
         self._idle: list[Transfer] = []
         self._running: dict[Transfer, asyncio.Future[None]] = {}
         self._watch = StallWatch(self._running, self.settings.read_timeout)
@@ -143,15 +149,20 @@ class HttpFetcher:
         if proxy and self._guard is not None:
             await self._check_behind_proxy(self._guard, url)
         cookie = self.cookies.header_for(request)
+        began, resolving = time.monotonic(), 0.0
+        addresses: list[str] = []
+        if self._resolver is not None and not proxy and not self._resolver.knows(origin := origin_of(url)):
+            addresses = await self._resolver.look_up(origin)
+            resolving = time.monotonic() - began
+            if self._is_anonymous:
+                self._warn_of_public(origin, request)
         transfer = self._idle.pop() if self._idle else self._new_transfer()
         try:
             self._prepare(transfer, request, url, cookie, proxy)
             if permit.expires:
-                transfer.check_before_sending(permit)
-            if self._resolver is not None and not proxy:
-                origin = origin_of(url)
-                if not self._resolver.knows(origin):
-                    transfer.use_addresses(await self._resolver.look_up(origin))
+                transfer.check_before_sending(permit, began)
+            transfer.use_addresses(addresses)
+            transfer.resolving = resolving
             try:
                 await self._run(transfer, request, on_headers)
             except _OnlyDeadConnections:
@@ -160,16 +171,32 @@ class HttpFetcher:
             except ForbiddenAddress:
                 if self._guard is None or not await self._guard.allows_by_now(transfer.refused):
                     raise
+                transfer.connect_afresh()  # a pooled connection would be taken without asking the guard again
                 await self._run(transfer, request, on_headers)
             response = await self._response(transfer, request)
         except BaseException:
+            _report_phases(transfer, permit)
             # The state of the handle is unknown, so it is not reused.
             transfer.curl.close()
             raise
+        _report_phases(transfer, permit)
         transfer.reset()
         if len(self._idle) < _MAX_POOLED:
             self._idle.append(transfer)
         return response
+
+    def _warn_of_public(self, origin: str, request: Request) -> None:
+        """Warn once that the User-Agent names no address, if the origin is on the public internet."""
+        resolver = self._resolver
+        is_named = any(name.lower() == "user-agent" for name in request.headers)
+        if resolver is None or is_named or not resolver.is_public(origin):
+            return
+        self._is_anonymous = False
+        log.warning(
+            "the User-Agent %r tells site owners no address at which they can reach you; set contact, as in"
+            " `-s contact=https://example.com/bot`",
+            self.settings.user_agent,
+        )
 
     async def close(self) -> None:
         """Abort running transfers and close all connections. Safe to call twice."""
@@ -194,7 +221,9 @@ class HttpFetcher:
     def _prepare(
         self, transfer: Transfer, request: Request, url: str, cookie: str | None, proxy: str
     ) -> None:
-        """Prepare a transfer with the credentials for its origin, unless the request has its own."""
+        """Prepare a transfer with TLS sessions, and credentials for its origin unless the request has its own."""
+        if url.startswith("https"):
+            transfer.use_tls_sessions(self._tls_sessions.cache_for(origin_of(url)))
         if not self._authorizations:
             transfer.prepare(request, url, cookie, proxy)
             return
@@ -219,6 +248,8 @@ class HttpFetcher:
         try:
             await future
         except pycurl.error as error:
+            if transfer.is_cut:
+                return
             if transfer.is_late:
                 raise TooLate("the request missed its time slot for this host") from None
             if transfer.refused:
@@ -251,8 +282,19 @@ class HttpFetcher:
         ip = getinfo(pycurl.PRIMARY_IP)
         block, body = transfer.answer()
         names = block.lower()
+        limit, cuts = request.max_body or self.settings.max_body, cuts_body(request, self.settings)
         if body and b"\ncontent-encoding:" in names:
-            body = await self._decoded(names, body, request.max_body or self.settings.max_body)
+            try:
+                body = await self._decoded(names, body, limit, cuts)
+            except UndecodableBody:
+                if 200 <= status < 300 or status in self.settings.allowed_statuses:
+                    raise
+                body = b""  # the status decides, whatever the text of a redirect or an error
+        is_truncated = cuts and (transfer.is_cut or len(body) > limit)
+        if is_truncated:
+            body = body[:limit]
+        if self.settings.http_trace:
+            request = request.replace(meta={**request.meta, HTTP_TRACE: transfer.trace()})
         response = Response(
             request.url,
             status,
@@ -263,6 +305,7 @@ class HttpFetcher:
             ip=ip,
             protocol=transfer.protocol,
         )
+        response.is_truncated = is_truncated
         if b"\nset-cookie:" in names:
             await self._absorb(response)
         return response
@@ -275,12 +318,17 @@ class HttpFetcher:
         self.cookies.absorb(response)
 
     @staticmethod
-    async def _decoded(names: bytes, body: bytes, limit: int) -> bytes:
+    async def _decoded(names: bytes, body: bytes, limit: int, cuts: bool) -> bytes:
         tokens = b",".join(_CONTENT_ENCODINGS(names)).decode("latin-1").split(",")
         codings = [name for token in tokens if (name := token.strip()) not in ("", "identity")]
         if len(body) <= _DECODE_IN_THREAD and len(codings) < 2:  # each coding may multiply the size
-            return decode_body(body, codings, limit)
-        return await asyncio.to_thread(decode_body, body, codings, limit)
+            return decode_body(body, codings, limit, cuts=cuts)
+        return await asyncio.to_thread(decode_body, body, codings, limit, cuts=cuts)
+
+
+def _report_phases(transfer: Transfer, permit: SendPermit) -> None:
+    if permit.is_traced:
+        permit.report_phases(transfer.phases())
 
 
 def _sendable(url: str) -> str:

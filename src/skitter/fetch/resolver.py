@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from ipaddress import ip_address
 
 import aiodns
 
@@ -44,6 +45,8 @@ class Resolver:
         self._loop = asyncio.get_running_loop()
         self._valid_until: dict[str, float] = {}
         """Event loop time until which libcurl knows the addresses of an origin."""
+        self._last: tuple[str, list[str]] = "", []
+        """The last origin and its addresses."""
         self._found: dict[str, tuple[list[str], float]] = {}
         """Addresses of names, and the event loop time until which they are valid, for those who do not use libcurl."""
 
@@ -64,7 +67,13 @@ class Resolver:
         if len(self._valid_until) >= _MAX_KNOWN:
             self._valid_until.clear()
         self._valid_until[origin] = self._loop.time() + ttl
+        self._last = origin, addresses
         return [f"+{name}:{port}:{','.join(addresses)}"] if addresses else []
+
+    def is_public(self, origin: str) -> bool:
+        """Return whether an origin that was just looked up has an address on the public internet."""
+        last, addresses = self._last
+        return last == origin and any(ip_address(found.strip("[]")).is_global for found in addresses)
 
     async def addresses_of(self, name: str) -> list[str]:
         """Return the addresses of a name; empty if the system has to resolve it.

@@ -35,6 +35,8 @@ class RobotsSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_failures: int = 8
     """Number of failures in a row after which the waiting requests fail. With the other defaults, this takes about two and
     a half hours. The RFC permits unrestricted crawling after 30 days; skitter never does it."""
+    retry_after_cap: float = 900.0
+    """Longest ``Retry-After`` in seconds for which requests wait. If a server asks for more, they fail."""
     max_cached: int = 10_000
     """Maximum number of parsed files that one process keeps."""
 
@@ -96,7 +98,7 @@ def decode_record(data: bytes | None) -> RobotsRecord | None:
 class RobotsPolicy:
     """What the robots.txt of an origin means for one crawler. ``rules``: ``None`` if there is no such file."""
 
-    __slots__ = ("_rules", "crawl_delay", "sitemaps")
+    __slots__ = ("_rules", "content_signals", "crawl_delay", "sitemaps")
 
     def __init__(self, rules: RobotsRules | None) -> None:
         self._rules = rules
@@ -104,6 +106,8 @@ class RobotsPolicy:
         """Seconds between two requests; ``None`` if the file does not set a delay."""
         self.sitemaps: tuple[str, ...] = rules.sitemaps if rules else ()
         """Absolute URLs, unchanged from the file."""
+        self.content_signals: dict[str, bool] = rules.content_signals if rules else {}
+        """Uses that the file allows (``True``) or forbids, such as ``search``, ``ai-input`` and ``ai-train``."""
 
     def allowed(self, url: str) -> bool:
         """Return whether a URL of this origin may be fetched."""
@@ -148,9 +152,11 @@ async def fetch_robots(
     has_answered = False
     try:
         for _ in range(MAX_REDIRECTS + 1):
-            response = await fetcher.fetch(Request(url, timeout=timeout), permit=permit)
+            response = await fetcher.fetch(
+                Request(url, timeout=timeout, max_body=MAX_PARSED, truncate_body=True), permit=permit
+            )
             permit, timeout, has_answered = UNCONDITIONAL, None, True
-            target = _redirect_target(response)
+            target = redirect_target(response)
             if target is None:
                 return _judge(response, settings, previous)
             url = target
@@ -164,7 +170,8 @@ async def fetch_robots(
     return RobotsRecord(RobotsState.UNAVAILABLE, time.time(), settings.ttl)
 
 
-def _redirect_target(response: Response) -> str | None:
+def redirect_target(response: Response) -> str | None:
+    """Return the absolute URL to which a response redirects; ``None`` if it does not."""
     location = response.headers.get("Location")
     if response.status not in (301, 302, 303, 307, 308) or not location:
         return None
@@ -187,6 +194,9 @@ def _unreachable(
     error: str, settings: RobotsSettings, previous: RobotsRecord | None, wish: float = 0.0
 ) -> RobotsRecord:
     failures = (previous.failures if previous else 0) + 1
+    if wish > settings.retry_after_cap:
+        failures = max(failures, settings.max_failures)
+        error = f"{error} and asks to wait for {wish:.0f} s, which is longer than retry_after_cap"
     # The exponent is bounded because 2.0 to a high power overflows.
     pause = min(settings.first_deferral * 2.0 ** min(failures - 1, 64), settings.longest_deferral)
     pause = max(pause, wish)

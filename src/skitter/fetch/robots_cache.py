@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections import OrderedDict
 
 from skitter._utils.notes import Notes
+from skitter._utils.single_flight import SingleFlight
 from skitter.fetch.contract import UNCONDITIONAL, Fetcher, SendPermit
 from skitter.fetch.robots import (
     Deferred,
@@ -21,6 +21,8 @@ from skitter.fetch.robots import (
 from skitter.fetch.robots_rules import product_token
 from skitter.web.urls import origin_of
 
+_UNSHARED_SECONDS = 10.0
+"""Seconds for which the other workers are not asked again about an origin that none of them has reached."""
 _KEPT_BEYOND_TTL = 86_400.0
 """Seconds for which an expired record is still shared, for its failure count and its rules."""
 
@@ -44,7 +46,9 @@ class RobotsCache:
         self._settings = settings or RobotsSettings()
         self._notes = notes
         self._known: OrderedDict[str, tuple[RobotsRecord, RobotsPolicy | Deferred]] = OrderedDict()
-        self._under_way: dict[str, asyncio.Task[RobotsRecord]] = {}
+        self._fetches = SingleFlight[RobotsRecord]()
+        self._unshared: dict[str, float] = {}
+        """When (:func:`time.monotonic`) the notes were found to lack an origin."""
 
     def known(self, url: str) -> RobotsPolicy | Deferred | None:
         """Return the cached verdict. ``None`` if :meth:`verdict` must read or fetch it."""
@@ -74,27 +78,18 @@ class RobotsCache:
         if known is not None:
             return known
         origin = origin_of(url)
-        task = self._under_way.get(origin)
-        if task is None:
-            task = asyncio.create_task(self._find(origin, permit, timeout))
-            self._under_way[origin] = task
-            task.add_done_callback(lambda _: self._under_way.pop(origin, None))
-        # A waiter that is cancelled must not take the file from the others.
-        record = await asyncio.shield(task)
+        record = await self._fetches.join(origin, lambda: self._find(origin, permit, timeout))
         return self._keep(origin, record)
 
     async def close(self) -> None:
         """Cancel all running fetches of robots.txt."""
-        tasks = list(self._under_way.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._fetches.close()
 
     async def _find(self, origin: str, permit: SendPermit, timeout: float | None) -> RobotsRecord:
         key = f"robots:{origin}"
         entry = self._known.get(origin)
         previous = entry[0] if entry else None
-        shared = decode_record(await self._notes.get(key)) if self._notes is not None else None
+        shared = await self._shared(origin, key)
         if shared is not None:
             if shared.holds(time.time()):
                 return shared
@@ -106,12 +101,25 @@ class RobotsCache:
             await self._notes.put(key, encode_record(record), record.ttl + _KEPT_BEYOND_TTL)
         return record
 
+    async def _shared(self, origin: str, key: str) -> RobotsRecord | None:
+        """Return the record that a worker has stored. Attempts to reach a dead origin soon repeat without a look-up."""
+        now = time.monotonic()
+        if self._notes is None or now - self._unshared.get(origin, -_UNSHARED_SECONDS) < _UNSHARED_SECONDS:
+            return None
+        shared = decode_record(await self._notes.get(key))
+        if shared is None:
+            if len(self._unshared) >= self._settings.max_cached:
+                self._unshared.clear()
+            self._unshared[origin] = now
+        return shared
+
     def _keep(self, origin: str, record: RobotsRecord) -> RobotsPolicy | Deferred:
         entry = self._known.get(origin)
         if entry is not None and entry[0] is record and not isinstance(entry[1], Deferred):
             return entry[1]
         verdict = parse_robots(record, self._token, self._settings, time.time())
         self._known[origin] = record, verdict
+        self._unshared.pop(origin, None)
         self._known.move_to_end(origin)
         if len(self._known) > self._settings.max_cached:
             self._known.popitem(last=False)

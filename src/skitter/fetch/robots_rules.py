@@ -19,7 +19,7 @@ _COMMENT = re.compile(r"[#\0]")
 _SPACE = " \t\v\f\r\n"
 _NO_BREAK_SPACE = "\xc2\xa0"
 _NAME = re.compile(
-    r"(user[- ]?agent|allow|disallow|dissallow|dissalow|disalow|diasllow|disallaw|crawl[- ]delay|site-?map)[^\s:]*",
+    r"(user[- ]?agent|allow|disallow|dissallow|dissalow|disalow|diasllow|disallaw|crawl[- ]delay|site-?map|content-signal)[^\s:]*",
     re.IGNORECASE,
 ).match
 _NEVER_IN_URLS = re.compile(r"[\0- \"<>\\^`{|}]").search
@@ -47,6 +47,20 @@ class _Addressee(Enum):
 
     SELF = "this crawler"
     ALL = "all crawlers"
+
+
+class PathPattern:
+    """A path as rules of robots.txt name it: a prefix with ``*`` for any characters and ``$`` for the end (2.2.3)."""
+
+    __slots__ = ("_rule",)
+
+    def __init__(self, pattern: str) -> None:
+        octets = pattern if pattern.isascii() else pattern.encode("utf-8", "surrogatepass").decode("latin-1")
+        self._rule = _rule(octets, allows=True)
+
+    def matches(self, path: str) -> bool:
+        """Return whether the pattern matches a path, as :func:`comparable_path` returns it."""
+        return self._rule.matches(path)
 
 
 class _Rule(NamedTuple):
@@ -86,13 +100,14 @@ class RobotsRules:
         Product token of the crawler. Empty: only the group for all crawlers applies.
     """
 
-    __slots__ = ("_prefixes", "_rules", "_wildcards", "crawl_delay", "sitemaps")
+    __slots__ = ("_prefixes", "_rules", "_wildcards", "content_signals", "crawl_delay", "sitemaps")
 
     def __init__(self, body: bytes, token: str) -> None:
         groups = _Groups(body, token)
         addressee = _Addressee.SELF if _Addressee.SELF in groups.rules else _Addressee.ALL
         self.crawl_delay = groups.delays.get(addressee)
         self.sitemaps = tuple(groups.sitemaps)
+        self.content_signals = groups.signals.get(None, {}) | groups.signals.get(addressee, {})
         self._rules = sorted(groups.rules.get(addressee, ()), reverse=True)
         plain = [rule for rule in self._rules if len(rule.parts) == 1]
         self._prefixes = tuple(rule.parts[0] for rule in plain)
@@ -102,7 +117,7 @@ class RobotsRules:
         """Return whether a URL may be fetched."""
         if not self._rules:
             return True
-        path = _path_of(url)
+        path = comparable_path(url)
         # Most URLs match no rule without wildcards, which one compiled call finds out.
         rules = self._rules if path.startswith(self._prefixes) else self._wildcards
         for rule in rules:
@@ -118,9 +133,14 @@ class _Groups:
         self.rules: dict[_Addressee, list[_Rule]] = {}
         self.delays: dict[_Addressee, float] = {}
         self.sitemaps: list[str] = []
+        self.signals: dict[_Addressee | None, dict[str, bool]] = {}
+        """Values of ``Content-Signal``; ``None``: in front of all groups."""
         self._token = token.lower()
         self._group: set[_Addressee] = set()
         self._without_delay: set[_Addressee] = set()
+        self._in_front: set[_Addressee] = set()
+        """User agents in front of the next ``Content-Signal``. They may belong to a longer group."""
+        self._has_signals = False
         self._delay: float | None = None
         self._has_agents = self._has_rules = False
         # One character for each byte: rules are compared by their bytes.
@@ -155,6 +175,8 @@ class _Groups:
                 self.sitemaps.append(value.encode("latin-1").decode("utf-8", "replace"))
         elif name.startswith("crawl"):
             self._set_delay(value)
+        elif name.startswith("content"):
+            self._signal(value)
         else:
             self._add(value, allows=name == "allow")
 
@@ -162,6 +184,8 @@ class _Groups:
         # Only rules end the user agents of a group. All other records MUST NOT interfere (2.2.4).
         if self._has_rules:
             self._end_group()
+        if self._has_signals:
+            self._in_front, self._has_signals = set(), False
         self._has_agents = True
         if value[:1] == "*" and (len(value) == 1 or value[1] in _SPACE):
             addressee = _Addressee.ALL
@@ -172,13 +196,14 @@ class _Groups:
             addressee = _Addressee.SELF
         self.rules.setdefault(addressee, [])
         self._group.add(addressee)
+        self._in_front.add(addressee)
         self._without_delay.add(addressee)
 
     def _end_group(self) -> None:
         if self._delay is not None:
             self.delays.update(dict.fromkeys(self._without_delay, self._delay))
-        self._group, self._without_delay, self._delay = set(), set(), None
-        self._has_agents = self._has_rules = False
+        self._group, self._without_delay, self._in_front, self._delay = set(), set(), set(), None
+        self._has_agents = self._has_rules = self._has_signals = False
 
     def _set_delay(self, value: str) -> None:
         """Give a Crawl-delay to the user agents in front of it. It also applies to those of the group that have none."""
@@ -191,6 +216,17 @@ class _Groups:
         self.delays.update(dict.fromkeys(self._without_delay or self._group, seconds))
         self._delay = seconds
         self._without_delay = set()
+
+    def _signal(self, value: str) -> None:
+        """Read ``search=yes, ai-train=no`` (contentsignals.org). Other names are kept, other values are not."""
+        self._has_signals = True
+        for assignment in value.split(","):
+            name, _, answer = assignment.partition("=")
+            allowed = {"yes": True, "no": False}.get(answer.strip(_SPACE).lower())
+            if allowed is None:
+                continue
+            for addressee in self._in_front if self._has_agents else (None,):
+                self.signals.setdefault(addressee, {})[name.strip(_SPACE).lower()] = allowed
 
     def _add(self, value: str, *, allows: bool) -> None:
         self._has_rules = True
@@ -243,7 +279,7 @@ def _escaped(found: re.Match[str]) -> str:
 _AFTER_ORIGIN = re.compile(r"[^:/?#]+://[^/?#]*([^#]*)").match
 
 
-def _path_of(url: str) -> str:
+def comparable_path(url: str) -> str:
     """Return path and query of a URL in comparable form."""
     found = _AFTER_ORIGIN(url)
     path = found[1] if found is not None else ""

@@ -21,6 +21,7 @@ from skitter.fetch.contract import (
     UnsendableRequest,
     fetch_with_hook,
 )
+from skitter.fetch.tdmrep import SITE_FILES
 from skitter.request import Request
 from skitter.response import Response
 from skitter.web.urls import host_of
@@ -86,6 +87,40 @@ def fetcher_rules(values: Sequence[Mapping[str, Any]]) -> list[FetcherRule]:
     return rules
 
 
+class HeaderFetcher:
+    """Adds headers to the requests of a fetcher that does not know the settings. Headers of a request override them."""
+
+    def __init__(self, fetcher: Fetcher, headers: Mapping[str, str]) -> None:
+        self._fetcher = fetcher
+        self._headers = headers
+
+    @property
+    def capabilities(self) -> FetcherCapabilities:
+        """Those of the fetcher."""
+        return self._fetcher.capabilities
+
+    async def open(self) -> None:
+        """Open the fetcher."""
+        await self._fetcher.open()
+
+    async def close(self) -> None:
+        """Close the fetcher."""
+        await self._fetcher.close()
+
+    def fetch(
+        self,
+        request: Request,
+        *,
+        permit: SendPermit = UNCONDITIONAL,
+        on_headers: HeaderHook | None = None,
+    ) -> Coroutine[Any, Any, Response]:
+        """Fetch one request with the headers. Raises :class:`~skitter.fetch.contract.FetchError`."""
+        own = {name.lower() for name in request.headers}
+        added = {name: value for name, value in self._headers.items() if name.lower() not in own}
+        request = request.replace(headers={**added, **request.headers})
+        return fetch_with_hook(self._fetcher, request, permit, on_headers)
+
+
 class RoutingFetcher:
     """The fetchers of one worker. ``default`` fetches all requests for which neither they nor a rule name another one.
 
@@ -140,7 +175,7 @@ class RoutingFetcher:
 
     async def _route(self, request: Request, permit: SendPermit, on_headers: HeaderHook | None) -> Response:
         name = request.fetcher
-        if not name and request.url.endswith("/robots.txt"):
+        if not name and request.url.endswith(SITE_FILES):
             name = "http"
         elif not name:
             rule = next((rule for matches, rule in self._rules if matches(request.url)), None)

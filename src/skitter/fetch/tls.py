@@ -1,14 +1,52 @@
-"""Certificates: which hosts need a valid one, and the client certificate of the job."""
+"""TLS: which hosts need a valid certificate, who is trusted, client certificates, and the sessions of hosts."""
 
 from __future__ import annotations
 
+import itertools
 import ssl
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from urllib.parse import urlsplit
 
+import pycurl
+
 from skitter.errors import UsageError
 from skitter.settings import Settings
+
+_HOSTS_PER_CACHE = 20
+"""libcurl keeps the sessions of 25 hosts in a cache. The rest is room for hosts that are asked with different certificates."""
+_MAX_CACHES = 500
+"""For 10,000 hosts, of some kilobytes each."""
+
+
+class TlsSessions:
+    """TLS sessions of hosts, so that the next connection to a host resumes its session (RFC 8446, section 2.2).
+
+    libcurl has one cache for all hosts of a multi handle, with room for 25 hosts. This class gives each group of hosts
+    a cache of its own.
+    """
+
+    def __init__(self) -> None:
+        self._caches: dict[str, pycurl.CurlShare] = {}
+        """By origin. The oldest come first."""
+        self._newest: pycurl.CurlShare
+        """The cache of the next new origin. It is created with the first one."""
+
+    def cache_for(self, origin: str) -> pycurl.CurlShare:
+        """Return the cache of an origin, to be used as ``CURLOPT_SHARE``."""
+        cache = self._caches.get(origin)
+        if cache is None:
+            if len(self._caches) % _HOSTS_PER_CACHE == 0:
+                self._start_cache()
+            cache = self._caches[origin] = self._newest
+        return cache
+
+    def _start_cache(self) -> None:
+        if len(self._caches) >= _MAX_CACHES * _HOSTS_PER_CACHE:
+            for origin in list(itertools.islice(self._caches, _HOSTS_PER_CACHE)):
+                del self._caches[origin]
+        self._newest = pycurl.CurlShare()
+        self._newest.setopt(pycurl.SH_SHARE, pycurl.LOCK_DATA_SSL_SESSION)
 
 
 def is_unverified(url: str, patterns: Sequence[str]) -> bool:
@@ -17,28 +55,42 @@ def is_unverified(url: str, patterns: Sequence[str]) -> bool:
     return any(fnmatchcase(host, pattern.lower()) for pattern in patterns)
 
 
+def file_for(url: str, files: Mapping[str, str]) -> str:
+    """Return the file of the first pattern that matches the host of a URL; empty if there is none."""
+    host = urlsplit(url).hostname or ""
+    return next((file for pattern, file in files.items() if fnmatchcase(host, pattern.lower())), "")
+
+
 def check_certificate_files(settings: Settings) -> None:
-    """Read the files of ``ca_file``, ``client_cert`` and ``client_key``, because libcurl reports a bad one at each request.
+    """Read the files of certificates that the settings name, because libcurl reports a bad one at each request.
 
     Raises :class:`~skitter.errors.UsageError`. Blocks.
     """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    if settings.ca_file:
-        try:
-            context.load_verify_locations(settings.ca_file)
-        except (OSError, ssl.SSLError) as error:
-            _refuse("ca_file", settings.ca_file, error, "name a PEM file of certificates")
+    for name, path in (
+        ("ca_file", settings.ca_file),
+        *(("ca_files", path) for path in settings.ca_files.values()),
+    ):
+        if path or name == "ca_files":
+            try:
+                ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(path)
+            except (OSError, ssl.SSLError) as error:
+                _refuse(name, path, error, "name a PEM file of certificates")
     if settings.client_key and not settings.client_cert:
         raise UsageError(
             "client_key is set without client_cert", remedy="set client_cert as well", field="client_key"
         )
     if settings.client_cert:
-        try:
-            # An encrypted key must not ask for its passphrase on the terminal.
-            context.load_cert_chain(settings.client_cert, settings.client_key or None, password=lambda: "")
-        except (OSError, ssl.SSLError) as error:
-            remedy = "name PEM files of a certificate and its key, without a passphrase"
-            _refuse("client_cert", settings.client_cert, error, remedy)
+        _check_pair("client_cert", settings.client_cert, settings.client_key or None)
+    for path in settings.client_certs.values():
+        _check_pair("client_certs", path, None)
+
+
+def _check_pair(setting: str, cert: str, key: str | None) -> None:
+    try:
+        # An encrypted key must not ask for its passphrase on the terminal.
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(cert, key, password=lambda: "")
+    except (OSError, ssl.SSLError) as error:
+        _refuse(setting, cert, error, "name PEM files of a certificate and its key, without a passphrase")
 
 
 def _refuse(setting: str, path: str, error: Exception, remedy: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 import socket
+import sys
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -12,9 +13,9 @@ from typing import Any
 import pycurl
 
 from skitter.fetch.address_guard import AddressGuard
-from skitter.fetch.contract import Disconnected, SendPermit, UnsendableRequest
+from skitter.fetch.contract import Disconnected, FetchPhases, SendPermit, UnsendableRequest
 from skitter.fetch.decoding import ACCEPT_ENCODING
-from skitter.fetch.tls import is_unverified
+from skitter.fetch.tls import file_for, is_unverified
 from skitter.request import Request
 from skitter.settings import Settings
 
@@ -23,6 +24,8 @@ _UNSAFE_VALUE = re.compile(r"[\r\n\0]").search
 _PROTOCOLS = {1: "http/1.0", 2: "http/1.1", 3: "h2", 30: "h3"}
 # Their values follow from the body that is sent; another value would garble the connection.
 _FRAMING = frozenset({"content-length", "transfer-encoding"})
+# Curl makes the socket non-blocking anyway; this saves a system call where the kernel can do it at once.
+_NONBLOCKING = socket.SOCK_NONBLOCK if sys.platform == "linux" else 0
 _SUPPRESS_CONNECT_HEADERS = 265  # pycurl has no name for it
 _WIRE_BUFFER = 128 * 1024
 _MAX_BLOCKS = 256
@@ -35,13 +38,6 @@ _DEFAULT_HEADERS = {
     "Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8",
     "Accept-Language": "en",
 }
-
-
-class _Socket(socket.SocketType):
-    """A socket that curl duplicates. It closes without the warning about an unclosed socket, which takes time."""
-
-    __slots__ = ()
-    __del__ = socket.SocketType.close
 
 
 class Transfer:
@@ -58,18 +54,23 @@ class Transfer:
         "_dialled",
         "_extra",
         "_guard",
+        "_has_hosts",
         "_lines",
         "_permit",
         "_proxy",
         "_refused",
+        "_room",
         "_settings",
+        "_tls_sessions",
         "_unusual",
         "curl",
         "fresh",
         "idle_checks",
         "is_challenged",
+        "is_cut",
         "is_fragmented",
         "is_late",
+        "resolving",
         "seen_bytes",
     )
 
@@ -81,6 +82,8 @@ class Transfer:
         guard: AddressGuard | None = None,
     ) -> None:
         self._settings = settings
+        self._has_hosts = bool(settings.unverified_hosts or settings.ca_files or settings.client_certs)
+        """Whether there are settings for single hosts."""
         self._guard = guard
         self._proxy = self._refused = ""
         self._dialled = False
@@ -97,11 +100,17 @@ class Transfer:
         self._connects = False
         self.is_challenged = False
         """Whether the first 401 may be a challenge that libcurl answers."""
+        self._room: int | None = None
+        self.is_cut = False
+        """Whether the transfer was ended because it has all of the body that is wanted."""
+        self.resolving = 0.0
+        """Seconds that the name of the host took to resolve outside of curl."""
         self.is_late = False
         """Whether the request was not sent because its permit had expired."""
         self.is_fragmented = False
         """Whether the transfer was ended because its body came in tiny chunks."""
         self.curl = pycurl.Curl()
+        self._tls_sessions: pycurl.CurlShare | None = None
         self.seen_bytes = -1
         """Number of bytes transferred at the last check of :class:`~skitter.fetch.stall.StallWatch`."""
         self.idle_checks = 0
@@ -113,7 +122,7 @@ class Transfer:
         curl, settings = self.curl, self._settings
         setopt = curl.setopt
         setopt(pycurl.HEADERFUNCTION, self._lines.append)
-        setopt(pycurl.WRITEFUNCTION, self.take_block)
+        setopt(pycurl.WRITEFUNCTION, self._store_block)
         setopt(pycurl.NOSIGNAL, 1)
         setopt(pycurl.PATH_AS_IS, 1)
         setopt(pycurl.PROTOCOLS, pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS)
@@ -159,7 +168,13 @@ class Transfer:
         if request.timeout is not None:
             self._extra = True
             setopt(pycurl.TIMEOUT_MS, _milliseconds(request.timeout))
-        if request.max_body is not None:
+        if cuts_body(request, self._settings):
+            self._unusual = True
+            limit = request.max_body or self._settings.max_body
+            self._room = limit + limit // 64 + 1024  # a coding may make data longer
+            setopt(pycurl.MAXFILESIZE_LARGE, 0)
+            setopt(pycurl.WRITEFUNCTION, self.take_block)
+        elif request.max_body is not None:
             self._unusual = True
             setopt(pycurl.MAXFILESIZE_LARGE, request.max_body)
         with_body = request.body or request.method not in ("GET", "HEAD")
@@ -168,14 +183,15 @@ class Transfer:
             setopt(pycurl.HTTPHEADER, _header_lines(self._base_headers, request, with_body=bool(with_body)))
         if with_body or request.method != "GET":
             self._prepare_method(request, with_body=bool(with_body))
-        if self._settings.unverified_hosts and is_unverified(url, self._settings.unverified_hosts):
-            self._unusual = True
-            self._trust_any_certificate()
+        if self._has_hosts:
+            self._prepare_host(url)
         if proxy != self._proxy:
             self._proxy = proxy
             setopt(pycurl.PROXY, proxy)
+            # A resumed session would tell a host that requests by several proxies come from one client.
+            setopt(pycurl.SSL_SESSIONID_CACHE, 0 if proxy else 1)
 
-    def _open_socket(self, _purpose: int, address: Any) -> socket.SocketType | int:
+    def _open_socket(self, _purpose: int, address: Any) -> int:
         """Open a socket for an address that curl is about to connect to, unless the guard refuses the address."""
         family, kind, protocol, place = address
         guard = self._guard
@@ -183,16 +199,39 @@ class Transfer:
             self._refused = place[0]
             return int(pycurl.SOCKET_BAD)
         self._dialled = True
-        return _Socket(family, kind, protocol)
+        # The number of a socket, not an object: pycurl would duplicate the socket of an object, and close the object's.
+        return socket.SocketType(family, kind | _NONBLOCKING, protocol).detach()
 
     @property
     def refused(self) -> str:
         """The address that the guard refused, if there was no other to connect to."""
         return "" if self._dialled else self._refused
 
+    def _prepare_host(self, url: str) -> None:
+        """Set the certificates that the settings name for single hosts."""
+        settings, setopt = self._settings, self.curl.setopt
+        if is_unverified(url, settings.unverified_hosts):
+            self._unusual = True
+            self._trust_any_certificate()
+        if ca_file := file_for(url, settings.ca_files):
+            self._unusual = True
+            setopt(pycurl.CAINFO, ca_file)
+        if cert := file_for(url, settings.client_certs):
+            self._unusual = True
+            setopt(pycurl.SSLCERT, cert)
+            setopt(pycurl.SSLKEY, cert)
+
     def _trust_any_certificate(self) -> None:
         self.curl.setopt(pycurl.SSL_VERIFYPEER, 0)
         self.curl.setopt(pycurl.SSL_VERIFYHOST, 0)
+
+    def use_tls_sessions(self, cache: pycurl.CurlShare) -> None:
+        """Resume a session of a cache, and keep the session in it. A reset does not change the cache of a handle."""
+        if cache is not self._tls_sessions:
+            if self._tls_sessions is not None:
+                self.curl.unsetopt(pycurl.SHARE)
+            self._tls_sessions = cache
+            self.curl.setopt(pycurl.SHARE, cache)
 
     def use_addresses(self, lines: list[str]) -> None:
         """Give libcurl the addresses of a host, as lines of ``CURLOPT_RESOLVE``."""
@@ -213,9 +252,12 @@ class Transfer:
         self.fresh = self._unusual = True
         self.curl.setopt(pycurl.FRESH_CONNECT, 1)
 
-    def check_before_sending(self, permit: SendPermit) -> None:
-        """Check the permit right before the request is sent, and before a new connection is opened for it."""
-        self._permit, self._begun, self._connects = permit, time.monotonic(), False
+    def check_before_sending(self, permit: SendPermit, began: float) -> None:
+        """Check the permit right before the request is sent, and before a new connection is opened for it.
+
+        ``began``: when the look-up of the host name began (:func:`time.monotonic`); it is part of the time to connect.
+        """
+        self._permit, self._begun, self._connects = permit, began, False
         self.curl.setopt(pycurl.SOCKOPTFUNCTION, self._on_new_connection)
         self.curl.setopt(pycurl.PREREQFUNCTION, self._on_connected)
 
@@ -261,6 +303,17 @@ class Transfer:
 
     def take_block(self, block: bytes) -> int | None:
         """Store a part of the body. The result is that of a write function of curl: 0 ends the transfer."""
+        room = self._room
+        if room is None:
+            return self._store_block(block)
+        self._room = max(0, room - len(block))
+        if len(block) <= room:
+            return self._store_block(block)
+        self._store_block(block[:room])
+        self.is_cut = True
+        return 0
+
+    def _store_block(self, block: bytes) -> int | None:
         self._chunks.append(block)
         return self._collect_blocks() if len(self._chunks) > _MAX_BLOCKS else None
 
@@ -287,7 +340,7 @@ class Transfer:
         Raises :class:`~skitter.fetch.contract.Disconnected` for an incomplete header block.
         """
         lines = self._lines
-        if lines.count(b"\r\n") != 1:
+        if lines.count(b"\r\n") != 1 or lines[-1] != b"\r\n":
             lines = _final_block(lines)
         return b"".join(lines), self._body()
 
@@ -308,6 +361,31 @@ class Transfer:
         sent, answered = getinfo(pycurl.PRETRANSFER_TIME), getinfo(pycurl.STARTTRANSFER_TIME)
         return float(max(0.0, answered - sent))
 
+    def phases(self) -> FetchPhases:
+        """Return the phases of the transfer that has ended."""
+        info, before = self.curl.getinfo, self.resolving
+        opened = info(pycurl.NUM_CONNECTS) > 0  # a reused connection has times, but no phases
+        secured, answered = info(pycurl.APPCONNECT_TIME), info(pycurl.STARTTRANSFER_TIME)
+        return FetchPhases(
+            resolved=before + info(pycurl.NAMELOOKUP_TIME) if opened else before,
+            connected=before + info(pycurl.CONNECT_TIME) if opened else 0.0,
+            secured=before + secured if opened and secured else 0.0,
+            answered=before + answered if answered else 0.0,
+            ended=before + info(pycurl.TOTAL_TIME),
+        )
+
+    def trace(self) -> dict[str, Any]:
+        """Return how long each step of the transfer took, in seconds; 0 for a step that was not needed."""
+        phases = self.phases()
+        return {
+            "dns": phases.resolved,
+            "connect": max(0.0, phases.connected - phases.resolved),
+            "tls": max(0.0, phases.secured - phases.connected),
+            "first_byte": self.latency,
+            "total": phases.ended,
+            "reused": not phases.connected,
+        }
+
     def reset(self) -> None:
         """Prepare the handle for the next request."""
         self._lines.clear()
@@ -316,7 +394,9 @@ class Transfer:
             self._buffer, self._blocks = None, 0
         self.idle_checks = 0
         self.seen_bytes = -1
+        self.resolving = 0.0
         if self._unusual:
+            self._room, self.is_cut = None, False
             self.curl.reset()
             self._configure()
         elif self._extra:
@@ -334,6 +414,11 @@ class Transfer:
 def _milliseconds(seconds: float) -> int:
     # 0 would mean "no limit" to curl.
     return max(1, int(seconds * 1000))
+
+
+def cuts_body(request: Request, settings: Settings) -> bool:
+    """Return whether a body that is too large is cut, and not an error."""
+    return settings.truncate_body if request.truncate_body is None else request.truncate_body
 
 
 def base_headers(settings: Settings) -> dict[str, bytes]:
@@ -375,7 +460,7 @@ _STATUS_LINE = re.compile(rb"HTTP/\d").match
 
 
 def _final_block(lines: list[bytes]) -> list[bytes]:
-    """Remove 1xx answers and the answer of a proxy to CONNECT before the header block, and trailers after it.
+    """Remove 1xx answers and the answer of a proxy to CONNECT before the header block, and trailers after it (RFC 9110, 6.5.1).
 
     The same callback receives all of them. The final block is the last one that starts with a status line.
     """

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from skitter import scope as reasons
-from skitter.frontier.group_filter import TASK
+from skitter.frontier.records import TASK
 from skitter.links import Links, SkippedLinks
 from skitter.request import Request
 from skitter.scope import Scope
@@ -31,6 +31,8 @@ class RequestDefaults:
     """Domains that receive ``cookies``."""
     cookies: Mapping[str, str] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
+    fetcher: str = ""
+    """Fetcher of the requests that name none."""
     priority: int = 0
     """Added to the priority of each request."""
     depth_limit: int | None = None
@@ -52,6 +54,7 @@ class RequestDefaults:
             or self.allowed_domains
             or self.cookies
             or self.headers
+            or self.fetcher
             or self.priority
             or self.depth_limit is not None
             or self.reloads
@@ -116,6 +119,8 @@ class RequestDefaults:
             fields["session"] = given.get("session") or f"task:{self.name}"
         if self.headers:
             fields["headers"] = {**self.headers, **given.get("headers", {})}
+        if self.fetcher:
+            fields["fetcher"] = given.get("fetcher") or self.fetcher
         if cookies:
             fields["cookies"] = {**self.cookies, **given.get("cookies", {})}
         if self.depth_limit is not None:

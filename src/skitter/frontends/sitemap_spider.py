@@ -14,6 +14,8 @@ if TYPE_CHECKING:  # the owner of a fleet reads no pages
     from skitter.web.sitemap import SitemapEntry
 
 _BATCH = 1000
+_MAX_BODY = 64 * 1024 * 1024
+"""The protocol allows a sitemap 50 MB, more than ``max_body`` allows a page by default."""
 
 
 class SitemapSpider(Spider):
@@ -31,11 +33,12 @@ class SitemapSpider(Spider):
     """Regular expressions of the URLs of sitemaps that are followed if an index lists them."""
     sitemap_alternate_links: bool = False
     """Whether to fetch the versions of a page in other languages too (``hreflang``)."""
+    early_links = ("parse_sitemap",)
 
     async def start(self) -> AsyncIterator[Request | str]:
         """Yield the requests of the sitemaps, then those of ``start_urls``."""
         for url in self.sitemap_urls:
-            yield Request(url, self.parse_sitemap, priority=1)
+            yield Request(url, self.parse_sitemap, priority=1, max_body=_MAX_BODY)
         if self.start_urls or not self.sitemap_urls:
             async for request in super().start():
                 url = request if isinstance(request, str) else request.url
@@ -54,10 +57,14 @@ class SitemapSpider(Spider):
         follow = [re.compile(pattern).search for pattern in self.sitemap_follow]
         is_robots = response.url.partition("?")[0].endswith("/robots.txt")
         pages: dict[str, list[str]] = {}
-        for entry in self.sitemap_filter(read_sitemap(response.body, response.url)):
+        for number, entry in enumerate(
+            self.sitemap_filter(read_sitemap(response.body, response.url)), start=1
+        ):
+            if number % _BATCH == 0:
+                yield response.follow_all([])  # other tasks have their turn between two results
             if entry.is_sitemap:
                 if is_robots or any(matches(entry.url) for matches in follow):
-                    yield Request(entry.url, self.parse_sitemap, priority=1)
+                    yield Request(entry.url, self.parse_sitemap, priority=1, max_body=_MAX_BODY)
                 continue
             alternates = entry.alternates.values() if self.sitemap_alternate_links else ()
             for url in (entry.url, *alternates):

@@ -24,8 +24,10 @@ from skitter.frontier.records import (
     SeedBatch,
     SeedClaim,
     SeedProgress,
+    SlotStatus,
+    VisitsPart,
 )
-from skitter.frontier.stats import StatsGroup, StatsRow
+from skitter.frontier.stats import StatsDimension, StatsRow
 from skitter.frontier.workers import WorkerReport, WorkerStatus
 from skitter.politeness import Politeness
 from skitter.queues import QueueQuotas
@@ -67,8 +69,8 @@ class Control(Protocol):
         """
         ...
 
-    async def drop_group(self, group: str) -> int:
-        """Remove the waiting requests of a group (:mod:`skitter.frontier.group_filter`). Return their number.
+    async def drop_task(self, task: str) -> int:
+        """Remove the waiting requests of a task, which their ``cb_kwargs`` name. Return their number.
 
         They count as ``refused/dropped`` and stay known. Leased requests, and requests added during the call, stay.
         """
@@ -86,7 +88,8 @@ class Control(Protocol):
         """Start a finished job again and reload its seeds. Return ``False`` if the job is not finished.
 
         With a ``visited_ttl``, pages whose visit has expired are fetched again; without one, every page is.
-        Counters continue, and each visit produces its items again.
+        Counters continue, and each visit produces its items again. A job that remembers pages forgets its output ranges:
+        :meth:`Reports.visits` returns those of the remembered pages.
         """
         ...
 
@@ -114,12 +117,24 @@ class DeadLetters(Protocol):
 class Reports(Protocol):
     """The statistics and the workers of a job."""
 
-    async def stats(self, group: StatsGroup, limit: int = 100) -> list[StatsRow]:
+    async def stats(self, dimension: StatsDimension, limit: int = 100) -> list[StatsRow]:
         """Return the counts per worker, host or request group, most pages first."""
+        ...
+
+    async def slots(self, limit: int) -> list[SlotStatus]:
+        """Return the slots with queued or leased requests, most queued first."""
         ...
 
     async def outputs(self) -> dict[str, list[tuple[int, int]]]:
         """Return the committed byte ranges of each part file, in order."""
+        ...
+
+    async def visits(self, cursor: str = "", limit: int = 1000) -> VisitsPart:
+        """Return some of the remembered pages, without those that an earlier pass reported as gone.
+
+        ``cursor``: that of the part before. A page is returned at least once, unless it is removed meanwhile; on some
+        backends it may be returned twice, and a part may be empty or exceed ``limit``.
+        """
         ...
 
     async def announce(self, report: WorkerReport, ttl: float) -> None:
@@ -132,7 +147,7 @@ class Reports(Protocol):
 
 
 class SeedKeys(Protocol):
-    """Seeds that other programs write into keys of the frontier's server (``FrontierOptions.seed_keys``)."""
+    """Seeds that other programs write into keys of the frontier's server (``FrontierSettings.seed_keys``)."""
 
     async def take(self, limit: int) -> SeedBatch | None:
         """Take up to ``limit`` elements from the keys, in the order in which the keys are configured.

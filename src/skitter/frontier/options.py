@@ -9,17 +9,18 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from skitter.errors import UsageError
+from skitter.errors import FrontierError, UsageError
 from skitter.politeness import HostLimits, Politeness
-from skitter.settings import FrontierOptions, QueueOrder, convert, live_settings
+from skitter.settings import FrontierSettings, QueueOrder, convert, live_settings
 
 __all__ = [
     "REFUSED_FULL",
     "FrontierContext",
-    "FrontierOptions",
+    "FrontierSettings",
     "QueueOrder",
     "SettingsChanges",
     "SlotBudgets",
+    "changed_mode",
     "has_limits",
     "queue_capacity",
     "reached_limit",
@@ -29,12 +30,12 @@ __all__ = [
 _LIMITED = ("pages", "items", "errors", "bytes")
 
 
-def has_limits(options: FrontierOptions) -> bool:
+def has_limits(options: FrontierSettings) -> bool:
     """Return whether the job stops at a number of pages, items, errors or bytes."""
     return any(getattr(options, f"max_{name}") is not None for name in _LIMITED)
 
 
-def reached_limit(options: FrontierOptions, counters: Mapping[str, int], failed: int) -> str:
+def reached_limit(options: FrontierSettings, counters: Mapping[str, int], failed: int) -> str:
     """Return the limit that the job has reached, such as ``100 pages``; empty if it has reached no limit."""
     if options.max_pages is not None and counters.get("pages", 0) >= options.max_pages:
         return f"{options.max_pages} pages"
@@ -47,7 +48,7 @@ def reached_limit(options: FrontierOptions, counters: Mapping[str, int], failed:
     return ""
 
 
-def remaining_pages(options: FrontierOptions, counters: Mapping[str, int], leased: int, wanted: int) -> int:
+def remaining_pages(options: FrontierSettings, counters: Mapping[str, int], leased: int, wanted: int) -> int:
     """Return how many of the ``wanted`` requests can be leased without exceeding ``max_pages``."""
     if options.max_pages is None:
         return wanted
@@ -55,7 +56,7 @@ def remaining_pages(options: FrontierOptions, counters: Mapping[str, int], lease
 
 
 def queue_capacity(
-    options: FrontierOptions, queued: int, delayed: int, leased: int, counters: Mapping[str, int]
+    options: FrontierSettings, queued: int, delayed: int, leased: int, counters: Mapping[str, int]
 ) -> int | None:
     """Return how many new requests the frontier accepts from workers; ``None``: no limit.
 
@@ -71,7 +72,7 @@ def queue_capacity(
 class SlotBudgets:
     """The budgets of each slot: pages, bytes and requests that wait."""
 
-    def __init__(self, options: FrontierOptions) -> None:
+    def __init__(self, options: FrontierSettings) -> None:
         self._pages = options.max_pages_per_slot
         self._bytes = options.max_bytes_per_slot
         self._queued = options.max_queued_per_slot
@@ -105,6 +106,15 @@ REFUSED_FULL = "refused/slot_queued"
 """Counter of the links that a slot refused because too many requests waited in it."""
 
 
+def changed_mode(stored: str, given: str, job: str) -> FrontierError:
+    """Return the error for a job that was created with another value of the setting ``changes``."""
+    return FrontierError(
+        f"{job} was created with changes={stored or 'none'} and cannot continue with changes={given or 'none'}",
+        remedy="set changes as before, or start over with --fresh",
+        field="changes",
+    )
+
+
 class FrontierContext(msgspec.Struct, frozen=True):
     """The job that a backend serves."""
 
@@ -112,7 +122,7 @@ class FrontierContext(msgspec.Struct, frozen=True):
     directory: str
     """The job's own folder on this machine; exists."""
     politeness: Politeness
-    options: FrontierOptions = FrontierOptions()
+    options: FrontierSettings = FrontierSettings()
     joining: bool = False
     """Whether other workers run the job. If so, opening waits for a server that is unavailable."""
     attach: bool = False
@@ -157,9 +167,9 @@ class SettingsChanges(msgspec.Struct, frozen=True, omit_defaults=True):
         shared_cookies = self.shared_cookies or earlier.shared_cookies
         return SettingsChanges({**earlier.settings, **self.settings}, domains, shared_cookies)
 
-    def of_options(self, options: FrontierOptions) -> FrontierOptions:
+    def of_options(self, options: FrontierSettings) -> FrontierSettings:
         """Return the options in force."""
-        return msgspec.structs.replace(options, **self._of(FrontierOptions))
+        return msgspec.structs.replace(options, **self._of(FrontierSettings))
 
     def of_politeness(self, politeness: Politeness) -> Politeness:
         """Return the politeness in force. A limit that a limit rule sets does not change."""

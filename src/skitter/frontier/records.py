@@ -7,6 +7,7 @@ request.
 from __future__ import annotations
 
 from enum import Enum, StrEnum
+from typing import Any
 
 import msgspec
 
@@ -21,8 +22,12 @@ class JobState(StrEnum):
     """Lease nothing until the job is resumed. Work in progress is finished and committed."""
     STOPPING = "stopping"
     """Drain: lease nothing more, finish the work in progress and exit. A later run resumes."""
+    STOPPED = "stopped"
+    """No process works on the job, which is not finished. Only the result of a run has this state."""
     FINISHED = "finished"
     """No request is queued, delayed or leased, and all seeds are loaded. Final."""
+    INCOMPLETE = "incomplete"
+    """All requests are done, but committed items of other machines are in no output. Only the result of a run has this state."""
 
 
 class Entry(msgspec.Struct, array_like=True, frozen=True):
@@ -44,6 +49,54 @@ class Entry(msgspec.Struct, array_like=True, frozen=True):
     """``False``: add the request even if its fingerprint is known, and do not make it known."""
 
 
+class PageChange(StrEnum):
+    """What a pass found about a page; see ``docs/design/revisiting.md``."""
+
+    NEW = "new"
+    CHANGED = "changed"
+    UNCHANGED = "unchanged"
+    GONE = "gone"
+    UNCHECKED = "unchecked"
+    """The page could not be fetched, or it was skipped. What is remembered of it stays."""
+
+
+class PageVisit(msgspec.Struct, array_like=True, frozen=True):
+    """What a frontier remembers of a visit, as part of its outcome."""
+
+    change: PageChange
+    status: int = 0
+    """HTTP status; 0: there was no response."""
+    url: str = ""
+    """Only together with ``memory``."""
+    memory: bytes | None = None
+    """Opaque to the frontier. ``None``: what was stored before stays."""
+    page: bytes = b""
+    """Fingerprint of the page, if the lease is not its own but that of its waiting items. It is in the slot of the page."""
+
+
+class VisitedPage(msgspec.Struct, array_like=True, frozen=True):
+    """A page that a job remembers."""
+
+    fingerprint: bytes
+    url: str
+    change: PageChange
+    status: int
+    pass_number: int
+    """The pass that met the page last."""
+    since: int
+    """The pass that wrote its items."""
+    ranges: list[OutputRange] = []
+    """Byte ranges of its items, with ``changes=all``."""
+
+
+class VisitsPart(msgspec.Struct, array_like=True, frozen=True):
+    """Some of the visits of a job."""
+
+    pages: list[VisitedPage]
+    cursor: str
+    """Where the next part begins; empty: this is the last part."""
+
+
 class Lease(msgspec.Struct, array_like=True, frozen=True):
     """A request that one worker holds until a deadline."""
 
@@ -63,6 +116,8 @@ class Lease(msgspec.Struct, array_like=True, frozen=True):
     """Seconds, counted from *asking* for the lease, within which the request must be sent. A worker that is too late
     releases the lease. ``None`` if the slot promises no delay. This guarantees the delay between two fetches of a host
     over all workers without comparing clocks."""
+    memory: bytes | None = None
+    """:attr:`PageVisit.memory` of the last visit; ``None``: the job does not remember the page."""
 
 
 class FetchReport(msgspec.Struct, array_like=True, frozen=True):
@@ -146,6 +201,8 @@ class Outcome(msgspec.Struct, array_like=True, frozen=True):
     """For ``RETRY``: the request that replaces the stored one."""
     group: str = ""
     """The request group whose statistics include the outcome, in addition to its worker and host. Empty: no group."""
+    visit: PageVisit | None = None
+    """What to remember of the visit, if the job remembers pages (``FrontierSettings.changes``)."""
 
 
 class AddResult(msgspec.Struct, array_like=True, frozen=True):
@@ -212,6 +269,10 @@ class DeadLetter(msgspec.Struct, frozen=True):
         return self.error.partition("\n")[2]
 
 
+BUSIEST_SLOTS = 20
+"""Number of slots in a :class:`FrontierStatus`."""
+
+
 class SlotStatus(msgspec.Struct, frozen=True):
     """One slot in a status report."""
 
@@ -248,6 +309,8 @@ class FrontierStatus(msgspec.Struct, frozen=True):
     """Number of queued requests by queue; empty if the job has only the queue ``default``."""
     fetchable: int = 0
     """Number of slots from which a request may be fetched now."""
+    pass_number: int = 1
+    """Number of the pass over the job: 1 for the first crawl, one more for each recrawl."""
 
 
 class ExternalSeed(msgspec.Struct, array_like=True, frozen=True):
@@ -274,3 +337,32 @@ class JobInfo(msgspec.Struct, frozen=True):
     fingerprint_version: int
     lease_seconds: float
     """Seconds after which a lease expires unless it is renewed."""
+
+
+TASK = "task"
+"""Key of ``meta`` and of ``cb_kwargs`` that names the task of a request. It is part of the request's identity."""
+
+
+class _Words(msgspec.Struct):
+    cb_kwargs: dict[str, Any] = {}
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_read_words = msgspec.msgpack.Decoder(_Words).decode
+
+
+class TaskFilter:
+    """Recognizes the requests of one task. All of their records contain ``trace``, and few others do by chance."""
+
+    def __init__(self, task: str) -> None:
+        self._task = task
+        self.trace = _encode(TASK) + _encode(task)
+
+    def matches(self, record: bytes) -> bool:
+        """Return whether a stored request belongs to the task. A record that cannot be read belongs to no task."""
+        if self.trace not in record:
+            return False
+        try:
+            return _read_words(memoryview(record)[1:]).cb_kwargs.get(TASK) == self._task  # behind the version
+        except msgspec.MsgspecError:
+            return False

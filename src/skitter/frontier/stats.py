@@ -1,14 +1,15 @@
 """Counts per worker, per host (slot) and per request group.
 
 An outcome is counted in the step that commits it, so that a rerun counts nothing twice. At most
-``FrontierOptions.stats_max_keys`` keys of each kind are counted separately. Beyond that limit, the keys with the fewest
-pages are added up under :data:`OTHERS`, so that the sum over all keys stays exact.
+``FrontierSettings.stats_max_keys`` keys of each kind are counted separately. Beyond that limit, the keys with the fewest
+pages and dead letters are added up under :data:`OTHERS`, so that the sum over all keys stays exact.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import StrEnum
+from typing import Any
 
 import msgspec
 
@@ -16,15 +17,17 @@ from skitter.frontier.records import Outcome, Resolution
 
 OTHERS = ""
 """Key under which the smallest counts are added up."""
+FETCH_TIME = "time/fetch/us"
+"""Counter with the time to the first byte of a response, in microseconds (:mod:`skitter.worker.timings`)."""
 
 
-class StatsGroup(StrEnum):
-    """The kinds of keys by which outcomes are counted."""
+class StatsDimension(StrEnum):
+    """What outcomes are counted by."""
 
     WORKER = "worker"
     HOST = "host"
     """Slots: hosts that share their politeness are counted together."""
-    TASK = "task"
+    GROUP = "group"
     """Request groups: values of ``Outcome.group``."""
 
 
@@ -40,22 +43,37 @@ class StatsRow(msgspec.Struct, frozen=True):
     """Dead letters, also those that were replayed since."""
     retried: int = 0
     """Failed attempts that were retried."""
+    responses: int = 0
+    """Responses whose time was measured, of all statuses."""
+    fetch_us: int = 0
+    """Sum of their times to the first byte, in microseconds."""
+
+    @property
+    def fetch_time(self) -> float | None:
+        """Mean time to the first byte of a response in seconds; ``None`` if none was measured."""
+        return self.fetch_us / self.responses / 1e6 if self.responses else None
+
+
+_WIDTH = len(StatsRow.__struct_fields__) - 1
 
 
 def amounts_of(outcome: Outcome) -> tuple[int, ...]:
     """Return the amounts that an outcome adds, in the order of the fields of :class:`StatsRow`."""
     counters = outcome.counters
+    fetch_us = counters.get(FETCH_TIME)
     return (
         counters.get("pages", 0),
         counters.get("items", 0),
         counters.get("bytes", 0),
         int(outcome.resolution is Resolution.FAILED),
         int(outcome.resolution is Resolution.RETRY and not outcome.free),
+        int(fetch_us is not None),
+        fetch_us or 0,
     )
 
 
 StatsKey = tuple[str, str]
-"""Group and key."""
+"""Dimension and key."""
 
 
 class StatsTable:
@@ -64,43 +82,47 @@ class StatsTable:
     def __init__(self, kept: int, *, keep_hosts: bool = False) -> None:
         """``keep_hosts``: never add up hosts, because their budgets need exact counts."""
         self._kept = max(2, kept)
-        self._folded = [group.value for group in StatsGroup if not (keep_hosts and group is StatsGroup.HOST)]
-        self._groups: dict[str, dict[str, list[int]]] = {group.value: {} for group in StatsGroup}
+        self._folded = [
+            dimension.value
+            for dimension in StatsDimension
+            if not (keep_hosts and dimension is StatsDimension.HOST)
+        ]
+        self._counts: dict[str, dict[str, list[int]]] = {dimension.value: {} for dimension in StatsDimension}
 
-    def load(self, rows: Iterable[tuple[str, str, int, int, int, int, int]]) -> None:
-        """Load the counts of earlier runs: group, key, amounts."""
-        for group, key, *amounts in rows:
-            self._groups[group][key] = list(amounts)
+    def load(self, rows: Iterable[tuple[Any, ...]]) -> None:
+        """Load the counts of earlier runs: dimension, key, amounts."""
+        for dimension, key, *amounts in rows:
+            self._counts[dimension][key] = list(amounts)
 
     def count(self, worker: str, slot: str, outcome: Outcome) -> list[StatsKey]:
         """Count an outcome. Return the keys that changed."""
         amounts = amounts_of(outcome)
         if not any(amounts):
             return []
-        places = [(StatsGroup.WORKER.value, worker), (StatsGroup.HOST.value, slot)]
+        places = [(StatsDimension.WORKER.value, worker), (StatsDimension.HOST.value, slot)]
         if outcome.group:
-            places.append((StatsGroup.TASK.value, outcome.group))
-        for group, key in places:
-            known = self._groups[group].get(key)
+            places.append((StatsDimension.GROUP.value, outcome.group))
+        for dimension, key in places:
+            known = self._counts[dimension].get(key)
             if known is None:
-                self._groups[group][key] = list(amounts)
+                self._counts[dimension][key] = list(amounts)
             else:
                 for index, amount in enumerate(amounts):
                     known[index] += amount
         return places
 
     def fold(self) -> list[StatsKey]:
-        """Add up the smaller half of a group that is too large. Return the removed keys."""
+        """Add up the smaller half of a dimension that is too large. Return the removed keys."""
         gone: list[StatsKey] = []
-        for group in self._folded:
-            known = self._groups[group]
+        for dimension in self._folded:
+            known = self._counts[dimension]
             if len(known) > self._kept:
-                gone += [(group, key) for key in self._fold(known)]
+                gone += [(dimension, key) for key in self._fold(known)]
         return gone
 
     def _fold(self, known: dict[str, list[int]]) -> list[str]:
-        others = known.setdefault(OTHERS, [0] * 5)
-        keys = sorted((key for key in known if key != OTHERS), key=lambda key: known[key][0])
+        others = known.setdefault(OTHERS, [0] * _WIDTH)
+        keys = sorted((key for key in known if key != OTHERS), key=lambda key: known[key][0] + known[key][3])
         folded = keys[: len(known) - self._kept // 2]
         for key in folded:
             for index, amount in enumerate(known.pop(key)):
@@ -109,19 +131,19 @@ class StatsTable:
 
     def used(self, slot: str) -> tuple[int, int]:
         """Return the pages and bytes of a slot."""
-        amounts = self._groups[StatsGroup.HOST.value].get(slot)
+        amounts = self._counts[StatsDimension.HOST.value].get(slot)
         return (0, 0) if amounts is None else (amounts[0], amounts[2])
 
     def row(self, place: StatsKey) -> tuple[str | int, ...] | None:
-        """Return group, key and amounts of a key; ``None`` if it was added to the others."""
-        group, key = place
-        amounts = self._groups[group].get(key)
-        return None if amounts is None else (group, key, *amounts)
+        """Return dimension, key and amounts of a key; ``None`` if it was added to the others."""
+        dimension, key = place
+        amounts = self._counts[dimension].get(key)
+        return None if amounts is None else (dimension, key, *amounts)
 
-    def read(self, group: StatsGroup, limit: int) -> list[StatsRow]:
-        """Return the counts of a group, most pages first, :data:`OTHERS` last."""
+    def read(self, dimension: StatsDimension, limit: int) -> list[StatsRow]:
+        """Return the counts of a dimension, most pages first, :data:`OTHERS` last."""
         return in_order(
-            (StatsRow(key, *amounts) for key, amounts in self._groups[group.value].items()), limit
+            (StatsRow(key, *amounts) for key, amounts in self._counts[dimension.value].items()), limit
         )
 
 

@@ -99,7 +99,7 @@ def in_order(workers: Iterable[WorkerStatus]) -> list[WorkerStatus]:
     return sorted(workers, key=lambda worker: (worker.report.host, -worker.report.age, worker.report.name))
 
 
-def unserved(queues: Mapping[str, int], workers: Sequence[WorkerStatus]) -> dict[str, int]:
+def queues_without_workers(queues: Mapping[str, int], workers: Sequence[WorkerStatus]) -> dict[str, int]:
     """Return the number of waiting requests of each queue that no worker serves."""
     return {
         queue: waiting

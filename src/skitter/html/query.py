@@ -7,13 +7,19 @@ run there. All others (``:contains()``, ``:has()``, namespaces, mixed groups) ar
 
 The HTML parser puts a ``tbody`` around the rows of a table, so ``table > tr`` and ``table/tr`` match nothing in a browser.
 Both are common in spiders, because page sources and libxml2 have no such ``tbody``. Here they lead through it.
+
+On an XML page, XPath queries without prefixes find nothing in a namespace. That is logged.
 """
 
 from __future__ import annotations
 
+import logging
 import re
 from dataclasses import dataclass
 from enum import Enum, auto
+from typing import Any
+
+log = logging.getLogger("skitter.crawl")
 
 
 class Take(Enum):
@@ -77,3 +83,41 @@ def through_tbody(xpath: str, tag: str) -> str:
     for place in reversed(places):
         xpath = f"{xpath[:place]}tbody/{xpath[place:]}"
     return xpath
+
+
+_LITERAL = re.compile(r"""\"[^"]*"|'[^']*'""")
+_NAME = re.compile(r"(?<![\w:@$.-])[A-Za-z_][\w.-]*(?!\s*[(:]|[\w.-])")
+_OPERATORS = frozenset({"and", "or", "div", "mod"})
+_MAX_CHECKED = 1_000
+_checked: set[tuple[str, str]] = set()
+"""Queries and roots that were checked: a search of the page for each empty result would take long."""
+
+
+def warn_of_namespaces(query: str, node: Any) -> None:
+    """Log a warning if a query without a result names an element that the page has only in a namespace.
+
+    A name without a prefix means an element in no namespace (XPath 1.0, 2.3), also where the page declares a default
+    namespace. Each query is checked once for each kind of page.
+    """
+    root = _root_of(node)
+    if root is None or (query, root.tag) in _checked or len(_checked) >= _MAX_CHECKED:
+        return
+    _checked.add((query, root.tag))
+    for name in dict.fromkeys(_NAME.findall(_LITERAL.sub("", query))):
+        found = None if name in _OPERATORS else next(root.iter(f"{{*}}{name}"), None)
+        if found is not None and found.tag != name and next(root.iter(name), None) is None:
+            namespace = found.tag.partition("}")[0][1:]
+            log.warning(
+                "the XPath query %s can find nothing: <%s> is in the namespace %s; call selector.remove_namespaces() first,"
+                " use css(%r), or pass namespaces={'x': %r} and write x:%s",
+                query, name, namespace, name, namespace, name,
+            )  # fmt: skip
+            return
+
+
+def _root_of(node: Any) -> Any:
+    """Return the root of the page of a node; ``None`` for a text or an attribute."""
+    try:
+        return node.getroottree().getroot()
+    except AttributeError:
+        return None

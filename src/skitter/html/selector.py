@@ -13,14 +13,15 @@ own name. For the outer HTML, see :mod:`skitter.html.serial`.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import repeat
 from re import Pattern
 from typing import TYPE_CHECKING, Any, overload
 
 from skitter.errors import PageTooComplex, QueryError, UsageError
-from skitter.html.css import compile_css
 from skitter.html.engine import Engine
 from skitter.html.limits import (
     DEFAULT_MEMORY,
@@ -30,7 +31,24 @@ from skitter.html.limits import (
     meter_for,
     return_freed_memory,
 )
-from skitter.html.query import CssQuery, Take, through_tbody
+from skitter.html.query import CssQuery, Scoped, Take, through_tbody, warn_of_namespaces
+
+_ONE_TAG = re.compile(r"([a-z][a-z0-9]*)(?:::(text)|::attr\(([a-z][a-z-]*)\))?")
+
+
+@lru_cache(maxsize=4096)
+def compile_css(css: str) -> CssQuery:
+    """Parse a CSS query. Raises :class:`~skitter.errors.QueryError` for a query that parsel rejects."""
+    simple = _ONE_TAG.fullmatch(css)
+    if simple is None:
+        # Importing parsel takes 0.1 s. A spider that selects by element names only does not need it.
+        from skitter.html.translation import translated  # noqa: PLC0415 - see above
+
+        return translated(css)
+    tag, text, attribute = simple.groups()
+    take = Take.TEXT if text else Take.ATTRIBUTE if attribute else Take.ELEMENT
+    return CssQuery(css, take, attribute or "", tag, Scoped(tag, tag, "", chained=False))
+
 
 if TYPE_CHECKING:
     import parsel
@@ -562,6 +580,19 @@ class Selector:
         text = str(self)
         return f"<Selector {text if len(text) <= 40 else f'{text[:37]}...'!r}>"
 
+    def matches(self, query: str) -> bool:
+        """Return whether the element itself matches a CSS query; ``False`` for a text or attribute value.
+
+        Raises :class:`~skitter.errors.QueryError` for an invalid query.
+        """
+        compiled = compile_css(query)
+        engine = self._page.engine
+        if compiled.scoped is not None:
+            return engine.matches(self._node, compiled.native)
+        key = engine.key(self._node)
+        everywhere = _of_node(self._page, self._page.root).run(compiled)
+        return any(engine.key(found._node) == key for found in everywhere)  # noqa: SLF001 - of the same class
+
     def _matches(self, query: CssQuery) -> list[Any] | None:
         """Return the matching elements, or ``None`` if only XPath can express the query."""
         engine, scoped = self._page.engine, query.scoped
@@ -660,6 +691,11 @@ class _Comment(Selector):
         del query
         return SelectorList()
 
+    def matches(self, query: str) -> bool:
+        """Return ``False``: a comment is not an element."""
+        compile_css(query)
+        return False
+
     def get(self) -> str:
         """Return the comment with its delimiters."""
         return f"<!--{self._page.engine.comment(self._node)}-->"
@@ -700,6 +736,11 @@ class _Value(Selector):
         """Return the value for the query ``.``, and an empty list for all others."""
         del namespaces, variables
         return ValueList([self._value] if query.strip() == "." else [], _Value)
+
+    def matches(self, query: str) -> bool:
+        """Return ``False``: a value is not an element."""
+        compile_css(query)
+        return False
 
     def get(self) -> str:
         """Return the value."""
@@ -781,14 +822,25 @@ class _ParselAdapter(Selector):
         self, query: str, namespaces: Mapping[str, str] | None = None, **variables: Any
     ) -> SelectorList:
         """Select by XPath on lxml. Raises :class:`~skitter.errors.QueryError`."""
+        inner = self._inner
         try:
-            return _wrap(self._inner.xpath(query, namespaces=namespaces, **variables))
+            found = inner.xpath(query, namespaces=namespaces, **variables)
         except ValueError as error:
             raise _invalid_xpath(query, error) from None
+        if not found and inner.type == "xml":
+            warn_of_namespaces(query, inner.root)
+        return _wrap(found)
 
     def jmespath(self, query: str, **options: Any) -> SelectorList:
         """Select by JMESPath from JSON. Raises :class:`~skitter.errors.QueryError`."""
         return _by_jmespath(self._inner, query, options)
+
+    def matches(self, query: str) -> bool:
+        """Return whether the element itself matches a CSS query."""
+        root = self._inner.root
+        return bool(self.tag) and any(
+            found.root is root for page in self.xpath("/*") for found in page.css(query)
+        )
 
     def get(self) -> Any:
         """Return the result of parsel."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from typing import Any
 
@@ -20,11 +21,25 @@ _SAFE_PSEUDO_CLASSES = frozenset(
 _SAFE_FUNCTIONS = frozenset({"nth-child", "nth-last-child", "nth-of-type", "nth-last-of-type"})
 
 
+def _containing_own_text(translator: Any, xpath: Any, function: Any) -> Any:
+    """Translate ``:containsOwn("text")`` of cascadia: a text node of the element itself contains the text."""
+    if function.argument_types() not in (["STRING"], ["IDENT"]):
+        raise ExpressionError("Expected a single string or ident for :containsOwn()")
+    text = translator.xpath_literal(function.arguments[0].value)
+    return xpath.add_condition(f"text()[contains(., {text})]")
+
+
+class _Html(HTMLTranslator):
+    xpath_containsown_function = _containing_own_text
+
+
 class _AnyNamespace(GenericTranslator):
     """Translates names without a prefix to names in any namespace, as the standard has it (Selectors 4, 3.1).
 
     Parsel's translation selects only elements in no namespace, so ``loc`` would find nothing in a sitemap.
     """
+
+    xpath_containsown_function = _containing_own_text
 
     def xpath_element(self, selector: tree.Element) -> Any:
         """Translate an element name."""
@@ -33,7 +48,7 @@ class _AnyNamespace(GenericTranslator):
         return self.xpathexpr_cls(condition=f"local-name() = {self.xpath_literal(selector.element)}")
 
 
-_html_translator = HTMLTranslator()
+_html_translator = _Html()
 _xml_translator = _AnyNamespace()
 _plain_xml_translator = GenericTranslator()
 
@@ -59,10 +74,11 @@ def translated(css: str) -> CssQuery:
         css_to_xpath(css)
         selectors = tree.parse(css)
     except (SelectorError, TypeError) as error:
+        in_cascadia = _from_cascadia(css)
+        if in_cascadia != css:
+            return translated(in_cascadia)
         raise QueryError(
-            f"invalid CSS query {css!r}: {error}",
-            remedy="correct the query, or use XPath, which can express more",
-            field="query",
+            f"invalid CSS query {css!r}: {error}", remedy=remedy_of(css), field="query"
         ) from None
     parts = [_part_of(selector) for selector in selectors]
     if None in parts or len({(part[0], part[1]) for part in parts if part}) > 1:
@@ -71,6 +87,41 @@ def translated(css: str) -> CssQuery:
     take, attribute, _ = parts[0] or (Take.ELEMENT, "", [])
     native = ", ".join(_render(chain) for chain in chains)
     return CssQuery(css, take, attribute, native, _scoped(chains))
+
+
+_CASCADIA = (
+    (re.compile(r":haschild\(", re.IGNORECASE), ":has(> "),
+    (re.compile(r":input(?![\w-])", re.IGNORECASE), ":is(input, select, textarea, button)"),
+    (re.compile(r":not\((?!:is\()([^()]*,[^()]*)\)"), r":not(:is(\1))"),
+)
+"""Extensions of cascadia, the selectors of Colly, and how our selectors write them. The last one is of CSS 4."""
+_REGEX = re.compile(
+    r"(?P<tag>\w*)(?:\[(?P<attribute>[\w-]+)\s*#=\s*(?P<of_attribute>[^\]]*)\]|:(?P<own>matches(?:own)?)\((?P<of_text>.*)\))",
+    re.IGNORECASE,
+)
+
+
+def _from_cascadia(css: str) -> str:
+    """Return a query without the extensions of cascadia that have an equivalent in CSS."""
+    for pattern, replacement in _CASCADIA:
+        css = pattern.sub(replacement, css)
+    return css
+
+
+def remedy_of(css: str) -> str:
+    """Return the remedy for a query that our selectors do not have: for a regular expression of cascadia, the same in XPath."""
+    found = _REGEX.search(css)
+    if found is None:
+        return "correct the query, or use XPath, which can express more"
+    regex = (found["of_text"] or found["of_attribute"] or "").strip()
+    if found["attribute"] and regex.startswith("(") and regex.endswith(")"):
+        regex = regex[1:-1]
+    regex = regex.strip("\"'")
+    own = "text()" if (found["own"] or "").lower() == "matchesown" else "."
+    node = f"@{found['attribute']}" if found["attribute"] else own
+    test = f"re:test({node}, {_html_translator.xpath_literal(regex)})"
+    test = f"text()[{test.replace('text()', '.')}]" if node == "text()" else test
+    return f"CSS has no regular expressions; use XPath: //{found['tag'] or '*'}[{test}]"
 
 
 _Chain = list[tuple[str, tree.Tree]]

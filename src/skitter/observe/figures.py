@@ -53,6 +53,11 @@ def duration(seconds: float) -> str:
     return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}" if minutes >= 60 else f"{minutes}:{rest:02d} min"
 
 
+def milliseconds(seconds: float) -> str:
+    """Return a short time with three digits: ``2.5 ms``, ``250 ms``, ``1.5 s``."""
+    return f"{seconds * 1000:.3g} ms" if seconds < 0.9995 else f"{seconds:.3g} s"
+
+
 def progress_figures(status: FrontierStatus, pace: float) -> list[tuple[str, str]]:
     """Return the figures of a running job with their names. ``pace``: current number of pages per second."""
     counters = status.counters

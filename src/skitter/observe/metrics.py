@@ -31,7 +31,17 @@ _READ_TIMEOUT = 5.0
 """Seconds that a scrape waits for the frontier."""
 MAX_LABEL_VALUES = 24
 """Maximum number of values of the labels ``kind``, ``reason`` and ``name``. The remaining values are added up as ``other``."""
-STATES = ("running", "paused", "stopping", "finished", "pausing", "stopped", "waiting", "failed")
+STATES = (
+    "running",
+    "paused",
+    "stopping",
+    "finished",
+    "incomplete",
+    "pausing",
+    "stopped",
+    "waiting",
+    "failed",
+)
 """States of a job; those from ``pausing`` on exist only in a service."""
 _COUNTERS = {
     "pages": ("skitter_pages", "Pages that were passed to a callback."),

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Protocol, TextIO
 
 import msgspec
 
-from skitter._utils.throughput import Throughput
+from skitter.frontier.records import JobState
 from skitter.observe.figures import duration, errors, listed, progress_figures
 from skitter.run.crawl import Progress
 from skitter.run.process import ConsoleHandler
+from skitter.worker.heartbeat import Throughput
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -86,10 +87,12 @@ class ProgressLine:
     def __call__(self, progress: Progress) -> None:
         """Print the line again."""
         pace = self._pace.note(progress.seconds, progress.status.counters.get("pages", 0))
-        text = f"{progress.status.state}, {duration(progress.seconds)}: {progress_line(progress, pace)}"
-        self._stream.write("\r" + text.ljust(self._length))
+        state = progress.status.state
+        text = f"{state}, {duration(progress.seconds)}: {progress_line(progress, pace)}"
+        end = "\n" if state is JobState.FINISHED else ""  # what the program prints next has a line of its own
+        self._stream.write(f"\r{text.ljust(self._length)}{end}")
         self._stream.flush()
-        self._length = len(text)
+        self._length = 0 if end else len(text)
 
 
 def progress_line(progress: Progress, pace: float) -> str:

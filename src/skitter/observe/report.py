@@ -12,13 +12,18 @@ from skitter._utils.visible import visible
 from skitter.frontier.records import DeadLetter, FrontierStatus
 from skitter.frontier.stats import StatsRow
 from skitter.monitors import describe
-from skitter.observe.figures import amount, duration, kinds
+from skitter.observe.figures import amount, duration, kinds, milliseconds
 from skitter.observe.letters import moment
 from skitter.run.control import JobStatus
+from skitter.worker.timings import BOUNDS, CALLBACK, COMMIT, FETCH, STORE, WAIT, quantile
 
 MAX_LETTERS = 100
 """Dead letters that a report lists. The rest is counted."""
 _BAR_WIDTH = 40
+_TIMES = {
+    "Wait for politeness": WAIT, "Fetch (to the first byte)": FETCH, "Callback": CALLBACK, "Store": STORE, "Commit": COMMIT,
+}  # fmt: skip
+_SHARES = (0.5, 0.95, 0.99)
 _STYLE = """
 :root { color-scheme: light dark; --bar: #2f6fab; --line: #8885; }
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
@@ -54,6 +59,7 @@ def report_html(report: Report, now: float | None = None) -> str:
     else:
         parts.append(_figures(job, counts))
         parts.append(_monitors(job))
+        parts.append(_times(counts.counters))
         parts += [_chart(title, values) for title, values in charts(counts)]
         parts.append(_hosts(report.hosts))
         parts.append(_letters(report.letters, counts.failed))
@@ -80,8 +86,16 @@ def charts(counts: FrontierStatus) -> list[tuple[str, dict[str, int]]]:
         ("Failed requests by kind", kinds(counters, "failed")),
         ("Retried attempts by kind", kinds(counters, "retried")),
         ("Refused URLs by reason", kinds(counters, "refused")),
+        ("Fetches by time to the first byte", _distribution(FETCH.read(counters))),
     ]
     return [(title, values) for title, values in found if values]
+
+
+def _distribution(buckets: Sequence[int]) -> dict[str, int]:
+    """Return the numbers of a histogram by range, without the empty buckets at both ends."""
+    names = [f"up to {milliseconds(bound)}" for bound in BOUNDS] + [f"over {milliseconds(BOUNDS[-1])}"]
+    used = [index for index, count in enumerate(buckets) if count]
+    return {names[index]: buckets[index] for index in range(used[0], used[-1] + 1)} if used else {}
 
 
 def chart_lines(title: str, values: Mapping[str, int], width: int) -> str:
@@ -91,7 +105,7 @@ def chart_lines(title: str, values: Mapping[str, int], width: int) -> str:
     room = max(1, min(_BAR_WIDTH, width - names - numbers - 4))
     largest = max(values.values())
     lines = [
-        f"{name.ljust(names)}  {f'{value:,}'.rjust(numbers)}  {'█' * max(1, round(room * value / largest))}"
+        f"{name.ljust(names)}  {f'{value:,}'.rjust(numbers)}  {'█' * -(-room * value // largest)}"
         for name, value in values.items()
     ]
     return "\n".join([title, *lines])
@@ -129,10 +143,29 @@ def _chart(title: str, values: Mapping[str, int]) -> str:
     rows = "".join(
         f'<tr><th scope="row">{_text(name)}</th><td class="n">{value:,}</td><td style="width:60%">'
         f'<svg aria-hidden="true" preserveAspectRatio="none" viewBox="0 0 1000 10">'
-        f'<rect width="{max(1, round(1000 * value / largest))}" height="10"/></svg></td></tr>'
+        f'<rect width="{-(-1000 * value // largest)}" height="10"/></svg></td></tr>'
         for name, value in values.items()
     )
     return f"<table><caption>{title}</caption><tbody>{rows}</tbody></table>"
+
+
+def _times(counters: Mapping[str, int]) -> str:
+    """Return the percentiles of the times that a page takes."""
+    rows = ""
+    for name, histogram in _TIMES.items():
+        buckets = histogram.read(counters)
+        shown = [quantile(buckets, share) for share in _SHARES]
+        if sum(buckets):
+            cells = "".join(f'<td class="n">{milliseconds(time)}</td>' for time in shown if time is not None)
+            rows += f'<tr><th scope="row">{name}</th><td class="n">{sum(buckets):,}</td>{cells}</tr>'
+    if not rows:
+        return ""
+    names = ("Number", *(f"{share:.0%} within" for share in _SHARES))
+    head = "".join(f'<th scope="col" class="n">{name}</th>' for name in names)
+    return (
+        f'<table><caption>Times</caption><thead><tr><th scope="col">Step</th>{head}</tr></thead>'
+        f"<tbody>{rows}</tbody></table>"
+    )
 
 
 def _monitors(job: JobStatus) -> str:

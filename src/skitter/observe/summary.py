@@ -14,7 +14,7 @@ from skitter.monitors import Verdict, describe
 from skitter.observe.figures import amount, duration, failures, kinds, listed
 from skitter.run.crawl import RunResult
 
-SummaryState = Literal["finished", "stopped", "paused", "failed"]
+SummaryState = Literal["finished", "incomplete", "stopped", "paused", "failed"]
 
 
 class Summary(msgspec.Struct, kw_only=True):
@@ -55,6 +55,11 @@ class Summary(msgspec.Struct, kw_only=True):
     outputs: list[str]
     violated: list[Verdict] = []
     """Violated monitors of the pass that ended with this run."""
+    pass_number: int = 1
+    """1 for the first crawl, one more for each recrawl."""
+    changes: dict[str, int] = {}
+    """With the setting ``changes``: number of pages that this pass found ``new``, ``changed``, ``unchanged``, ``gone`` or
+    ``unchecked``. ``unlinked`` pages are among those that are gone."""
 
     def write(self, path: Path) -> None:
         """Write the summary as JSON. Raises :class:`~skitter.errors.UsageError`."""
@@ -73,6 +78,7 @@ def summary_of(result: RunResult, exit_code: int) -> Summary:
     pages = result.counters.get("pages", 0) - result.before.counters.get("pages", 0)
     ending = _Ending(_state_of(result.state), result.reason, exit_code)
     summary = _summary(result.job, ending, result.seconds, pages, result.status, result.outputs)
+    summary.changes = result.changes
     if result.ended_pass is not None:
         summary.violated = result.ended_pass.violated
     return summary
@@ -98,6 +104,7 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
         ("items", f"{summary.items:,}"),
         ("received", amount(summary.bytes)),
         ("time", f"{duration(summary.seconds)}, {summary.pages_per_second:,.1f} pages/s"),
+        (f"pass {summary.pass_number}", _changes(summary.changes)),
         ("left", _left(summary)),
         ("failed", _with_kinds(summary.failed, summary.failed_by_kind)),
         ("retried", listed(summary.retried_by_kind)),
@@ -125,14 +132,22 @@ def _summary(
         added=status.added, queued=status.queued, delayed=status.delayed, in_flight=status.leased,
         done=status.done, failed=status.failed, failed_by_kind=failures(counters),
         retried_by_kind=kinds(counters, "retried"), refused_by_reason=kinds(counters, "refused"),
-        statuses=kinds(counters, "status"), outputs=outputs,
+        statuses=kinds(counters, "status"), outputs=outputs, pass_number=status.pass_number,
     )  # fmt: skip
 
 
 def _state_of(state: JobState) -> SummaryState:
     if state is JobState.FINISHED:
         return "finished"
+    if state is JobState.INCOMPLETE:
+        return "incomplete"
     return "paused" if state is JobState.PAUSED else "stopped"
+
+
+def _changes(totals: dict[str, int]) -> str:
+    shown = {name: number for name, number in totals.items() if number and name != "unlinked"}
+    unlinked = totals.get("unlinked", 0)
+    return listed(shown) + (f" ({unlinked:,} of those gone are no longer linked)" if unlinked else "")
 
 
 def _left(summary: Summary) -> str:

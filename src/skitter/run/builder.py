@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import platform
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +15,14 @@ from skitter.errors import SettingsError, SpiderError, StoreError, UsageError
 from skitter.frontier.contract import Frontier
 from skitter.frontier.options import FrontierContext, SettingsChanges
 from skitter.frontier.records import Entry, JobInfo, JobState
+from skitter.plugins import needing
 from skitter.request import Request
 from skitter.run.job import JobFolder, JobSpec
 from skitter.run.loader import build_spider, load_spider_class
+from skitter.run.passes import NOTE, Passes, decode_passes
 from skitter.scope import Scope
 from skitter.secrets import credentials_in
-from skitter.settings import Settings, build_settings, frontier_options
+from skitter.settings import Settings, build_settings, frontier_settings
 from skitter.spider import Spider
 from skitter.stats import Stats
 from skitter.store.contract import Store, StoreContext
@@ -35,8 +39,10 @@ if TYPE_CHECKING:  # loaded when a worker is made: the owner of a fleet makes no
     from skitter.fetch.contract import Fetcher
     from skitter.fetch.identity.cookies import CookieSharing
     from skitter.monitors import CompiledMonitor
+    from skitter.run.fetcher_factory import JobCookies
     from skitter.store.media import MediaStore
     from skitter.worker.links import LinkCollector
+    from skitter.worker.tracing import Tracer
     from skitter.worker.traps import TrapDetector
     from skitter.worker.worker import LeaseObserver, Worker
 
@@ -50,6 +56,8 @@ class RunOverrides(msgspec.Struct, frozen=True):
     """Settings that are objects, such as a fetcher. They override those of the spider, but not those of the job."""
     requests: Sequence[Request] = ()
     """Requests to add when the run starts, besides the seeds of the spider. Known requests are not added again."""
+    passes: Passes | None = None
+    """Earlier passes, whose history a job on a new frontier continues."""
 
 
 class WorkerSet:
@@ -84,7 +92,16 @@ def _attributes(spider: Spider) -> dict[str, Any]:
     return {"monitors": spider.monitors, "item_schema": spider.item_schema}
 
 
-_PLUGIN_SETTINGS = ("fetcher", "user_agents", "proxies", "sessions", "cookies", "cookie_file", "credentials")
+_PLUGIN_SETTINGS = (
+    "fetcher",
+    "user_agents",
+    "proxies",
+    "sessions",
+    "cookies",
+    "cookie_file",
+    "credentials",
+    "initial_cookies",
+)
 _DEFAULTS = Settings()
 
 
@@ -105,6 +122,8 @@ class JobBuilder:
     ) -> None:
         self.spec = spec
         self._overrides = RunOverrides() if overrides is None else overrides
+        self.passes = self._overrides.passes
+        """Earlier passes, if the job starts on a new frontier."""
         self.folder = JobFolder(spec.job, spec.home)
         self.is_fleet = False
         """Whether workers on other machines may belong to the job. Known when its frontier is."""
@@ -119,6 +138,7 @@ class JobBuilder:
             {**spider.custom_settings, **self._overrides.settings},
             spec.settings,
         )
+        self._fill_in_names()
         self._take_credentials()
         spider.settings = self.settings
         spider.stats = Stats()  # again, because an own __init__ need not call that of Spider
@@ -135,6 +155,28 @@ class JobBuilder:
 
             self.rules = compile_monitors(self.settings.monitors)
             make_item_meter(self.settings)
+
+    def _fill_in_names(self) -> None:
+        """Replace ``%(name)s``, ``%(spider)s`` and ``%(job)s`` in the names of outputs and seed keys."""
+        names = {"name": self.spider.name, "spider": self.spider.name, "job": self.spec.job}
+
+        def fill_in(text: str) -> str:
+            for name, value in names.items():
+                text = text.replace(f"%({name})s", value)
+            return text
+
+        outputs, keys = self.spec.outputs, tuple(map(fill_in, self.settings.seed_keys))
+        if any("%(" in output for output in outputs):
+            self.spec = msgspec.structs.replace(self.spec, outputs=[*map(fill_in, outputs)])
+        if keys != self.settings.seed_keys:
+            self.settings = msgspec.structs.replace(self.settings, seed_keys=keys)
+        for key in keys:
+            if "%(" in key:
+                raise SettingsError(
+                    f"unknown name in the seed key {key!r}",
+                    remedy="use %(name)s or %(spider)s for the name of the spider, and %(job)s for that of the job",
+                    field="seed_keys",
+                )
 
     def _take_credentials(self) -> None:
         """Move user names and passwords from the start URLs to the settings, so that no request contains them."""
@@ -158,6 +200,8 @@ class JobBuilder:
         """
         if any(getattr(self.settings, name) != getattr(_DEFAULTS, name) for name in _PLUGIN_SETTINGS):
             self.fetcher()
+        if self.settings.tracing:
+            _tracing_module().check_environment()
         if self.settings.notify:
             from skitter.run.notify import check_targets  # noqa: PLC0415 - few jobs need it
 
@@ -176,7 +220,7 @@ class JobBuilder:
             self.spec.created_as,
             str(self.folder.path),
             settings.politeness(),
-            frontier_options(settings),
+            frontier_settings(settings),
             joining,
         )
 
@@ -191,14 +235,24 @@ class JobBuilder:
         notes: Notes | None = None,
         guard: AddressGuard | None = None,
         sharing: CookieSharing | None = None,
+        cookies: JobCookies | None = None,
     ) -> Fetcher:
         """Return the fetcher of one worker, not yet open. ``notes``: shared by all workers of the job.
 
         ``guard``: checks its connections; default: that of the settings. ``sharing``: of a job with several workers.
+        ``cookies``: default: those of :meth:`cookies`.
         """
+        from skitter.fetch.identity.contract import IdentityChooser  # noqa: PLC0415 - see above
         from skitter.run.fetcher_factory import make_fetcher  # noqa: PLC0415 - see above
 
-        return make_fetcher(self.settings, notes, guard, sharing)
+        chooser = self.spider if isinstance(self.spider, IdentityChooser) else None
+        return make_fetcher(self.settings, notes, guard, sharing, chooser, cookies)
+
+    def cookies(self, notes: Notes, sharing: CookieSharing | None) -> JobCookies:
+        """Return the cookies of one worker. May block."""
+        from skitter.run.fetcher_factory import make_cookies  # noqa: PLC0415 - see above
+
+        return make_cookies(self.settings, notes, sharing)
 
     def hooks(self) -> Hooks:
         """Return the hooks of this process, then those of the spider and of the collections in its ``hooks``."""
@@ -258,7 +312,9 @@ class JobBuilder:
         guard = await asyncio.to_thread(self.guard, frontier.notes)
         # It may look for installed plugins.
         sharing = await asyncio.to_thread(self._cookie_sharing, frontier)
-        fetcher = await asyncio.to_thread(self.fetcher, frontier.notes, guard, sharing)
+        cookies = await asyncio.to_thread(self.cookies, frontier.notes, sharing)
+        fetcher = await asyncio.to_thread(self.fetcher, frontier.notes, guard, sharing, cookies)
+        tracer = await self._tracer(frontier, info, name) if self.settings.tracing else None
         files = await asyncio.to_thread(self.open_files_store)
         await fetcher.open()
         parts = worker_module.WorkerParts(
@@ -269,8 +325,10 @@ class JobBuilder:
             fetcher,
             outputs,
             guard,
+            cookies.access,
             sharing,
             files,
+            tracer,
         )
         worker: Worker = worker_module.Worker(name, parts, frontier, info, queues, observer)
         workers.add(worker)
@@ -280,6 +338,31 @@ class JobBuilder:
             workers.remove(worker)
             await fetcher.close()
             await outputs.close()
+            if tracer is not None:
+                await tracer.close()
+
+    async def _tracer(self, frontier: Frontier, info: JobInfo, worker: str) -> Tracer | None:
+        """Return what sends the traces of one worker; ``None`` if the environment disables OpenTelemetry."""
+        if os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
+            return None
+        note = await frontier.notes.get(NOTE)
+        labels = {
+            "skitter.job": self.spec.job, "skitter.pass": decode_passes(note).number, "service.instance.id": worker,
+            "host.name": platform.node(), "process.pid": os.getpid(),
+        }  # fmt: skip
+
+        def make() -> Tracer:  # loads many modules
+            tracing = _tracing_module()
+            tracer: Tracer = tracing.Tracer(
+                self.settings.tracing,
+                info.fingerprint_seed,
+                labels["skitter.pass"],
+                labels,
+                tracing.check_environment(),
+            )
+            return tracer
+
+        return await asyncio.to_thread(make)
 
     def _files_store(self) -> MediaStore | None:
         settings = self.settings
@@ -324,7 +407,9 @@ class JobBuilder:
                 await frontier.control.change_settings(SettingsChanges(shared_cookies=True))
 
         sharing = CookieSharing(begin)
-        sharing.is_on = self.settings.cookie_file is not None  # all workers have its cookies
+        sharing.is_on = self.settings.cookie_file is not None or bool(
+            self.settings.initial_cookies
+        )  # all workers have its cookies
         return sharing
 
     async def open_stores(self, worker: str) -> Sequence[Store]:
@@ -363,6 +448,13 @@ def _load_worker_module() -> ModuleType:
     import skitter.worker.worker  # noqa: PLC0415 - see above
 
     return skitter.worker.worker
+
+
+def _tracing_module() -> ModuleType:
+    with needing("otel", "tracing"):
+        import skitter.worker.tracing  # noqa: PLC0415 - an extra
+
+    return skitter.worker.tracing
 
 
 def _refuse_objects(settings: Mapping[str, Any]) -> None:

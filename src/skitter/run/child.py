@@ -22,6 +22,7 @@ from skitter.frontier.rpc.client import OwnerGone, RemoteFrontier, remote_fronti
 from skitter.frontier.workers import worker_name
 from skitter.run.builder import JobBuilder, WorkerSet
 from skitter.run.process import FRAMES, apply_log_settings, run_async, set_up_logging
+from skitter.run.profiling import MemoryTracer
 from skitter.run.supervisor import HAD_WORK, READY, WorkerCommand, WorkerResult
 
 _OWNER_POLL_INTERVAL = 0.5
@@ -74,6 +75,7 @@ async def _work(command: WorkerCommand, pipe: int, name: str) -> None:
     frontier = _make_frontier(builder, command, name)
     workers = WorkerSet()
     loop.add_signal_handler(signal.SIGTERM, workers.drain)
+    MemoryTracer(builder.folder.path).listen()
     info = await frontier.open()
     work = loop.create_task(builder.work(frontier, info, name, workers, command.queues, _StartReporter(pipe)))
     owner_ended = loop.create_task(_owner_ended(frontier, command.owner))
@@ -92,7 +94,10 @@ async def _work(command: WorkerCommand, pipe: int, name: str) -> None:
 def main() -> int:
     """Run one worker until it ends. Return the exit status."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the owner tells its workers when to stop
-    command = msgspec.json.decode(sys.stdin.buffer.read(), type=WorkerCommand)
+    try:
+        command = msgspec.json.decode(sys.stdin.buffer.read(), type=WorkerCommand)
+    except msgspec.DecodeError:
+        return 1  # the owner was killed while it wrote the command
     pipe, name = int(sys.argv[1]), worker_name(sys.argv[2])
     set_up_logging(command.log_level, command.log_format, name)
     result = WorkerResult()

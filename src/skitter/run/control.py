@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
+from skitter._utils.notes import WRITTEN
 from skitter.errors import SkitterError, UsageError
 from skitter.frontier.contract import Frontier, NoSuchJob
 from skitter.frontier.embedded.inspection import (
@@ -17,24 +19,40 @@ from skitter.frontier.embedded.inspection import (
     read_dead_letters,
     read_note,
     read_outputs,
+    read_slots,
     read_stats,
     read_status,
+    read_visits,
 )
 from skitter.frontier.embedded.tables import file_of
 from skitter.frontier.options import FrontierContext, SettingsChanges
-from skitter.frontier.records import DeadLetter, FrontierStatus, JobInfo, JobState
+from skitter.frontier.records import DeadLetter, FrontierStatus, JobInfo, JobState, SlotStatus, VisitsPart
 from skitter.frontier.registry import make_frontier
 from skitter.frontier.rpc.client import OwnerGone, remote_frontier
-from skitter.frontier.stats import StatsGroup, StatsRow
+from skitter.frontier.stats import StatsDimension, StatsRow
 from skitter.frontier.workers import WorkerStatus
 from skitter.monitors import Verdict
 from skitter.politeness import Politeness
 from skitter.run.builder import JobBuilder
 from skitter.run.job import JobFolder, JobSpec, is_job_name
-from skitter.run.passes import NOTE, PassRecord, decode_passes
+from skitter.run.page_changes import (
+    PageFinding,
+    PassReport,
+    ReadVisits,
+    change_of,
+    each_visit,
+    read_changes_of_pass,
+    with_kept,
+)
+from skitter.run.passes import NOTE, Passes, PassRecord, decode_passes
+from skitter.run.written import unwritten_items
 from skitter.secrets import shown_url, without_secrets
 from skitter.settings import build_settings
+from skitter.store.committed import split_by_presence
+from skitter.store.contract import parts_folder
+from skitter.store.files import is_local
 
+_T = TypeVar("_T")
 _EMBEDDED = {"memory", "sqlite"}
 """Schemes of frontiers that belong to one machine."""
 
@@ -44,8 +62,9 @@ class JobStatus(msgspec.Struct, kw_only=True):
 
     job: str
     state: str
-    """``running``, ``paused``, ``stopping``; ``stopped``: no process runs it; ``finished``; ``new``: it was never
-    started, or was kept in memory; ``unknown``: it cannot be read."""
+    """``running``, ``paused``, ``stopping``; ``stopped``: no process runs it; ``finished``; ``incomplete``: nothing is left
+    to fetch, but committed items are in no output; ``new``: it was never started, or was kept in memory; ``unknown``: it
+    cannot be read."""
     live: bool
     """Whether a process on this machine runs it."""
     spider: str
@@ -62,6 +81,10 @@ class JobStatus(msgspec.Struct, kw_only=True):
     """The violated monitors of the current pass, or else of the last one."""
     passes: list[PassRecord] = []
     """The last passes that have ended, at most 10, newest first."""
+    elsewhere: int = 0
+    """Bytes of committed items in part files that are not on this machine: those of other machines, which may be gone."""
+    unwritten: int = 0
+    """Bytes of committed items that no machine has written to the outputs yet. Only read if nothing is left to fetch."""
     problem: str = ""
     """Why it cannot be read; empty if it can."""
 
@@ -211,7 +234,7 @@ async def job_status(folder: JobFolder) -> JobStatus:
     except NoSuchJob:
         if not spec.spider:  # neither this machine nor the server knows it
             raise
-    found.state = _state_of(found.counts, live=found.live)
+    found.state = _state_of(found)
     return found
 
 
@@ -233,37 +256,114 @@ async def job_statuses(folders: Iterable[JobFolder]) -> list[JobStatus]:
 
 
 async def outputs(folder: JobFolder) -> dict[str, list[tuple[int, int]]]:
-    """Read the committed ranges of each part file, without changing the job."""
+    """Read the byte ranges of the items that a job holds, by part file, without changing the job."""
+    ranges = await _read(folder, lambda frontier: frontier.reports.outputs(), read_outputs)
+    return with_kept(ranges, (await page_report(folder)).kept)
+
+
+async def page_report(folder: JobFolder) -> PassReport:
+    """Read what the present pass of a job found, without changing the job."""
+    async with _visits_of(folder) as (read, status, may_repeat):
+        return await read_changes_of_pass(read, status, may_repeat=may_repeat)
+
+
+async def page_changes(folder: JobFolder, kinds: Collection[str]) -> list[PageFinding]:
+    """List the pages with some kinds of :class:`~skitter.frontier.records.PageChange` in the present pass.
+
+    Raises :class:`~skitter.errors.UsageError` if the job remembers no page.
+    """
+    found, is_empty = [], True
+    async with _visits_of(folder) as (read, status, may_repeat):
+        async for page in each_visit(read, may_repeat=may_repeat):
+            is_empty = False
+            change = change_of(page, status.pass_number, is_finished=status.state is JobState.FINISHED)
+            if change is not None and change.change in kinds:
+                found.append(change)
+    if is_empty:
+        raise UsageError(
+            f"job {folder.job!r} remembers no page",
+            remedy="start it with --changes all, changed or new",
+            field="changes",
+        )
+    return found
+
+
+@asynccontextmanager
+async def _visits_of(folder: JobFolder) -> AsyncIterator[tuple[ReadVisits, FrontierStatus, bool]]:
+    """Return how to read the visits of a job, its status, and whether a visit may be read twice."""
     async with live_frontier(folder) as live:
         if live is not None:
-            with contextlib.suppress(OwnerGone):  # it has just ended
-                return await live.frontier.reports.outputs()
+            yield live.frontier.reports.visits, await live.frontier.status(), True
+            return
     path = _file_of(folder, folder.read())
     if path is not None:
-        return read_outputs(path)
+        status = await asyncio.to_thread(read_status, path)
+        if status is not None:
+            yield _reader_of(path), status, False
+            return
     async with open_frontier(folder) as reached:
-        return await reached.frontier.reports.outputs()
+        yield reached.frontier.reports.visits, await reached.frontier.status(), True
+
+
+def _reader_of(path: Path) -> ReadVisits:
+    async def read(cursor: str, limit: int) -> VisitsPart:
+        return await asyncio.to_thread(read_visits, path, cursor, limit)
+
+    return read
 
 
 async def dead_letters(folder: JobFolder, after: int, limit: int) -> list[DeadLetter]:
     """List dead letters by id, without changing the job."""
-    spec = folder.read()
+    return await _read(
+        folder,
+        lambda frontier: frontier.dead_letters.list(after, limit),
+        lambda path: read_dead_letters(path, after, limit),
+    )
+
+
+async def stats(folder: JobFolder, dimension: StatsDimension, limit: int) -> list[StatsRow]:
+    """Read the counts of a job per worker, host or group, without changing the job."""
+    return await _read(
+        folder,
+        lambda frontier: frontier.reports.stats(dimension, limit),
+        lambda path: read_stats(path, dimension, limit),
+    )
+
+
+async def slots(folder: JobFolder, limit: int) -> list[SlotStatus]:
+    """Read the slots with queued or leased requests, most queued first, without changing the job."""
+    return await _read(
+        folder, lambda frontier: frontier.reports.slots(limit), lambda path: read_slots(path, limit)
+    )
+
+
+async def read_passes(folder: JobFolder) -> Passes:
+    """Read the passes of a job, without changing the job."""
+    return decode_passes(
+        await _read(folder, lambda frontier: frontier.notes.get(NOTE), lambda path: read_note(path, NOTE))
+    )
+
+
+async def _read(
+    folder: JobFolder, from_frontier: Callable[[Frontier], Awaitable[_T]], from_file: Callable[[Path], _T]
+) -> _T:
+    """Ask the frontier of a job that is being run, or read the file of one that is not."""
     async with live_frontier(folder) as live:
         if live is not None:
             with contextlib.suppress(OwnerGone):  # it has just ended
-                return await live.frontier.dead_letters.list(after, limit)
-    path = _file_of(folder, spec)
+                return await from_frontier(live.frontier)
+    path = _file_of(folder, folder.read())
     if path is not None:
-        return read_dead_letters(path, after, limit)
+        return await asyncio.to_thread(from_file, path)
     async with open_frontier(folder) as reached:
-        return await reached.frontier.dead_letters.list(after, limit)
+        return await from_frontier(reached.frontier)
 
 
 async def _read_job(folder: JobFolder, spec: JobSpec, found: JobStatus) -> None:
     async with live_frontier(folder) as live:
         if live is not None:
             with contextlib.suppress(OwnerGone):  # it has just ended
-                await _read_frontier(live.frontier, found)
+                await _read_frontier(folder, live.frontier, found)
                 found.live = True
                 return
     if spec.frontier.startswith("memory:"):
@@ -274,17 +374,29 @@ async def _read_job(folder: JobFolder, spec: JobSpec, found: JobStatus) -> None:
         changes, found.banned = read_changes(path)
         found.changes = changes.to_dict()
         _take_passes(read_note(path, NOTE), found)
+        if found.outputs and found.counts is not None and found.counts.state is JobState.FINISHED:
+            found.unwritten = sum(unwritten_items(read_outputs(path), read_note(path, WRITTEN)).values())
         return
     async with open_frontier(folder) as reached:
-        await _read_frontier(reached.frontier, found)
+        await _read_frontier(folder, reached.frontier, found)
 
 
-async def _read_frontier(frontier: Frontier, found: JobStatus) -> None:
+async def _read_frontier(folder: JobFolder, frontier: Frontier, found: JobStatus) -> None:
     found.counts = await frontier.status()
     found.workers = await frontier.reports.workers()
     found.changes = (await frontier.control.settings_changes()).to_dict()
     found.banned = await frontier.control.banned()
     _take_passes(await frontier.notes.get(NOTE), found)
+    is_finished = found.counts.state is JobState.FINISHED
+    if not (frontier.shared or is_finished):
+        return
+    ranges = await frontier.reports.outputs()
+    if is_finished:
+        found.unwritten = sum(unwritten_items(ranges, await frontier.notes.get(WRITTEN)).values())
+    if frontier.shared:
+        local = {part: known for part, known in ranges.items() if is_local(part)}
+        _, missing = await asyncio.to_thread(split_by_presence, local, [parts_folder(str(folder.path))])
+        found.elsewhere = sum(end - start for known in missing.values() for start, end in known)
 
 
 def _take_passes(note: bytes | None, found: JobStatus) -> None:
@@ -293,29 +405,18 @@ def _take_passes(note: bytes | None, found: JobStatus) -> None:
     found.passes = passes.history[:10]
 
 
-async def stats(folder: JobFolder, group: StatsGroup, limit: int) -> list[StatsRow]:
-    """Read the counts of a job per worker, host or group, without changing the job."""
-    async with live_frontier(folder) as live:
-        if live is not None:
-            with contextlib.suppress(OwnerGone):  # it has just ended
-                return await live.frontier.reports.stats(group, limit)
-    path = _file_of(folder, folder.read())
-    if path is not None:
-        return read_stats(path, group, limit)
-    async with open_frontier(folder) as reached:
-        return await reached.frontier.reports.stats(group, limit)
-
-
 def _file_of(folder: JobFolder, spec: JobSpec) -> Path | None:
     """Return the file of an embedded frontier, which can be read without opening the job."""
     return file_of(spec.frontier, folder.path) if spec.frontier.startswith("sqlite:") else None
 
 
-def _state_of(counts: FrontierStatus | None, *, live: bool) -> str:
-    if counts is None:
+def _state_of(found: JobStatus) -> str:
+    if found.counts is None:
         return "new"
-    if live or counts.state in {JobState.FINISHED, JobState.PAUSED}:
-        return counts.state.value
+    if found.unwritten:
+        return "running" if found.live else "incomplete"
+    if found.live or found.counts.state in {JobState.FINISHED, JobState.PAUSED}:
+        return found.counts.state.value
     return "stopped"
 
 

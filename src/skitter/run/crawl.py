@@ -9,24 +9,28 @@ import os
 import signal
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from skitter._utils.notes import NOTE_TTL, STOP_REASON
 from skitter.errors import SkitterError, UsageError
 from skitter.fetch.robots_rules import product_token
 from skitter.frontier.contract import Frontier, Liveness
 from skitter.frontier.records import FrontierStatus, JobInfo, JobState
 from skitter.frontier.registry import make_frontier
 from skitter.frontier.rpc.server import FrontierServer
-from skitter.frontier.workers import WorkerStatus, has_died, unserved, worker_name
+from skitter.frontier.workers import WorkerStatus, has_died, queues_without_workers, worker_name
 from skitter.monitors import Verdict
 from skitter.run.builder import JobBuilder, RunOverrides, WorkerSet
 from skitter.run.job import JobSpec
 from skitter.run.outputs import JobOutputs
+from skitter.run.page_changes import PassReport, Ranges, read_changes_of_pass, with_kept
 from skitter.run.passes import PassKeeper, PassRecord
 from skitter.run.process import LogOptions
 from skitter.run.supervisor import Supervisor, WorkerCommand
+from skitter.run.written import WrittenItems, describe_unwritten
 from skitter.scope import DEPTH, HOST, LENGTH, PATTERN, SCHEME, UNPARSABLE
 from skitter.scrapy_names import unused_attributes
 from skitter.secrets import shown_url
@@ -50,7 +54,7 @@ class RunResult(msgspec.Struct, kw_only=True):
     job: str
     state: JobState
     reason: str
-    """Why it stopped: a limit, an interruption or a failure; empty if the job is finished."""
+    """Why it stopped: a limit, an interruption or a failure, or what is incomplete; empty if the job is finished."""
     seconds: float
     """Duration of this run."""
     before: FrontierStatus
@@ -63,6 +67,9 @@ class RunResult(msgspec.Struct, kw_only=True):
     ended_pass: PassRecord | None = None
     """The pass that ended with this run, on whichever machine, with the verdicts of the monitors. If none has ended: the
     pass that had ended before, but that no process lived to judge."""
+    changes: dict[str, int] = {}
+    """Number of pages by :class:`~skitter.frontier.records.PageChange` in the present pass, and ``unlinked``, for a job
+    with the setting ``changes``."""
 
     @property
     def fetched_nothing(self) -> bool:
@@ -71,6 +78,12 @@ class RunResult(msgspec.Struct, kw_only=True):
         is_refused = any(counters.get(f"refused/{reason}") for reason in _SEED_REFUSALS)
         no_page = self.state is JobState.FINISHED and not counters.get("pages")
         return no_page and bool(self.status.failed or is_refused)
+
+    @property
+    def empty_because(self) -> str:
+        """What is wrong with a run that :attr:`fetched_nothing`, in a few words."""
+        answered = any(name.startswith("status/2") for name in self.counters)
+        return f"no page could be {'processed' if answered else 'fetched'}"
 
     @property
     def counters(self) -> dict[str, int]:
@@ -94,13 +107,14 @@ class Crawl:
     """One run of a job on this machine, with its frontier and its workers.
 
     ``watcher``
-        Called twice a second with the progress of the job.
+        Called twice a second with the progress of the job, and at the end of the run.
     ``fresh``
         Delete the stored state of the job and start again. Its outputs are replaced, even if another job has written
         them. Nothing is deleted before all other parts of the run have been checked.
     ``recrawl``
         If the job is finished, start it again: its seeds are loaded again, and pages whose visit has expired
-        (``visited_ttl``; without it, all pages) are fetched again. Each visit produces its items again.
+        (``visited_ttl``; without it, all pages) are fetched again. Each visit produces its items again, unless the setting
+        ``changes`` says which ones.
     ``resume``
         End a pause. Without it, a paused job stays paused, and the run ends at once.
     ``log``
@@ -123,8 +137,8 @@ class Crawl:
         spider_class: type[Spider] | None = None,
         overrides: RunOverrides | None = None,
     ) -> None:
-        self.spec = spec
         self._builder = JobBuilder(spec, spider_class, overrides)
+        self.spec = spec = self._builder.spec
         self._builder.check_plugins()
         self._watcher = watcher
         self._fresh = fresh
@@ -140,10 +154,17 @@ class Crawl:
         self._recovered: PassRecord | None = None
         """The pass that had ended before this run, but was not judged yet."""
         self._reporting: asyncio.Future[Any] | None = None
+        self._pass: PassReport | None = None
+        """What the pass found, at the end of the run."""
         self.has_begun = False
         """Whether the workers have started. Errors from then on are not errors of the input."""
-        self._unserved = UnservedQueues()
+        self._queues_without_workers = QueuesWithoutWorkers()
         self._tasks: set[asyncio.Task[Any]] = set()
+
+    @property
+    def folder(self) -> Path:
+        """Folder of the job."""
+        return self._builder.folder.path
 
     @property
     def settings(self) -> Settings:
@@ -177,6 +198,7 @@ class Crawl:
                 field="seed_keys",
             )
         self._builder.is_fleet = frontier.shared
+        self._written = WrittenItems(frontier.notes)
         await self._outputs.check(fresh=self._fresh)
         await asyncio.to_thread(self._builder.open_files_store)
         self._builder.check_parse()
@@ -197,7 +219,9 @@ class Crawl:
             await asyncio.to_thread(folder.write, self.spec)  # last: a run that cannot start leaves no job
             if server is not None:
                 await server.start()
-            passes = self._passes = PassKeeper(frontier.notes, self._builder.rules)
+            if frontier.shared and self._outputs:
+                await self._written.join()
+            passes = self._passes = PassKeeper(frontier.notes, self._builder.rules, self._builder.passes)
             before = await self._begin(frontier, info, passes)
             if before.state is JobState.RUNNING and not self._stop_reason:
                 if not before.reason:
@@ -205,14 +229,40 @@ class Crawl:
                 await self._work(frontier, info, began)
                 if self._builder.settings.retry_failed_at_end and await self._replay(frontier):
                     await self._work(frontier, info, began)
-            return await self._result(frontier, before, began, passes)
-        finally:
-            if server is not None:
-                await server.close()
+            result = await self._result(frontier, before, began, passes)
+        except BaseException:
+            await self._end(frontier, server)
+            raise
+        await self._end(frontier, server, result)
+        return result
+
+    async def _end(
+        self, frontier: Frontier, server: FrontierServer | None, result: RunResult | None = None
+    ) -> None:
+        """Write the outputs, and change the result of the run if they lack items of other machines."""
+        if server is not None:
+            await server.close()
+        try:
             try:
                 await self._merge(frontier)
+                await self._written.leave()
             finally:
-                await frontier.close()
+                await self._written.cancel()
+            if result is not None and result.state is JobState.FINISHED and self._outputs:
+                await self._wait_for_other_machines(frontier, result)
+        finally:
+            await frontier.close()
+
+    async def _wait_for_other_machines(self, frontier: Frontier, result: RunResult) -> None:
+        while True:
+            is_expected = await self._written.is_expected()  # first: a machine leaves after it has written
+            missing = await self._written.unwritten(await frontier.reports.outputs())
+            if not missing:
+                return
+            if self._stop_reason or not is_expected:
+                result.state, result.reason = JobState.INCOMPLETE, describe_unwritten(missing)
+                return
+            await asyncio.sleep(_WATCH_INTERVAL)
 
     async def _begin(self, frontier: Frontier, info: JobInfo, passes: PassKeeper) -> FrontierStatus:
         if frontier.liveness is not None:
@@ -222,7 +272,10 @@ class Crawl:
         self._recovered = await passes.close(status)
         await self._report(passes)
         # A stop ends with the run, but a shared frontier does not know when the run ends.
-        if self._resume or (frontier.shared and status.state is JobState.STOPPING):
+        begins_again = self._resume or (frontier.shared and status.state is JobState.STOPPING)
+        if (begins_again or not frontier.shared) and await frontier.notes.get(STOP_REASON):
+            await frontier.notes.put(STOP_REASON, b"", NOTE_TTL)
+        if begins_again:
             await frontier.control.set_state(JobState.RUNNING)
             status = await frontier.status()
         if self._recrawl and await frontier.control.recrawl():
@@ -284,24 +337,35 @@ class Crawl:
         self, frontier: Frontier, before: FrontierStatus, began: float, passes: PassKeeper
     ) -> RunResult:
         status = await frontier.status()
+        self._show(status, time.monotonic() - began, workers=0)
+        await self._read_changes_of_pass(frontier, status)
         ended_pass = await passes.close(status) or self._recovered
         await self._report(passes)
         return RunResult(
             job=self.spec.job,
-            state=status.state,
-            reason="" if status.state is JobState.FINISHED else self._reason(status),
+            state=JobState.STOPPED if status.state is JobState.STOPPING else status.state,
+            reason="" if status.state is JobState.FINISHED else await self._reason(frontier, status),
             seconds=time.monotonic() - began,
             before=before,
             status=status,
             outputs=[shown_url(target) for target in self._outputs.targets],
             already_finished=before.state is JobState.FINISHED,
             ended_pass=ended_pass,
+            changes={} if self._pass is None else self._pass.totals,
         )
 
-    def _reason(self, status: FrontierStatus) -> str:
+    async def _read_changes_of_pass(self, frontier: Frontier, status: FrontierStatus) -> None:
+        if self._builder.settings.changes is not None:
+            self._pass = await read_changes_of_pass(
+                frontier.reports.visits, status, may_repeat=frontier.shared
+            )
+
+    async def _reason(self, frontier: Frontier, status: FrontierStatus) -> str:
         if status.reason:
             return f"limit reached: {status.reason}"
-        return self._stop_reason or ("paused" if status.state is JobState.PAUSED else "stopped")
+        if self._stop_reason or status.state is JobState.PAUSED:
+            return self._stop_reason or "paused"
+        return (await frontier.notes.get(STOP_REASON) or b"").decode() or "stopped"
 
     # --- stopping --------------------------------------------------------------------------------------
 
@@ -369,14 +433,23 @@ class Crawl:
             if self._watcher is not None:
                 workers = 1 if self._supervisor is None else len(self._supervisor.pids)
                 status = await frontier.status()
-                self._watcher(Progress(status, elapsed, workers))
-                await self._unserved.check(frontier, status, elapsed)
+                self._show(status, elapsed, workers)
+                await self._queues_without_workers.check(frontier, status, elapsed)
             await self._emit(frontier)
             await self._judge(frontier)
         except SkitterError:
             pass  # the workers meet and report the same error
         except Exception:
-            log.exception("cannot show the progress")  # neither the crawl nor its time limit ends
+            log.exception("cannot watch the job")  # neither the crawl nor its time limit ends
+
+    def _show(self, status: FrontierStatus, elapsed: float, workers: int) -> None:
+        """Pass the progress to the watcher. Its errors do not end the crawl."""
+        if self._watcher is None:
+            return
+        try:
+            self._watcher(Progress(status, elapsed, workers))
+        except Exception:
+            log.exception("cannot show the progress")
 
     async def _judge(self, frontier: Frontier) -> None:
         """Judge the monitors that apply during the run."""
@@ -395,9 +468,11 @@ class Crawl:
 
     # --- outputs ---------------------------------------------------------------------------------------
 
-    async def _ranges(self, frontier: Frontier) -> dict[str, list[tuple[int, int]]]:
+    async def _ranges(self, frontier: Frontier) -> Ranges:
         """Return the committed ranges of the part files on this machine, and of all parts on servers."""
-        ranges = await frontier.reports.outputs()
+        return await self._here(frontier, await frontier.reports.outputs())
+
+    async def _here(self, frontier: Frontier, ranges: Ranges) -> Ranges:
         if not frontier.shared:
             return ranges  # all part files are on this machine
         parts = parts_folder(str(self._builder.folder.path))
@@ -413,8 +488,22 @@ class Crawl:
 
     async def _merge(self, frontier: Frontier) -> None:
         await self._outputs.add_new_outputs()
-        if self._outputs:
-            await self._outputs.merge(await self._ranges(frontier))
+        if not self._outputs:
+            return
+        ranges = await frontier.reports.outputs()
+        here = await self._here(frontier, ranges)
+        if self._builder.settings.changes is None:
+            await self._outputs.merge(here)
+            await self._written.record(here)
+            return
+        if self._pass is None:  # the run has failed
+            await self._read_changes_of_pass(frontier, await frontier.status())
+        assert self._pass is not None
+        held = with_kept(ranges, self._pass.kept)
+        await self._outputs.merge(here, await self._here(frontier, held))
+        await self._written.record(here)
+        if self._pass.is_finished and self._builder.settings.changes == "all":
+            await self._outputs.remove(self._pass.gone)
 
 
 async def _take_back_leases(frontier: Frontier, liveness: Liveness) -> None:
@@ -430,7 +519,7 @@ async def _take_back_leases(frontier: Frontier, liveness: Liveness) -> None:
             log.info("worker %s died on this machine: took back %d leases", worker, taken)
 
 
-_UNSERVED_GRACE = 10.0
+_QUEUE_GRACE = 10.0
 """Seconds before a queue without a worker is logged: a dead worker is replaced, another machine may join."""
 
 
@@ -443,7 +532,7 @@ def _warn_about_user_agent(settings: Settings) -> None:
         )
 
 
-class UnservedQueues:
+class QueuesWithoutWorkers:
     """Logs queues that no worker serves, each once."""
 
     def __init__(self) -> None:
@@ -454,10 +543,10 @@ class UnservedQueues:
         """Check a status of the job. ``now``: seconds, of any clock."""
         if status.state is not JobState.RUNNING or not any(status.queues.values()):
             return
-        waiting = unserved(status.queues, await frontier.reports.workers())
+        waiting = queues_without_workers(status.queues, await frontier.reports.workers())
         self._since = {queue: self._since.get(queue, now) for queue in waiting}
         for queue, since in self._since.items():
-            if now - since >= _UNSERVED_GRACE and queue not in self._logged:
+            if now - since >= _QUEUE_GRACE and queue not in self._logged:
                 self._logged.add(queue)
                 log.warning(
                     "no worker serves queue %s, where %d requests wait: start one with --queue %s",

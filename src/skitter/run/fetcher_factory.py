@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -12,9 +12,17 @@ from skitter.errors import SettingsError, SkitterError
 from skitter.fetch.address_guard import AddressGuard
 from skitter.fetch.cache import CachingFetcher
 from skitter.fetch.contract import Fetcher
-from skitter.fetch.cookies import CookieJars, NoCookies
+from skitter.fetch.cookies import CookieJars, NoCookies, given_cookies
 from skitter.fetch.http import HttpFetcher
-from skitter.fetch.identity.contract import Cookies, Proxies, SourceContext, UserAgents, existing_file
+from skitter.fetch.identity.contract import (
+    Cookies,
+    IdentityChooser,
+    IdentitySources,
+    Proxies,
+    SourceContext,
+    UserAgents,
+    existing_file,
+)
 from skitter.fetch.identity.cookies import (
     CookieFile,
     CookieSharing,
@@ -22,12 +30,12 @@ from skitter.fetch.identity.cookies import (
     JarCookies,
     SharedCookies,
 )
-from skitter.fetch.identity.fetcher import IdentityFetcher
+from skitter.fetch.identity.fetcher import BorrowedFetcher, IdentityFetcher, IdentityRouter
 from skitter.fetch.identity.proxies import ProxyPool
 from skitter.fetch.identity.proxy_lists import GivenList, file_list, url_list
 from skitter.fetch.identity.sessions import SessionPool, pool_of
 from skitter.fetch.identity.user_agents import AgentList, agents_of_file, random_agents
-from skitter.fetch.routing import RoutingFetcher, fetcher_rules
+from skitter.fetch.routing import HeaderFetcher, RoutingFetcher, fetcher_rules
 from skitter.plugins import PluginKind
 from skitter.request import Request
 from skitter.settings import Settings
@@ -40,6 +48,8 @@ PROXIES = PluginKind("proxies", "skitter.proxies", {"file": file_list, "url": ur
 SESSIONS = PluginKind("sessions", "skitter.sessions", {}, SettingsError)
 COOKIES = PluginKind("cookies", "skitter.cookies", {}, SettingsError)
 
+_WITH_SETTINGS = ("http", "browser", "adaptive")
+"""Fetchers that send the headers of the settings themselves."""
 _OWN_JARS = ("auto", "session", "proxy", "shared")
 """Values of the setting ``cookies`` for the built-in cookie jars."""
 
@@ -57,40 +67,108 @@ def make_guard(settings: Settings, notes: Notes | None = None) -> AddressGuard:
     )
 
 
+class JobCookies(NamedTuple):
+    """The cookies of one worker."""
+
+    jars: CookieJars
+    source: Cookies | None
+    """``None`` if the fetchers keep the cookies themselves, in the jars."""
+
+    @property
+    def access(self) -> Cookies:
+        """The cookies, for reading and setting."""
+        return JarCookies(self.jars) if self.source is None else self.source
+
+
+def make_cookies(
+    settings: Settings, notes: Notes | None = None, sharing: CookieSharing | None = None
+) -> JobCookies:
+    """Return the cookies of one worker, with the initial ones of the settings. May block. Parameters as for :func:`make_fetcher`.
+
+    Raises :class:`~skitter.errors.SettingsError` for a plugin that is missing or cannot be made, and for an initial cookie
+    that cannot be set.
+    """
+    jars = CookieJars() if _is_own_jar(settings.cookies) else NoCookies()
+    if settings.initial_cookies:
+        jars.seed(given_cookies(settings.initial_cookies))
+    return JobCookies(jars, _own_cookies(settings, SourceContext(settings, notes=notes), jars, sharing))
+
+
 def make_fetcher(
     settings: Settings,
     notes: Notes | None = None,
     guard: AddressGuard | None = None,
     sharing: CookieSharing | None = None,
+    chooser: IdentityChooser | None = None,
+    job_cookies: JobCookies | None = None,
 ) -> Fetcher:
     """Return the fetcher of one worker; nothing is opened yet.
 
     ``notes``: shared by the workers of the job; ``None`` for a fetch outside of a job.
     ``sharing``: given for a job with several workers, for ``cookies=auto``.
+    ``chooser``: the spider, if it chooses the identity of its requests.
     ``guard``: checks the addresses that the fetcher connects to; default: that of the settings.
+    ``job_cookies``: default: those of :func:`make_cookies`.
 
     Raises :class:`~skitter.errors.SettingsError` for a plugin that is missing or cannot be made.
     """
     if settings.proxies is not None and settings.proxy:
         raise SettingsError("both proxy and proxies are set", remedy="remove one of them", field="proxy")
-    jars = CookieJars() if _is_own_jar(settings.cookies) else NoCookies()
+    jars, cookies = make_cookies(settings, notes, sharing) if job_cookies is None else job_cookies
     context = SourceContext(settings, notes=notes, guard=guard or make_guard(settings, notes))
-    cookies = _own_cookies(settings, context, jars, sharing)
     fetcher: Fetcher = _router(settings, context, jars, keeps_cookies=cookies is None)
     context = msgspec.structs.replace(context, plain=fetcher)
-    user_agents, proxies = _user_agents(settings, context), _proxies(settings, context)
     shares = settings.cookies == "shared" or (settings.cookies == "auto" and sharing is not None)
-    sessions = _sessions(settings, context, user_agents, proxies, shares=shares)
     file = CookieFile(existing_file(settings.cookie_file), jars) if settings.cookie_file else None
     per_proxy = settings.cookies == "proxy"
-    if per_proxy or any(part is not None for part in (user_agents, proxies, sessions, cookies, file)):
-        fetcher = IdentityFetcher(
-            fetcher, user_agents=user_agents, proxies=proxies, sessions=sessions, cookies=cookies,
+
+    def identified(
+        inner: Fetcher, given: Settings, cookies: Cookies | None, file: CookieFile | None
+    ) -> Fetcher:
+        own = msgspec.structs.replace(context, settings=given)
+        user_agents, proxies = _user_agents(given, own), _proxies(given, own)
+        sessions = _sessions(given, own, user_agents, proxies, shares=shares)
+        if not per_proxy and all(part is None for part in (user_agents, proxies, sessions, cookies, file)):
+            return inner  # without any source, no wrapper
+        return IdentityFetcher(
+            inner, user_agents=user_agents, proxies=proxies, sessions=sessions, cookies=cookies,
             jar_per_proxy=per_proxy, cookie_file=file,
         )  # fmt: skip
+
+    if chooser is None:
+        fetcher = identified(fetcher, settings, cookies, file)
+    else:
+        if cookies is not None or file is not None:  # shared by all identities
+            fetcher = IdentityFetcher(fetcher, cookies=cookies, cookie_file=file)
+        shared = BorrowedFetcher(fetcher)
+        fetcher = IdentityRouter(
+            chooser,
+            identified(fetcher, settings, None, None),
+            lambda identity: identified(shared, _with_identity(settings, identity), None, None),
+        )
     if settings.cache_dir is not None:
         return CachingFetcher(fetcher, settings.cache_dir, settings.cache_ttl)
-    return fetcher  # without any source, no wrapper
+    return fetcher
+
+
+def _with_identity(settings: Settings, identity: IdentitySources) -> Settings:
+    changes: dict[str, Any] = {}
+    if identity.user_agents is not None:
+        changes["user_agents"] = identity.user_agents
+    if identity.proxies is not None:
+        changes |= {"proxies": identity.proxies, "proxy": None}
+    return msgspec.structs.replace(settings, **changes)
+
+
+def check_task(fetcher: str, identity: IdentitySources) -> None:
+    """Raise :class:`~skitter.errors.SettingsError` if the fetcher or a source of a task does not exist. May read files."""
+    if fetcher not in {"", "http"}:
+        FETCHERS.find(fetcher)
+    settings = _with_identity(Settings(), identity)
+    guard = AddressGuard()
+    context = SourceContext(settings, guard=guard, plain=HttpFetcher(settings, NoCookies(), guard))
+    _user_agents(settings, context)
+    _proxies(settings, context)
 
 
 def _router(
@@ -102,13 +180,15 @@ def _router(
     def make(value: Any) -> Fetcher:
         if value == "http":
             return HttpFetcher(context.settings, own, context.guard)
-        fetcher = _made(FETCHERS, value, context, "fetch")
+        fetcher: Fetcher = _made(FETCHERS, value, context, "fetch")
         if not isinstance(fetcher, Fetcher):
             raise SettingsError(
                 f"not a complete fetcher: {fetcher!r:.80}",
                 remedy="give it capabilities (FetcherCapabilities()) and the methods open, fetch and close",
                 field="fetcher",
             )
+        if value not in _WITH_SETTINGS:
+            fetcher = HeaderFetcher(fetcher, {"User-Agent": settings.user_agent, **settings.headers})
         if keeps_cookies and not fetcher.capabilities.keeps_cookies:
             return IdentityFetcher(fetcher, cookies=JarCookies(jars))
         return fetcher
@@ -142,8 +222,8 @@ def _proxies(settings: Settings, context: SourceContext) -> Proxies | None:
         else _made(PROXIES, given, context, "choose", "read")
     )
     if not _has_any(part, ("choose",)):
-        rest, every = settings.proxy_cooldown, settings.proxy_refresh
-        part = ProxyPool(part, settings.proxy_rotation, rest=rest, every=every)
+        cooldown, every = settings.proxy_cooldown, settings.proxy_refresh
+        part = ProxyPool(part, settings.proxy_rotation, cooldown=cooldown, every=every)
     proxies: Proxies = part
     return proxies
 

@@ -25,6 +25,7 @@ HOME = ".skitter"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _WITH_PASSWORDS = ("proxy", "proxies", "smtp_url")
 _CREDENTIALS = "credentials"
+_COOKIES = "initial_cookies"
 _LOGIN = re.compile(r"^([^\s:/@]+:\d{1,5}):[^\s:]+:\S+$")
 """``HOST:PORT:USER:PASSWORD``, as proxy vendors write it."""
 _FORMAT = 1
@@ -286,6 +287,8 @@ def _kept(spec: JobSpec) -> JobSpec:
         plain[_CREDENTIALS] = {origin: one for origin, one in given.items() if is_reference(str(one))}
     elif given is not None:
         plain[_CREDENTIALS] = {}
+    if spec.settings.get(_COOKIES):
+        plain[_COOKIES] = {}
     return msgspec.structs.replace(
         spec,
         frontier=without_secrets(spec.frontier),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
+import pkgutil
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -97,6 +98,16 @@ def spiders_in_file(path: Path) -> dict[str, type[Spider]]:
         spider = load_spider_class(str(path))
         return {spider.name or path.stem: spider}
     return _spiders_in(_module_of_file(path))
+
+
+def spiders_in_module(name: str) -> tuple[dict[str, type[Spider]], list[str]]:
+    """Return the spiders of a module by name, and the names of the modules in it if it is a package.
+
+    Raises as :func:`load_spider_class`.
+    """
+    module = _module_by_name(name)
+    inner = [f"{name}.{found.name}" for found in pkgutil.iter_modules(vars(module).get("__path__", ()))]
+    return _spiders_in(module), inner
 
 
 def find_spider(name: str) -> tuple[str, type[Spider]]:

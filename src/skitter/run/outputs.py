@@ -5,21 +5,26 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from skitter.errors import StoreError, UsageError
 from skitter.run.job import JobSpec
 from skitter.secrets import shown_url
-from skitter.store.contract import Output, OutputContext, RangesByPart
+from skitter.store.contract import ItemGroup, Output, OutputContext, RangesByPart, StoreContext
+from skitter.store.database import DatabaseOutput
 from skitter.store.file_output import FileOutput
 from skitter.store.outputs import open_output, stream_of
+from skitter.store.redis_output import RedisOutput
+from skitter.store.sqlite import SqliteOutput
+from skitter.store.stdout import StdoutOutput
 from skitter.worker.routing import OutputRouter, Route, section_of
 
 if TYPE_CHECKING:
     from skitter.run.builder import JobBuilder
 
 log = logging.getLogger("skitter.crawl")
+_REMOVED_AT_ONCE = 1000
 
 
 class JobOutputs:
@@ -136,16 +141,34 @@ class JobOutputs:
             if not await output.emit(context, ranges)
         ]
 
-    async def merge(self, ranges: RangesByPart) -> None:
-        """Write exactly the committed items to all outputs. Raises the first error after all have been tried."""
+    async def merge(self, ranges: RangesByPart, held: RangesByPart | None = None) -> None:
+        """Write exactly the committed items to all outputs. Raises the first error after all have been tried.
+
+        ``held``: the items for outputs that can be replaced, if those are not only the items of this pass.
+        """
         failed = [*self._unusable.values()]
         for output, context in self._all():
             try:
-                await output.merge(context, ranges)
+                is_stream = isinstance(output, StdoutOutput | RedisOutput)
+                await output.merge(context, ranges if held is None or is_stream else held)
             except StoreError as error:
                 failed.append(error)
         if failed:
             raise failed[0]
+
+    async def remove(self, fingerprints: Sequence[bytes]) -> None:
+        """Remove the items of pages that are gone from all databases. May be repeated."""
+        for output, context in self._all():
+            if not fingerprints or not isinstance(output, SqliteOutput | DatabaseOutput):
+                continue
+            store = output.store()
+            await store.open(StoreContext(context.job, "parent", context.directory, context.durability))
+            try:
+                for start in range(0, len(fingerprints), _REMOVED_AT_ONCE):
+                    gone = fingerprints[start : start + _REMOVED_AT_ONCE]
+                    await store.write([ItemGroup(fingerprint, []) for fingerprint in gone])
+            finally:
+                await store.close()
 
     def _all(self) -> Iterator[tuple[Output, OutputContext]]:
         for target, output in self._outputs.items():

@@ -127,7 +127,8 @@ async def try_callback(spec: JobSpec, request: Request | None) -> CallbackTrial:
     async with PageFetcher(builder) as fetcher:
         response = await fetcher.fetch(request)
         try:
-            results = await runner.run(function, response, **request.cb_kwargs)
+            with builder.spider.stats.discarded():
+                results = await runner.run(function, response, **request.cb_kwargs)
         except Exception as error:
             raise CallbackFailed(f"callback {name or 'parse'}: {describe(error)}") from error
     items: list[msgspec.Raw] = []

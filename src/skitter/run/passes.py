@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from skitter._utils.notes import Notes
+from skitter._utils.notes import NOTE_TTL, Notes
 from skitter.errors import FrontierError
 from skitter.frontier.records import SETTLED, FrontierStatus, JobState
 from skitter.monitors import PLAIN_FIGURES, CompiledMonitor, Figure, Verdict, describe
@@ -24,7 +24,6 @@ log = logging.getLogger("skitter.monitors")
 
 NOTE = "skitter:passes"
 _SEEN_NOTE = "skitter:passes:seen"
-_NOTE_TTL = 10 * 365 * 86_400.0
 _FORMAT = 1
 MAX_HISTORY = 50
 """Number of passes that a job remembers, unless a monitor asks for more."""
@@ -77,6 +76,20 @@ class Passes(msgspec.Struct, frozen=True, kw_only=True):
     """Digests of the values of each field whose new values are counted, over all passes."""
     unreported: list[int] = []
     """Numbers of passes, and of the current one, with violations that were not reported yet."""
+    inherited: int = 0
+    """Number of the last pass that the job has inherited from an earlier frontier."""
+
+    @property
+    def own(self) -> list[PassRecord]:
+        """The passes that have ended on this frontier, newest first."""
+        return [record for record in self.history if record.number > self.inherited]
+
+    @property
+    def number(self) -> int:
+        """Number of the current pass, or else of the last one; 0 if there is none."""
+        return (
+            self.current.number if self.current is not None else self.history[0].number if self.history else 0
+        )
 
     @property
     def violated(self) -> list[Verdict]:
@@ -108,9 +121,13 @@ def decode_passes(note: bytes | None) -> Passes:
 class PassKeeper:
     """Begins, watches and closes the passes of one job. Any number of processes may do so at the same time."""
 
-    def __init__(self, notes: Notes, rules: Sequence[CompiledMonitor]) -> None:
+    def __init__(
+        self, notes: Notes, rules: Sequence[CompiledMonitor], inherited: Passes | None = None
+    ) -> None:
+        """``inherited``: earlier passes, if the job starts on a new frontier."""
         self._notes = notes
         self._rules = rules
+        self._inherited = inherited
         self._during = [rule for rule in rules if rule.monitor.during]
         self._alarmed: set[str] = set()
         """Monitors of the current pass that were violated, here or on another machine."""
@@ -125,6 +142,8 @@ class PassKeeper:
         while True:
             note = await self._notes.get(NOTE)
             passes = decode_passes(note)
+            if note is None and self._inherited is not None:
+                passes = self._inherited
             if passes.current is not None:
                 break
             number = passes.history[0].number + 1 if passes.history else 1
@@ -278,11 +297,11 @@ class PassKeeper:
 
     async def _swap(self, note: bytes | None, passes: Passes, **changes: object) -> bool:
         new = msgspec.msgpack.encode(msgspec.structs.replace(passes, **changes))
-        return await self._notes.compare_and_swap(NOTE, note, new, _NOTE_TTL)
+        return await self._notes.compare_and_swap(NOTE, note, new, NOTE_TTL)
 
     async def _note_seen(self) -> None:
         self._next_seen = time.time() + _SEEN_INTERVAL
-        await self._notes.put(_SEEN_NOTE, msgspec.msgpack.encode(time.time()), _NOTE_TTL)
+        await self._notes.put(_SEEN_NOTE, msgspec.msgpack.encode(time.time()), NOTE_TTL)
 
     async def _seen(self) -> float:
         """Return when a process has last seen the pass. All of them may have been killed before they could close it."""

@@ -10,15 +10,22 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
+from skitter._utils.visible import visible
+from skitter.errors import CrawlFailed
+from skitter.fetch.contract import FetchError
+from skitter.request import Request
 from skitter.response import Response
 from skitter.run.builder import RunOverrides
-from skitter.run.crawl import Crawl, Watcher
+from skitter.run.crawl import Crawl, RunResult, Watcher
 from skitter.run.job import JobSpec
 from skitter.run.process import new_event_loop
+from skitter.secrets import shown_url
 from skitter.spider import Spider
 
 _WAITING_PAGES = 64
 """Pages whose items may wait for the consumer before the crawl waits."""
+_MAX_REASONS = 5
+"""URLs whose errors are named if nothing could be fetched."""
 
 
 async def stream(
@@ -39,9 +46,11 @@ async def stream(
     ``arguments``, ``settings``
         As in :class:`~skitter.JobSpec`.
     ``watcher``
-        Called twice a second with the progress, such as :class:`~skitter.ProgressLine`.
+        Called twice a second and at the end with the progress, such as :class:`~skitter.ProgressLine`.
 
-    Raises :class:`~skitter.errors.SkitterError` if the crawl cannot start or fails.
+    Raises :class:`~skitter.errors.SkitterError` if the crawl cannot start or fails, and
+    :class:`~skitter.errors.CrawlFailed` with the reasons if no page of any seed could be fetched and processed, as
+    ``skitter run`` does with exit status 1.
     """
     name: Any = spider  # the specification replaces a class by its name
     home = await asyncio.to_thread(tempfile.mkdtemp, prefix="skitter-")
@@ -61,7 +70,9 @@ async def stream(
         while (items := await handover.next(running)) is not None:
             for item in items:
                 yield item
-        await running
+        result = await running
+        if result.fetched_nothing:
+            raise handover.failure_of(result)
     finally:
         handover.close()
         crawl.stop("the consumer of its items has ended")
@@ -111,6 +122,24 @@ class _Handover:
     def __init__(self) -> None:
         self._pages: asyncio.Queue[Sequence[Any]] = asyncio.Queue(_WAITING_PAGES)
         self._closed = False
+        self._errors: dict[str, str] = {}
+        """The last error of each URL."""
+
+    def on_error(self, request: Request, error: BaseException) -> None:
+        if request.url in self._errors or len(self._errors) < _MAX_REASONS:
+            kind = f"{error.kind}: {error}" if isinstance(error, FetchError) else str(error)
+            self._errors[request.url] = visible(kind if str(error) else type(error).__name__)
+
+    def failure_of(self, result: RunResult) -> CrawlFailed:
+        """Return the error of a crawl that fetched nothing, with its reasons."""
+        counters = result.counters
+        reasons = [f"{shown_url(url)}: {error}" for url, error in self._errors.items()]
+        refused = sorted(name for name in counters if name.startswith("refused/") and counters[name])
+        reasons += [f"{counters[name]} refused ({name.removeprefix('refused/')})" for name in refused]
+        return CrawlFailed(
+            f"{result.empty_because}: {'; '.join(reasons)}",
+            remedy="check the URLs; the log of `skitter.crawl` has the details",
+        )
 
     async def after_save(self, _response: Response, items: list[Any]) -> None:
         if not self._closed:

@@ -22,8 +22,8 @@ from skitter.worker import DRAIN_SECONDS
 log = logging.getLogger("skitter.crawl")
 
 _MAX_FAILED_STARTS = 5
-"""Workers in a row that may die before they have a lease. Later deaths are limited by the frontier: a request whose
-lease is lost too often becomes a dead letter."""
+"""How many workers in a row may die before they have a lease. The frontier limits later deaths: a request whose lease is
+lost too often becomes a dead letter."""
 _MIN_RESTART_DELAY = 0.5
 _MAX_RESTART_DELAY = 60.0
 """Seconds before a worker is started in place of one that died at its start. Doubles each time, with jitter."""
@@ -31,9 +31,9 @@ _MAX_READ = 60_000
 """Bytes of a report that are read at a time."""
 
 READY = b"."
-"""First report of a worker: the frontier has answered its request for leases."""
+"""First byte that a worker reports: the frontier has answered its request for leases."""
 HAD_WORK = b"+"
-"""Second report of a worker: it has a lease. From now on the frontier limits how often it may die."""
+"""Second byte: the worker has a lease. From now on the frontier limits how often it may die."""
 
 
 class WorkerResult(msgspec.Struct):
@@ -100,31 +100,31 @@ class WorkerProcess:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it runs."""
+        """Whether the process runs."""
         return self._process.returncode is None
 
     @property
     def is_ready(self) -> bool:
-        """Whether it runs and has asked for leases."""
+        """Whether the process runs and has asked for leases."""
         return self.is_alive and self._received.startswith(READY)
 
     @property
     def had_work(self) -> bool:
-        """Whether it ever had a lease."""
+        """Whether the worker ever had a lease."""
         return self._received.startswith(READY + HAD_WORK)
 
     @property
     def status(self) -> int | None:
-        """Exit status; the negative number of the signal that ended it; ``None`` while it runs."""
+        """Exit status, or the negative number of the signal that ended the process. ``None`` while it runs."""
         return self._process.returncode
 
     @property
     def age(self) -> float:
-        """Seconds since its start."""
+        """Seconds since the start of the process."""
         return time.monotonic() - self._started
 
     async def work(self, command: bytes) -> WorkerResult | None:
-        """Send it its command and wait for its end. Return its report; ``None`` if it died without one."""
+        """Send the command and wait for the end of the process. Return its result; ``None`` if it died without one."""
         loop = asyncio.get_running_loop()
         loop.add_reader(self._pipe, self._on_readable)
         try:
@@ -154,12 +154,12 @@ class WorkerProcess:
         return more
 
     def terminate(self) -> None:
-        """Ask it to finish its requests in progress and end."""
+        """Ask the worker to finish its requests in progress and to end."""
         with contextlib.suppress(ProcessLookupError):
             self._process.terminate()
 
     async def kill(self) -> None:
-        """Kill it, if it still runs."""
+        """Kill the process, if it still runs."""
         if self.is_alive:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
@@ -244,7 +244,7 @@ class Supervisor:
 
     @property
     def _ready(self) -> int:
-        """Number of workers that work on the job."""
+        """Number of workers that have asked for leases."""
         return sum(worker.is_ready for worker in self._workers.values())
 
     def _worker_ready(self, index: int) -> None:
@@ -292,7 +292,7 @@ class Supervisor:
         return failed > 0 and self._is_over.is_set()
 
     async def stop(self) -> None:
-        """Replace no more workers, and kill those that do not drain in time."""
+        """Stop replacing workers, and kill those that do not end in time."""
         self._stopping = True
         self._is_over.set()
         for worker in self._workers.values():

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from skitter.errors import UsageError
-from skitter.frontier.redis.connect import SCHEMES
+from skitter.frontier.redis.cluster import SCHEMES
 from skitter.run.job import JobFolder, JobSpec
 from skitter.service.errors import Refusal
 from skitter.service.items import file_location, open_items, run_target, task_target
@@ -99,16 +99,16 @@ class ServiceConfig(msgspec.Struct, frozen=True):
 
     def log(self, run: str, writer: str = "") -> AppendLog:
         """Return the log of a run. ``writer`` is the node that appends to it."""
-        if self.is_shared:  # without patience: a writer tries again by itself, and a reader gets the error
+        if self.is_shared:  # it does not wait: a writer tries again by itself, and a reader gets the error
             return RedisAppendLog(
-                self.store, run, "log", max_bytes=self.log_size, writer=writer, patience=0.0
+                self.store, run, "log", max_bytes=self.log_size, writer=writer, outage_timeout=0.0
             )
         return SqliteAppendLog(self.logs / f"{run}.log", self.log_size)
 
     def audit(self, writer: str = "") -> AppendLog:
         """Return the audit log. ``writer`` is the node that appends to it. Its size has no bound: nothing is removed."""
         if self.is_shared:
-            return RedisAppendLog(self.store, "", "audit", writer=writer, patience=0.0)
+            return RedisAppendLog(self.store, "", "audit", writer=writer, outage_timeout=0.0)
         return SqliteAppendLog(self.folder / "audit.log")
 
     def spec(self, job: JobRecord, run: JobRun) -> JobSpec:

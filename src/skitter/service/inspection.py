@@ -2,27 +2,39 @@
 
 from __future__ import annotations
 
+import heapq
 import time
+from collections import deque
 from collections.abc import Sequence
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import msgspec
 
 from skitter.frontier.contract import DeadLetters
 from skitter.frontier.records import DeadLetter, FrontierStatus, SlotStatus
-from skitter.frontier.stats import OTHERS, StatsGroup, StatsRow
-from skitter.frontier.workers import WorkerStatus, unserved
+from skitter.frontier.stats import OTHERS, StatsDimension, StatsRow
+from skitter.frontier.workers import WorkerStatus, queues_without_workers
 from skitter.observe.figures import errors
 from skitter.observe.letters import letter_fields
-from skitter.run.control import JobStatus, dead_letters, stats
+from skitter.run.control import JobStatus, dead_letters, slots, stats
 from skitter.run.job import JobFolder
 from skitter.settings import Settings, declarations, type_name
+from skitter.worker.timings import FETCH, quantile
 
 _BATCH_SIZE = 500
 """Dead letters in one read."""
 _ALL_HOSTS = 1_000_000
-HostOrder = Literal["pages", "items", "bytes", "failed", "retried", "failures", "queued", "delay"]
-"""Orders of hosts, largest first: by a count, by the share of failed requests, by the requests that wait, by the delay."""
+_MOST_SLOTS = 10_000
+"""Slots that are read for the list of hosts: those with the most queued requests."""
+_HISTORY_POINTS = 900
+"""Points of the history of a run, one per second while a user watches it."""
+_LATENCY_WINDOW = 10.0
+"""Seconds over which the percentiles of a point are taken."""
+HostOrder = Literal[
+    "pages", "items", "bytes", "failed", "retried", "failures", "fetch_time", "queued", "delay"
+]
+"""Orders of hosts, largest first: by a count, by the share of failed requests, by the mean time to the first byte, by the
+requests that wait, by the delay."""
 HOST_ORDERS: tuple[str, ...] = get_args(HostOrder)
 
 
@@ -57,7 +69,10 @@ def frontier_view(found: JobStatus) -> dict[str, Any]:
         "banned": found.banned,
         "violated": msgspec.to_builtins(found.violated),
         "passes": msgspec.to_builtins(found.passes),
-        "unserved": {} if found.counts is None else unserved(found.counts.queues, found.workers),
+        "latency": None if found.counts is None else _percentiles(FETCH.read(found.counts.counters)),
+        "queues_without_workers": {}
+        if found.counts is None
+        else queues_without_workers(found.counts.queues, found.workers),
     }
 
 
@@ -79,35 +94,86 @@ def figures_of(counts: FrontierStatus, workers: Sequence[WorkerStatus]) -> dict[
     }
 
 
-async def host_rows(
-    folder: JobFolder, counts: FrontierStatus | None, order: HostOrder, contains: str
-) -> list[dict[str, Any]]:
-    """Return the hosts of a job whose names contain a text, largest first by an order.
+class FigureHistory:
+    """The points of a run that a user watches."""
 
-    Queue and delay are known for the slots with the most queued requests; they are ``None`` for other hosts.
-    """
-    slots = {} if counts is None else {slot.key: slot for slot in counts.busiest}
-    rows = {row.key: row for row in await stats(folder, StatsGroup.HOST, _ALL_HOSTS) if row.key != OTHERS}
-    names = [name for name in {**rows, **slots} if contains in name]
-    found = [_host(name, rows.get(name, StatsRow(name)), slots.get(name)) for name in names]
-    return sorted(found, key=lambda host: (-(host[order] or 0), -host["pages"], host["host"]))
+    def __init__(self) -> None:
+        self.points: deque[dict[str, Any]] = deque(maxlen=_HISTORY_POINTS)
+        self._fetches: deque[tuple[float, list[int]]] = deque()
+        """Buckets of the fetch times at the points of the last seconds, and at one point before them."""
+
+    def add(self, counts: FrontierStatus, workers: Sequence[WorkerStatus]) -> dict[str, Any]:
+        """Add a point and return it. ``latency``: percentiles of the fetches committed in the last seconds, or ``None``."""
+        point, buckets = figures_of(counts, workers), FETCH.read(counts.counters)
+        self._fetches.append((point["at"], buckets))
+        while len(self._fetches) > 1 and self._fetches[1][0] <= point["at"] - _LATENCY_WINDOW:
+            self._fetches.popleft()
+        before = self._fetches[0][1]
+        point["latency"] = _percentiles([now - then for now, then in zip(buckets, before, strict=True)])
+        self.points.append(point)
+        return point
 
 
-def _host(name: str, row: StatsRow, slot: SlotStatus | None) -> dict[str, Any]:
-    ended = row.pages + row.failed
-    return {
-        "host": name,
-        "pages": row.pages,
-        "items": row.items,
-        "bytes": row.bytes,
-        "failed": row.failed,
-        "retried": row.retried,
-        "failures": round(row.failed / ended, 4) if ended else 0.0,
-        "queued": None if slot is None else slot.queued,
-        "leased": None if slot is None else slot.leased,
-        "delay": None if slot is None else round(slot.delay, 3),
-        "paused_for": None if slot is None else round(slot.paused_for, 1),
-    }
+def _percentiles(buckets: Sequence[int]) -> dict[str, float] | None:
+    found = {name: quantile(buckets, share) for name, share in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))}
+    return {name: round(value, 6) for name, value in found.items() if value is not None} or None
+
+
+class Host(NamedTuple):
+    """What is known of a host."""
+
+    name: str
+    row: StatsRow
+    slot: SlotStatus | None
+    """``None`` for a host without requests, and beyond the 10,000 fullest."""
+
+    @property
+    def failures(self) -> float:
+        """The share of failed requests."""
+        ended = self.row.pages + self.row.failed
+        return self.row.failed / ended if ended else 0.0
+
+    def amount(self, order: HostOrder) -> float:
+        """Return the figure by which an order sorts."""
+        if order in {"queued", "delay"}:
+            return 0.0 if self.slot is None else getattr(self.slot, order)
+        return (self.failures if order == "failures" else getattr(self.row, order)) or 0.0
+
+    def view(self) -> dict[str, Any]:
+        """Return the host as the API shows it. Queue and delay are ``None`` without a slot."""
+        row, slot = self.row, self.slot
+        return {
+            "host": self.name,
+            "pages": row.pages,
+            "items": row.items,
+            "bytes": row.bytes,
+            "failed": row.failed,
+            "retried": row.retried,
+            "failures": round(self.failures, 4),
+            "fetch_time": None if row.fetch_time is None else round(row.fetch_time, 6),
+            "queued": None if slot is None else slot.queued,
+            "leased": None if slot is None else slot.leased,
+            "delay": None if slot is None else round(slot.delay, 3),
+            "paused_for": None if slot is None else round(slot.paused_for, 1),
+        }
+
+
+async def read_hosts(folder: JobFolder) -> list[Host]:
+    """Return all hosts that a job counts one by one (setting ``stats_max_keys``), and those with the most queued requests."""
+    busy = {slot.key: slot for slot in await slots(folder, _MOST_SLOTS)}
+    rows = {row.key: row for row in await stats(folder, StatsDimension.HOST, _ALL_HOSTS) if row.key != OTHERS}
+    return [Host(name, rows.get(name) or StatsRow(name), busy.get(name)) for name in {**rows, **busy}]
+
+
+def select_hosts(
+    hosts: Sequence[Host], order: HostOrder, contains: str, offset: int, limit: int
+) -> dict[str, Any]:
+    """Return a page of the hosts whose names contain a text, largest first by an order, and their total number."""
+    chosen = [host for host in hosts if contains in host.name]
+    first = heapq.nsmallest(
+        offset + limit, chosen, key=lambda host: (-host.amount(order), -host.row.pages, host.name)
+    )
+    return {"hosts": [host.view() for host in first[offset:]], "total": len(chosen)}
 
 
 async def list_failures(

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from skitter.frontends.tasks.changes import TaskChange
+from skitter.run.passes import Passes
 from skitter.service.config import ServiceConfig, check_settings
 from skitter.service.errors import Conflict, Missing, Refusal, naming_field, too_busy
 from skitter.service.models import JobRecord, JobRun, Records, StoredRecipe, decode, new_run, next_start
@@ -202,8 +203,8 @@ class JobService:
             for log in job.logs:
                 await self._discard_log(log)
             if await self.store.compare_and_swap("jobs", name, data, None):
-                tasks = await self.store.get("tasks", name)
-                await self.store.compare_and_swap("tasks", name, tasks, None)
+                for kind in ("tasks", "passes"):
+                    await self.store.compare_and_swap(kind, name, await self.store.get(kind, name), None)
                 return
         raise too_busy(name)
 
@@ -232,6 +233,20 @@ class JobService:
         except Missing:
             return False
         return True
+
+    async def keep_passes(self, name: str, run: str, passes: Passes) -> None:
+        """Add the passes that a run has ended to the history of its job. Does nothing if the job is deleted."""
+        if not passes.own:
+            return
+        for _ in range(MAX_TRIES):
+            try:
+                history, data = await self.records.passes(await self.records.job(name))
+            except Missing:
+                return
+            history.add(run, passes)
+            if await self.store.compare_and_swap("passes", name, data, msgspec.json.encode(history)):
+                return
+        raise too_busy(name)
 
     async def start_due(self, now: float) -> list[str]:
         """Start the runs that are due, each once, even if several nodes call this. Returns the names of the jobs."""
@@ -276,8 +291,9 @@ class JobService:
                 file.seek(0)
                 known = file.read().count(b"\n")
                 for entry in entries[known:]:
-                    outputs = self.config.outputs_of_task(entry.task, entry.outputs, job, run)
-                    line = msgspec.structs.replace(entry, outputs=outputs)
+                    outputs = self.config.outputs_of_task(entry.name or entry.task, entry.outputs, job, run)
+                    spider = entry.spider and self.config.allowed_spider(entry.spider)
+                    line = msgspec.structs.replace(entry, outputs=outputs, spider=spider)
                     file.write(msgspec.json.encode(line) + b"\n")
 
 

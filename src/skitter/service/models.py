@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import secrets
 import time
@@ -11,6 +12,7 @@ import msgspec
 
 from skitter.errors import FrontierError, did_you_mean
 from skitter.frontends.tasks.changes import Schedule, TaskChange
+from skitter.run.passes import MAX_HISTORY, MAX_KNOWN, Passes, PassRecord
 from skitter.service.errors import Missing, Refusal
 from skitter.service.storage import KeyValueStore
 
@@ -103,6 +105,54 @@ class TaskList(Record, kw_only=True):
     entries: list[TaskChange] = []
 
 
+class KeptPass(msgspec.Struct, kw_only=True):
+    """A pass of a run that has ended."""
+
+    run: str
+    """Id of the run."""
+    record: PassRecord
+
+
+class PassHistory(Record, kw_only=True):
+    """The passes of a job over all its runs, so that monitors can compare a run with earlier ones."""
+
+    job_created: float
+    """When the job was created: a later job of the same name starts without a history."""
+    passes: list[KeptPass] = []
+    """Newest first."""
+    known: dict[str, list[str]] = {}
+    unreported: list[int] = []
+    """As in :class:`~skitter.run.passes.Passes`."""
+
+    def add(self, run: str, passes: Passes) -> None:
+        """Add the passes that a run has ended. Adding them again changes nothing."""
+        others = [kept for kept in self.passes if kept.run != run]
+        found = [*(KeptPass(run=run, record=_finite(record)) for record in passes.own), *others]
+        found.sort(key=lambda kept: -kept.record.ended)
+        self.passes = found[: max(MAX_HISTORY, len(passes.history))]
+        for field, values in passes.known.items():
+            self.known[field] = list(dict.fromkeys([*self.known.get(field, []), *values]))[:MAX_KNOWN]
+        numbers = {kept.record.number for kept in self.passes}
+        self.unreported = [number for number in passes.unreported if number in numbers]
+
+    def inherited(self) -> Passes:
+        """Return what the next run continues."""
+        history = [kept.record for kept in self.passes]
+        last = max((record.number for record in history), default=0)
+        return Passes(history=history, known=self.known, unreported=self.unreported, inherited=last)
+
+
+def _finite(record: PassRecord) -> PassRecord:
+    """Return a record without infinite values, which JSON cannot hold."""
+    verdicts = [
+        msgspec.structs.replace(
+            verdict, values={name: value for name, value in verdict.values.items() if math.isfinite(value)}
+        )
+        for verdict in record.verdicts
+    ]
+    return msgspec.structs.replace(record, verdicts=verdicts)
+
+
 class NodeError(msgspec.Struct, kw_only=True):
     """Why a node cannot run a job. The node tries again."""
 
@@ -171,6 +221,14 @@ class Records:
         """Return the tasks of a job and their record, for a comparison."""
         data = await self.store.get("tasks", job)
         return (TaskList() if data is None else decode(data, TaskList)), data
+
+    async def passes(self, job: JobRecord) -> tuple[PassHistory, bytes | None]:
+        """Return the history of a job and its record, for a comparison."""
+        data = await self.store.get("passes", job.name)
+        found = None if data is None else decode(data, PassHistory)
+        if found is None or found.job_created != job.created:
+            found = PassHistory(job_created=job.created)
+        return found, data
 
     async def nodes(self) -> dict[str, NodeStatus]:
         """Return the live nodes."""

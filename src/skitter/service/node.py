@@ -24,14 +24,17 @@ from skitter._utils.backoff import Backoff
 from skitter._utils.redaction import Redactor, secrets_among
 from skitter._version import VERSION
 from skitter.errors import SkitterError
+from skitter.frontier.contract import NoSuchJob
 from skitter.frontier.options import FrontierContext
 from skitter.frontier.registry import make_frontier
 from skitter.politeness import Politeness
+from skitter.run.control import read_passes
 from skitter.run.log_frames import level_name, severity_of
 from skitter.service.errors import Refusal
 from skitter.service.jobs import JobService
 from skitter.service.log_collector import LogBuffer
 from skitter.service.models import JobRecord, JobRun, NodeError, NodeStatus, decode
+from skitter.service.queries import in_thread
 from skitter.service.run_process import RunProcess, RunStart
 from skitter.service.runner import RunEnd
 from skitter.service.storage import AppendLog
@@ -191,7 +194,8 @@ class Node:
             await self._jobs.prepare(job, job.run)
             spec = await asyncio.to_thread(config.spec, job, job.run)
             level = min(self._log_level, level_name(log.getEffectiveLevel()), key=severity_of)
-            start = RunStart(name, job.run.attempt, spec, config.items_location(run), level)
+            passes = (await self._jobs.records.passes(job))[0].inherited()
+            start = RunStart(name, job.run.attempt, spec, config.items_location(run), level, passes)
             self._running[run] = await RunProcess.start(start, buffer.take)
             buffer.note("info", "this node runs the job now")
             log.info("started %s", run)
@@ -219,6 +223,8 @@ class Node:
                 process.kill_if_overdue()
                 continue
             end = await process.wait()
+            if end is not None:
+                await self._keep_passes(run, process)
             if end is None:
                 self._failed(run, f"its process ended with status {process.status}")
             elif end.error and not end.final:
@@ -232,6 +238,16 @@ class Node:
                 self._logs[run].note("info", "this node has stopped the run as requested")
             await self._logs.pop(run).close()
             del self._running[run]  # only now: its end is recorded and its log is complete
+
+    async def _keep_passes(self, run: str, process: RunProcess) -> None:
+        """Add the judged passes of a run to the history of its job, before the end of the run allows the next one."""
+        try:
+            passes = await in_thread(read_passes(process.folder))
+            await self._jobs.keep_passes(process.job, run, passes)
+        except NoSuchJob:
+            return  # it was erased
+        except SkitterError as error:
+            self._logs[run].note("error", f"cannot keep the history of the monitors: {error}")
 
     def _failed(self, run: str, error: str, remedy: str = "") -> None:
         """Record that a run failed on this node, and delay its next start."""
@@ -313,8 +329,8 @@ def _logs_of(jobs: list[JobRecord]) -> set[str]:
 
 def _record_end(end: RunEnd) -> Callable[[JobRecord, JobRun], None]:
     def edit(job: JobRecord, run: JobRun) -> None:
-        if end.error:
-            run.ended, run.reason, run.ended_at = "failed", end.error, time.time()
+        if end.error or end.state == "incomplete":
+            run.ended, run.reason, run.ended_at = "failed", end.error or end.reason, time.time()
         elif end.state == "finished":
             run.ended, run.ended_at = "finished", time.time()
         elif job.wanted == "running":  # it was paused or stopped on its frontier, or reached a limit

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
@@ -28,22 +28,27 @@ from skitter.run.seeding import SeedParser
 from skitter.service.config import TASK_ITEMS, RunFolder, check_settings
 from skitter.service.errors import Conflict, Missing, Refusal
 from skitter.service.inspection import (
-    HostOrder,
+    FigureHistory,
+    Host,
     LetterSelection,
     figures_of,
     frontier_view,
-    host_rows,
     list_failures,
+    read_hosts,
     settle_failures,
 )
 from skitter.service.items import ItemPage, read_items
 from skitter.service.jobs import JobService
 from skitter.service.models import JobRecord, JobRun, NodeStatus
 
-_HISTORY_POINTS = 900
-"""Points of the history of a job, one per second while a user watches it."""
+_KEPT_SECONDS = 900.0
+"""Seconds for which the history of a run without a viewer is kept."""
 _MAX_AGE = 0.9
 """Seconds for which the status of a job is used again: all who watch a job share its readings."""
+_HOSTS_AGE = 1.5
+"""Seconds for which the hosts of a job are used again."""
+_REST = 4.0
+"""The hosts of a job are used for this many times the duration of the reading, if that is longer."""
 _JOBS_AT_ONCE = 8
 """Jobs that are read at the same time for the metrics."""
 _T = TypeVar("_T")
@@ -58,8 +63,11 @@ class JobQueries:
         """Last sample of each job. With the id and attempt of its run if the run has ended."""
         self._statuses: dict[str, tuple[float, JobStatus | None]] = {}
         """The last status of each run that a user watches, with the monotonic time of the reading."""
-        self._histories: dict[str, deque[dict[str, Any]]] = {}
+        self._histories: dict[str, FigureHistory] = {}
         self._reading = asyncio.Lock()
+        self._hosts: dict[str, tuple[float, list[Host]]] = {}
+        """The hosts of runs that users look at, with the monotonic time until which they are used again."""
+        self._reading_hosts = asyncio.Lock()
 
     async def _folder(self, job: JobRecord) -> RunFolder:
         if job.run is None:
@@ -75,7 +83,7 @@ class JobQueries:
             async with _started(job, folder), open_frontier(folder) as opened:
                 return await act(opened)
 
-        return await _in_thread(open_and_act())
+        return await in_thread(open_and_act())
 
     # --- reading -----------------------------------------------------------------------------------------
 
@@ -90,7 +98,7 @@ class JobQueries:
     async def _status(self, job: JobRecord) -> JobStatus | None:
         """Return the status of the run of a job; ``None`` if no node has started it."""
         try:
-            return await _in_thread(job_status(await self._folder(job)))
+            return await in_thread(job_status(await self._folder(job)))
         except (NoSuchJob, Refusal):
             return None
 
@@ -107,8 +115,7 @@ class JobQueries:
                 self._forget_old()
                 self._statuses[run] = time.monotonic(), found
                 if found is not None and found.counts is not None:
-                    points = self._histories.setdefault(run, deque(maxlen=_HISTORY_POINTS))
-                    points.append(figures_of(found.counts, found.workers))
+                    self._histories.setdefault(run, FigureHistory()).add(found.counts, found.workers)
         if found is None:
             return shown
         latest = self.history(job)[-1:] if not job.run.ended else []
@@ -116,11 +123,12 @@ class JobQueries:
 
     def history(self, job: JobRecord) -> list[dict[str, Any]]:
         """Return the figures of a job since a user watches it, oldest first."""
-        return [] if job.run is None else list(self._histories.get(job.run.id, ()))
+        found = self._histories.get("" if job.run is None else job.run.id)
+        return [] if found is None else list(found.points)
 
     def _forget_old(self) -> None:
         """Forget runs without a viewer for a while."""
-        old = time.monotonic() - _HISTORY_POINTS
+        old = time.monotonic() - _KEPT_SECONDS
         for run in [run for run, (read_at, _) in self._statuses.items() if read_at < old]:
             del self._statuses[run]
             self._histories.pop(run, None)
@@ -156,15 +164,26 @@ class JobQueries:
             if (sample := self._samples.get(name, (None, None))[1]) is not None
         }
 
-    async def hosts(self, job: JobRecord, order: HostOrder, contains: str) -> list[dict[str, Any]]:
-        """Return the hosts of a job, see :func:`~skitter.service.inspection.host_rows`."""
+    async def hosts(self, job: JobRecord) -> list[Host]:
+        """Return the hosts of a job, see :func:`~skitter.service.inspection.read_hosts`.
+
+        All who look at a job share a reading for some seconds.
+        """
         folder = await self._folder(job)
 
-        async def read() -> list[dict[str, Any]]:
+        async def read() -> list[Host]:
             async with _started(job, folder):
-                return await host_rows(folder, (await job_status(folder)).counts, order, contains)
+                return await read_hosts(folder)
 
-        return await _in_thread(read())
+        async with self._reading_hosts:
+            until, found = self._hosts.get(folder.job, (0.0, []))
+            began = time.monotonic()
+            if began > until:
+                found = await in_thread(read())
+                took = time.monotonic() - began
+                self._hosts = {run: kept for run, kept in self._hosts.items() if kept[0] > began}
+                self._hosts[folder.job] = began + took + max(_HOSTS_AGE, _REST * took), found
+        return found
 
     async def samples(self, names: Collection[str] | None = None) -> list[JobSample]:
         """Return what the metrics need of each job, or of some. A job whose frontier cannot be read now keeps its last sample.
@@ -187,7 +206,7 @@ class JobQueries:
 
     async def _sample(self, job: JobRecord, run: JobRun, nodes: Mapping[str, NodeStatus]) -> None:
         with suppress(SkitterError, OSError):
-            found = await _in_thread(job_status(await self._folder(job)))
+            found = await in_thread(job_status(await self._folder(job)))
             if found.counts is not None:
                 state = state_of(job, running=any(run.id in status.running for status in nodes.values()))
                 version = (run.id, run.attempt) if run.ended else None
@@ -205,7 +224,7 @@ class JobQueries:
         """
         if task is not None and not task.outputs:
             raise Conflict(
-                f"task {task.task!r} was added without outputs, so its items are among those of the job",
+                f"task {task.name!r} was added without outputs, so its items are among those of the job",
                 remedy=f'add a task with "outputs": ["{TASK_ITEMS}"] to get a list of its own',
             )
         known = {kept.id for kept in (job.run, job.previous) if kept is not None}
@@ -221,7 +240,7 @@ class JobQueries:
         number, _, index = (after or "0.0").partition(".")
         log = self._jobs.config.items(chosen)
         try:
-            return await read_items(log, (int(number), int(index)), limit, "" if task is None else task.task)
+            return await read_items(log, (int(number), int(index)), limit, "" if task is None else task.name)
         finally:
             await log.close()
 
@@ -235,7 +254,7 @@ class JobQueries:
             async with _started(job, folder):
                 return await list_failures(folder, after, limit, selection)
 
-        return await _in_thread(read())
+        return await in_thread(read())
 
     # --- changing ----------------------------------------------------------------------------------------
 
@@ -275,9 +294,9 @@ class JobQueries:
         return await self._on_frontier(job, act)
 
     async def drop_task(self, job: JobRecord, task: str) -> None:
-        """Drop the queued requests of a task, whether the job is running or not."""
+        """Drop the queued requests of a task, given by its key, whether the job is running or not."""
         with suppress(Conflict):  # no node has started a run: nothing is queued
-            await self._on_frontier(job, lambda opened: opened.frontier.control.drop_group(task))
+            await self._on_frontier(job, lambda opened: opened.frontier.control.drop_task(task))
 
     async def change(self, job: JobRecord, limits: Mapping[str, Any], *, reset: bool) -> dict[str, Any]:
         """Change settings for all workers; return all changes in effect.
@@ -297,7 +316,7 @@ class JobQueries:
         return await self._on_frontier(job, act)
 
 
-async def _in_thread(call: Coroutine[Any, Any, _T]) -> _T:
+async def in_thread(call: Coroutine[Any, Any, _T]) -> _T:
     """Run code that reads disks and imports spiders on an event loop of its own, so that other callers do not wait."""
     return await asyncio.to_thread(_on_own_loop, call)
 

@@ -6,7 +6,9 @@ The checks run in ``python -m skitter.service.recipe_check SECONDS``, which ends
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import sys
 from typing import Any
 
 import msgspec
@@ -16,6 +18,7 @@ from skitter.errors import SkitterError
 from skitter.frontends.recipe.compiled_recipe import compile_recipe
 from skitter.frontends.recipe.source import RecipeError, RecipeSource
 from skitter.frontends.tasks.changes import TaskChange
+from skitter.frontends.tasks.python_task import new_python_change
 from skitter.frontends.tasks.recipe_task import new_task_change
 from skitter.service.config import AUTH_VARIABLE, check_settings
 from skitter.service.errors import Refusal, naming_field
@@ -32,12 +35,14 @@ _MAX_LINES = 100
 
 
 class RecipeCall(msgspec.Struct):
-    """A recipe to check. Without arguments, the variables are not checked."""
+    """A recipe to check, or a task in Python. Without arguments, the variables are not checked."""
 
     recipe: StoredRecipe
     arguments: dict[str, Any] | None = None
     task_schedule: str | None = None
     """Make a task with this schedule, if it is given."""
+    spider: str = ""
+    """The spider that defines a task named like the recipe."""
 
 
 class RecipeResult(msgspec.Struct, omit_defaults=True):
@@ -71,6 +76,17 @@ class RecipeChecker:
         task = await asyncio.to_thread(self._call, RecipeCall(recipe, arguments, schedule))
         assert task is not None
         return task
+
+    async def new_python_task(self, spider: str, task: str, schedule: str) -> TaskChange:
+        """Return the line that adds a task of a spider, whose code runs in a process of its own. Raises :class:`Refusal`."""
+        call = RecipeCall(StoredRecipe(name=task, text=""), None, schedule, spider)
+        checker = RecipeChecker()  # imports the file as it is now
+        try:
+            found = await asyncio.to_thread(checker._call, call)
+        finally:
+            await asyncio.to_thread(checker.close)
+        assert found is not None
+        return found
 
     def _call(self, call: RecipeCall) -> TaskChange | None:
         try:
@@ -111,6 +127,10 @@ def _answer(data: bytes) -> RecipeResult:
 
 
 def _checked(call: RecipeCall) -> TaskChange | None:
+    if call.spider:
+        assert call.task_schedule is not None
+        with contextlib.redirect_stdout(sys.stderr):  # standard output carries the answers
+            return new_python_change(call.spider, call.recipe.name, schedule=call.task_schedule)
     recipe, arguments = call.recipe, call.arguments
     source = RecipeSource.of_text(recipe.text, f"{recipe.name}.{recipe.syntax}")
     plan = compile_recipe(source, arguments or {}, complete=arguments is not None)

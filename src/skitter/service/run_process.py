@@ -14,7 +14,8 @@ import msgspec
 
 from skitter.run.job import JobSpec
 from skitter.run.log_frames import LogLine
-from skitter.service.config import AUTH_VARIABLE
+from skitter.run.passes import Passes
+from skitter.service.config import AUTH_VARIABLE, RunFolder
 from skitter.service.items import ITEMS_VARIABLE
 from skitter.service.log_collector import LogPipe
 from skitter.service.runner import RunEnd, RunOrder
@@ -34,6 +35,8 @@ class RunStart(msgspec.Struct):
     """Location of its items; see :data:`~skitter.service.items.ITEMS_VARIABLE`."""
     log_level: str
     """Lowest level that the process and its workers send."""
+    passes: Passes | None = None
+    """Passes of earlier runs of the job."""
 
 
 class RunProcess:
@@ -44,6 +47,7 @@ class RunProcess:
     ) -> None:
         self.job = order.job
         self.attempt = order.attempt
+        self.folder = RunFolder(order.spec)
         self._process = process
         self._result_pipe = result_pipe
         self._log_pipe = log_pipe
@@ -53,7 +57,7 @@ class RunProcess:
     @classmethod
     async def start(cls, order: RunStart, take: Callable[[LogLine], None]) -> RunProcess:
         """Start the process; ``take`` receives each log line of the process and its workers."""
-        runner_order = RunOrder(order.spec, os.getpid(), order.log_level)
+        runner_order = RunOrder(order.spec, os.getpid(), order.log_level, order.passes)
         log_pipe = LogPipe(take)
         reader, writer = os.pipe()
         try:

@@ -16,10 +16,13 @@ import sys
 import msgspec
 
 from skitter.errors import CrawlFailed, SkitterError
+from skitter.run.builder import RunOverrides
 from skitter.run.crawl import Crawl
 from skitter.run.job import JobSpec
 from skitter.run.log_frames import log_cause
+from skitter.run.passes import Passes
 from skitter.run.process import FRAMES, LogOptions, run_async, set_up_logging
+from skitter.run.profiling import MemoryTracer
 
 _POLL_INTERVAL = 0.25
 """Time between two checks that the node is alive, in seconds."""
@@ -34,6 +37,8 @@ class RunOrder(msgspec.Struct):
     node: int
     """Process id of the node."""
     log_level: str = "info"
+    passes: Passes | None = None
+    """Passes of earlier runs, whose history the first pass of the run continues."""
 
 
 class RunEnd(msgspec.Struct):
@@ -49,8 +54,10 @@ class RunEnd(msgspec.Struct):
 
 
 async def _run(order: RunOrder) -> RunEnd:
-    crawl = Crawl(order.spec, resume=True, log=LogOptions(order.log_level, FRAMES))
+    overrides = RunOverrides(passes=order.passes)
+    crawl = Crawl(order.spec, resume=True, log=LogOptions(order.log_level, FRAMES), overrides=overrides)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, crawl.stop, "stopped by its node")
+    MemoryTracer(crawl.folder).listen()
     watching = asyncio.create_task(_watch_node(crawl, order.node))
     try:
         result = await crawl.run()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,6 +15,8 @@ from skitter.frontends.tasks.changes import (
     TaskState,
     change_for,
     task_states,
+    tasks_by_name,
+    with_key,
 )
 from skitter.service.config import ServiceConfig
 from skitter.service.errors import Conflict, Missing, Refusal, too_busy
@@ -39,12 +42,12 @@ class TaskService:
     async def all(self, job: str) -> list[TaskState]:
         """Return the tasks of a job. Raises :class:`Conflict` if the job does not hold tasks."""
         await self._job_with_tasks(job)
-        return [*task_states((await self._records.tasks(job))[0].entries).values()]
+        return [*tasks_by_name((await self._records.tasks(job))[0].entries).values()]
 
     async def get(self, job: str, task: str) -> TaskState:
         """Return a task of a job. Raises :class:`Missing`."""
         for standing in await self.all(job):
-            if standing.task == task:
+            if standing.name == task:
                 return standing
         raise _no_task(job, task)
 
@@ -60,9 +63,20 @@ class TaskService:
 
         :param outputs: names of task outputs of the service
         """
-        holder = await self._job_with_tasks(job)
         stored = await self._records.recipe(recipe, "recipe")
-        new = await self._checker.new_task(stored, arguments, schedule)
+        return await self._add(job, await self._checker.new_task(stored, arguments, schedule), outputs)
+
+    async def add_python(
+        self, job: str, spider: str, task: str, schedule: str = "", outputs: Sequence[str] = ()
+    ) -> str:
+        """Add a task of a spider in the operator's folder; otherwise like :meth:`add`."""
+        path = await asyncio.to_thread(self._config.allowed_spider, spider)
+        new = await self._checker.new_python_task(path, task, schedule)
+        new.spider = spider  # below the folder of each node
+        return await self._add(job, new, outputs)
+
+    async def _add(self, job: str, new: TaskChange, outputs: Sequence[str]) -> str:
+        holder = await self._job_with_tasks(job)
         self._config.outputs_of_task(new.task, outputs, holder, None)
         new.outputs = list(dict.fromkeys(outputs))
 
@@ -73,13 +87,14 @@ class TaskService:
                     remedy="create another job for more tasks",
                     field="recipe",
                 )
-            if any(entry.task == new.task for entry in known.entries):
+            try:
+                return with_key(new, known.entries)
+            except ValueError:
                 raise Conflict(
-                    f"job {job!r} already has, or had, a task {new.task!r}",
-                    remedy="change the name of the recipe, in its field `name`",
-                    field="recipe",
-                )
-            return new
+                    f"job {job!r} already has an open task {new.task!r}",
+                    remedy="close it, or use another name",
+                    field="task" if new.spider else "recipe",
+                ) from None
 
         await self._add_line(job, entry)
         return new.task
@@ -100,10 +115,10 @@ class TaskService:
             except ValueError:
                 raise Conflict(
                     f"task {task!r} is closed and cannot be opened again",
-                    remedy="add it again under another name",
+                    remedy="add it again",
                 ) from None
 
-        return task_states((await self._add_line(job, entry)).entries)[task]
+        return tasks_by_name((await self._add_line(job, entry)).entries)[task]
 
     async def start_due_rounds(self, job: str, now: float) -> None:
         """Add a line for each task whose next round is due."""

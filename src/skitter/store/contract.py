@@ -19,6 +19,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from skitter._utils.visible import one_line
 from skitter.errors import SkitterError, StoreError
 from skitter.item import OutputRange
 from skitter.secrets import output_variable, secret_outside
@@ -48,7 +49,7 @@ class GroupError(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, error: Exception, index: int) -> GroupError:
         """Describe the error of the item at a position (from 0)."""
-        reason = " ".join(str(error).split()) or type(error).__name__
+        reason = one_line(error)
         if not isinstance(error, SkitterError):
             reason = f"{type(error).__name__}: {reason}"
         return cls(f"item {index + 1} of the page: {reason}")

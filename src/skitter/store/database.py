@@ -7,13 +7,15 @@ pages are committed only then, so a buffer never holds committed items.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+import ssl
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 import xxhash
 
 from skitter._utils.backoff import Backoff, Unavailable
+from skitter._utils.visible import one_line
 from skitter.errors import StoreError
 from skitter.secrets import without_secrets
 from skitter.store.contract import (
@@ -39,7 +41,7 @@ class BufferOptions(msgspec.Struct, frozen=True):
     """Longest time that pages wait for others so that a write becomes larger, in seconds. With 0, no page waits; a write
     takes what has arrived during the previous one.
     """
-    patience: float = 600.0
+    outage_timeout: float = 600.0
     """How long the store waits for an unavailable server, in seconds. Then the crawl fails and can be resumed."""
 
     @classmethod
@@ -53,9 +55,9 @@ class BufferOptions(msgspec.Struct, frozen=True):
         if (
             buffering.buffer < 1
             or not 0 <= buffering.flush < float("inf")
-            or not 0 <= buffering.patience < float("inf")
+            or not 0 <= buffering.outage_timeout < float("inf")
         ):
-            problem = "buffer must be at least 1; flush and patience must be at least 0 seconds"
+            problem = "buffer must be at least 1; flush and outage_timeout must be at least 0 seconds"
             raise _invalid_buffer_option(target, problem, values)
         return buffering
 
@@ -68,9 +70,39 @@ class BufferOptions(msgspec.Struct, frozen=True):
 def _invalid_buffer_option(target: str, problem: str, values: Mapping[str, str]) -> StoreError:
     return StoreError(
         f"output {target!r}: {problem}",
-        remedy="write, for example, ?buffer=1000&flush=0.5&patience=600",
+        remedy="write, for example, ?buffer=1000&flush=0.5&outage_timeout=600",
         field=", ".join(values),
     )
+
+
+_Options = TypeVar("_Options", bound=msgspec.Struct)
+
+
+def read_options(target: str, options: Mapping[str, str], kind: type[_Options]) -> _Options:
+    """Convert the options of a URL to a struct. Raises :class:`~skitter.errors.StoreError`."""
+    known = kind.__struct_fields__
+    try:
+        return msgspec.convert(options, kind, strict=False)
+    except msgspec.ValidationError as error:
+        wrong = [name for name in options if name not in known or f"`$.{name}`" in str(error)]
+        raise StoreError(
+            f"output {target}: {error}",
+            remedy=f"its options are {', '.join((*known, *BufferOptions.__struct_fields__))}",
+            field=", ".join(wrong),
+        ) from None
+
+
+def tls_context(target: str, ca_file: str) -> ssl.SSLContext:
+    """Return the TLS settings of a client: certificates of the system, or of a PEM file. This blocks.
+
+    Raises :class:`~skitter.errors.StoreError`.
+    """
+    try:
+        return ssl.create_default_context(cafile=ca_file or None)
+    except OSError as error:
+        raise StoreError(
+            f"{target}: ca_file {ca_file!r}: {error}", remedy="name a PEM file", field="ca_file"
+        ) from error
 
 
 class Encoded(msgspec.Struct, frozen=True):
@@ -125,13 +157,35 @@ class Driver(Protocol):
         ...
 
 
+async def put_or_bisect(
+    put: Callable[[Sequence[PageItems]], Awaitable[None]],
+    pages: Sequence[PageItems],
+    item_errors: tuple[type[Exception], ...],
+) -> list[str]:
+    """Write all pages, or find by bisection those that cannot be written.
+
+    :param put: writes pages in one transaction
+    :param item_errors: errors of ``put`` that are caused by the items
+    :return: as of :meth:`Driver.put`
+    """
+    try:
+        await put(pages)
+    except item_errors as error:
+        if len(pages) == 1:
+            return [one_line(error)[:500]]
+        half = len(pages) // 2
+        first = await put_or_bisect(put, pages[:half], item_errors)
+        return first + await put_or_bisect(put, pages[half:], item_errors)
+    return [""] * len(pages)
+
+
 class DatabaseStore:
     """The keyed store of one worker in a database."""
 
     def __init__(self, driver: Driver, buffer_options: BufferOptions) -> None:
         self._driver = driver
         self._buffer_options = buffer_options
-        self._backoff = Backoff(driver.name, buffer_options.patience)
+        self._backoff = Backoff(driver.name, buffer_options.outage_timeout)
         self._job = ""
         self.buffering = buffer_options.buffering
 

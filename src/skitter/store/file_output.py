@@ -4,40 +4,54 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 from pathlib import Path
 
 import msgspec
 import xxhash
 
+from skitter.secrets import shown_url
 from skitter.store.committed import CHUNK, CommittedRanges
-from skitter.store.contract import OutputContext, RangesByPart, parts_folder
+from skitter.store.contract import OutputContext, RangesByPart, Store, parts_folder
 from skitter.store.files import ITEMS_STREAM, PartFileStore, ranges_for
 from skitter.store.merge import Format, check_target, merge
+from skitter.store.redis_output import RedisOutput
 
 
 class FileOutput:
-    """JSON lines, CSV or Parquet, plain or compressed. The file is replaced atomically at every stop of the job."""
+    """JSON lines, CSV or Parquet, plain or compressed. The file is replaced atomically at every stop of the job.
 
-    def __init__(self, target: str, path: Path, file_format: Format) -> None:
-        self.target = target
-        self.stream = ITEMS_STREAM
+    ``shared_parts``: a place on a server for the parts of all machines of a fleet. The file of each machine then holds
+    the items of all machines. Otherwise, the parts are files in the folder of the job.
+    """
+
+    def __init__(
+        self, target: str, path: Path, file_format: Format, shared_parts: RedisOutput | None = None
+    ) -> None:
+        self.target = shown_url(target)
+        self.stream = ITEMS_STREAM if shared_parts is None else shared_parts.staging_stream
         self.path = path
+        self.shared_parts = shared_parts
         self._format = file_format
 
-    async def check(self, context: OutputContext) -> None:  # noqa: ARG002 - does not depend on the job
+    async def check(self, context: OutputContext) -> None:
         """Test whether the file can be written; see :func:`~skitter.store.merge.check_target`."""
         await asyncio.to_thread(check_target, self.path)
+        if self.shared_parts is not None:
+            await self.shared_parts.check(context)
 
     async def occupied(self, context: OutputContext) -> bool:
         """Whether there is a nonempty file that differs from the result of this job's last merge."""
         return await asyncio.to_thread(self._is_occupied, context)
 
     async def clear(self, context: OutputContext) -> None:
-        """Do nothing: the part files are removed with the job's folder, and the next merge replaces the file."""
+        """Remove shared parts. Part files are removed with the job's folder, and the next merge replaces the file."""
+        if self.shared_parts is not None:
+            await self.shared_parts.clear(context)
 
-    def store(self) -> PartFileStore:
-        """Return a new part file."""
-        return PartFileStore()
+    def store(self) -> Store:
+        """Return a new part."""
+        return PartFileStore() if self.shared_parts is None else self.shared_parts.staging_store()
 
     async def emit(self, context: OutputContext, ranges: RangesByPart) -> bool:  # noqa: ARG002 - see merge
         """Do nothing: ``merge`` writes the file."""
@@ -45,7 +59,17 @@ class FileOutput:
 
     async def merge(self, context: OutputContext, ranges: RangesByPart) -> None:
         """Replace the file with one that holds the committed ranges."""
-        await asyncio.to_thread(self._merge, context, ranges)
+        if self.shared_parts is None:
+            parts = CommittedRanges(parts_folder(context.directory), ranges_for(context, ranges))
+            await asyncio.to_thread(self._merge, context, parts)
+            return
+        wanted = ranges_for(context, ranges, self.stream)
+        copies = Path(context.directory) / "shared-parts"
+        try:
+            copied = await self.shared_parts.copy_staged(context.job, wanted, copies)
+            await asyncio.to_thread(self._merge, context, CommittedRanges(copies, copied))
+        finally:
+            await asyncio.to_thread(shutil.rmtree, copies, ignore_errors=True)
 
     async def export(self, committed: CommittedRanges) -> None:
         """Replace the file with one that holds the committed items, outside any run of the job."""
@@ -55,9 +79,9 @@ class FileOutput:
         """Whether there is a nonempty file."""
         return self.path.exists() and self.path.stat().st_size > 0
 
-    def _merge(self, context: OutputContext, ranges: RangesByPart) -> None:
+    def _merge(self, context: OutputContext, committed: CommittedRanges) -> None:
         merge(
-            CommittedRanges(parts_folder(context.directory), ranges_for(context, ranges)),
+            committed,
             self.path,
             self._format,
             durability=context.durability,

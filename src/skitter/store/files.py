@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from skitter._utils.executor import SingleThreadExecutor
 from skitter.errors import StoreError
@@ -25,9 +26,9 @@ parts are merged, so an output that is added in a later run also receives all ea
 """
 
 
-def items_stream(section: str) -> str:
+def items_stream(section: str, stream: str = ITEMS_STREAM) -> str:
     """Return the folder of the part files of a section; see :class:`~skitter.store.contract.StoreContext`."""
-    return f"{ITEMS_STREAM}-{section}" if section else ITEMS_STREAM
+    return f"{stream}-{section}" if section else stream
 
 
 def is_local(part: str) -> bool:
@@ -35,9 +36,9 @@ def is_local(part: str) -> bool:
     return part.partition("/")[0].partition("-")[0] == ITEMS_STREAM
 
 
-def ranges_for(context: OutputContext, ranges: RangesByPart) -> RangesByPart:
+def ranges_for(context: OutputContext, ranges: RangesByPart, stream: str = ITEMS_STREAM) -> RangesByPart:
     """Return the ranges of the part files whose items belong to an output."""
-    folders = tuple(f"{items_stream(section)}/" for section in context.sections)
+    folders = tuple(f"{items_stream(section, stream)}/" for section in context.sections)
     return {part: known for part, known in ranges.items() if part.startswith(folders)}
 
 
@@ -45,12 +46,14 @@ class PartFileStore:
     """Appends to ``parts/items/<worker>.jsonl`` with one write per batch, and returns byte ranges.
 
     A write that fails halfway (for example on a full disk) leaves bytes that no range contains; the next write
-    overwrites them.
+    overwrites them. ``stream``: the folder in place of ``items``. ``encode``: returns the line of an item.
     """
 
     buffering = None
 
-    def __init__(self) -> None:
+    def __init__(self, stream: str = ITEMS_STREAM, encode: Callable[[Any], bytes] = encode_item) -> None:
+        self._stream = stream
+        self._encode = encode
         self._thread = SingleThreadExecutor("store")
         self._part = ""
         self._path = Path()
@@ -61,14 +64,14 @@ class PartFileStore:
 
     async def open(self, context: StoreContext) -> None:
         """Create the part file. Raises :class:`~skitter.errors.StoreError` if it exists or cannot be created."""
-        self._part = f"{items_stream(context.section)}/{context.worker}.jsonl"
+        self._part = f"{items_stream(context.section, self._stream)}/{context.worker}.jsonl"
         self._path = parts_folder(context.directory) / self._part
         self._synced = context.durability == "machine"
         await self._thread.run(self._create)
 
     async def write(self, groups: Sequence[ItemGroup]) -> list[OutputRange | GroupError | None]:
         """Append the items of all groups; see :meth:`skitter.store.contract.Store.write`."""
-        blocks = [encode_group(group) for group in groups]
+        blocks = [encode_group(group, self._encode) for group in groups]
         data = b"".join([block for block in blocks if isinstance(block, bytes)])
         position = await self._thread.run(self._append, data) if data else 0
         return ranges_of(blocks, self._part, position)
@@ -147,18 +150,25 @@ def ranges_of(
     return ranges
 
 
-def encode_group(group: ItemGroup) -> bytes | GroupError | None:
-    """Return the items of a page as JSON lines, a :class:`GroupError`, or ``None`` if there are no items."""
-    if not group.items:
-        return None
-    lines: list[bytes] = []
-    try:
-        for item in group.items:
-            lines.append(encode_item(item))  # noqa: PERF401 - their count gives the index of a failing item
-    except Exception as error:  # noqa: BLE001 - serialisers of items are user code and may raise anything
-        return GroupError.of(error, len(lines))
-    lines.append(b"")
-    block = b"\n".join(lines)
+def encode_group(group: ItemGroup, encode: Callable[[Any], bytes] = encode_item) -> bytes | GroupError | None:
+    """Return the items of a page as lines, a :class:`GroupError`, or ``None`` if there are no items."""
+    lines = encode_items(group, encode)
+    if not isinstance(lines, list):
+        return lines
+    block = b"\n".join([*lines, b""])
     if block.count(b"\n") != len(group.items):
         return GroupError("an item contains raw JSON text with a line break")
     return block
+
+
+def encode_items(group: ItemGroup, encode: Callable[[Any], bytes]) -> list[bytes] | GroupError | None:
+    """Return the items of a page as bytes, a :class:`GroupError`, or ``None`` if there are no items."""
+    if not group.items:
+        return None
+    encoded: list[bytes] = []
+    try:
+        for item in group.items:
+            encoded.append(encode(item))  # noqa: PERF401 - their count gives the index of a failing item
+    except Exception as error:  # noqa: BLE001 - serialisers of items are user code and may raise anything
+        return GroupError.of(error, len(encoded))
+    return encoded

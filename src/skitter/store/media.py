@@ -12,6 +12,7 @@ import mimetypes
 import re
 import shutil
 import tempfile
+import threading
 import time
 import uuid
 from collections.abc import Iterable, Mapping
@@ -34,6 +35,9 @@ _STALE = 86_400.0
 """Age in seconds of a draft that no process writes any more."""
 _SUFFIX = re.compile(r"\.[a-z0-9]{1,8}").fullmatch
 _COPY_BLOCK = 16 << 20
+_SOURCE_SIZE = 4
+"""Bytes at the end of a suspended draft that say how long its :class:`DraftSource` is."""
+_MAX_SUSPENDED = 16
 
 
 class FileRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -53,26 +57,64 @@ class FileRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """Path of each thumbnail, by its name."""
     moved: str = ""
     error: str = ""
+    validators: dict[str, str] = {}
+    """``ETag`` and ``Last-Modified`` of the response, under these names in lower case."""
+
+
+class DraftSource(msgspec.Struct, frozen=True):
+    """What a later request needs to know of a response whose body was interrupted."""
+
+    validator: str
+    """A strong validator for ``If-Range`` (RFC 9110, 13.1.5): the ``ETag``, or else ``Last-Modified``."""
+    type: str
+    validators: dict[str, str]
+    """As in :class:`FileRecord`."""
+    length: int
+    """Size of the whole file. 0: the server did not state it."""
 
 
 class FileDraft:
     """A file that is being downloaded. All methods block: call them in a thread."""
 
-    def __init__(self, file: IO[bytes], place: Path | None) -> None:
+    def __init__(self, file: IO[bytes], place: Path | None, source: DraftSource | None = None) -> None:
         self.file = file
         self.place = place
         """``None`` if the file has no name."""
+        self.source = source
+        """``None``: an interrupted download has to begin again."""
         self.size = 0
         self._hash = hashlib.sha256()
+        self._lock = threading.Lock()
+        """A cancelled download does not wait for the thread that writes."""
+        self._is_closed = False
 
     def write(self, data: bytes) -> None:
         """Append data. Raises :class:`~skitter.errors.StoreError` if the disk refuses it."""
-        self._hash.update(data)
-        self.size += len(data)
-        try:
-            self.file.write(data)
-        except OSError as error:
-            raise disk_error(error, self.place or tempfile.gettempdir()) from error
+        with self._lock:
+            if self._is_closed:
+                return
+            self._hash.update(data)
+            self.size += len(data)
+            try:
+                self.file.write(data)
+            except OSError as error:
+                self.source = None
+                raise disk_error(error, self.place or tempfile.gettempdir()) from error
+
+    def end(self) -> None:
+        """Accept no more data."""
+        with self._lock:
+            self._is_closed = True
+
+    def recover(self, size: int) -> None:
+        """Read the first bytes of the file into the hash. Later data is appended to them."""
+        left = size
+        while left and (data := self.file.read(min(left, _COPY_BLOCK))):
+            self._hash.update(data)
+            left -= len(data)
+        self.file.seek(size)
+        self.file.truncate()
+        self.size = size
 
     @property
     def checksum(self) -> str:
@@ -94,6 +136,8 @@ class _Tree(Protocol):
     def read(self, path: str) -> bytes | None: ...
     def write(self, path: str, data: bytes) -> None: ...
     def exists(self, path: str) -> bool: ...
+    def suspend(self, draft: FileDraft, key: str) -> None: ...
+    def resume(self, key: str) -> FileDraft | None: ...
 
 
 class _Folder:
@@ -112,6 +156,38 @@ class _Folder:
     def draft(self) -> FileDraft:
         place = self._root / _DRAFTS / uuid.uuid4().hex
         return FileDraft(place.open("xb"), place)
+
+    def suspend(self, draft: FileDraft, key: str) -> None:
+        """Keep a draft for the next process that resumes it. What it needs to know is at the end of the file."""
+        assert draft.place is not None
+        source = msgspec.json.encode(draft.source)
+        draft.file.write(source + len(source).to_bytes(_SOURCE_SIZE, "big"))
+        draft.file.flush()
+        sync_file(draft.file.fileno())  # after a power loss, the end must not be there without the rest
+        draft.file.close()
+        draft.place.replace(self._part(key))
+
+    def resume(self, key: str) -> FileDraft | None:
+        place = self._root / _DRAFTS / uuid.uuid4().hex
+        try:
+            self._part(key).replace(place)  # one process gets it
+        except FileNotFoundError:
+            return None
+        draft = FileDraft(place.open("r+b"), place)
+        try:
+            end = draft.file.seek(-_SOURCE_SIZE, io.SEEK_END)
+            size = end - int.from_bytes(draft.file.read(_SOURCE_SIZE), "big")
+            draft.file.seek(size)
+            draft.source = msgspec.json.decode(draft.file.read(end - size), type=DraftSource)
+            draft.file.seek(0)
+            draft.recover(size)
+        except (OSError, ValueError, msgspec.MsgspecError):
+            draft.discard()
+            return None
+        return draft
+
+    def _part(self, key: str) -> Path:
+        return self._root / _DRAFTS / f"{key}.part"
 
     def add(self, draft: FileDraft, path: str) -> None:
         assert draft.place is not None
@@ -149,6 +225,22 @@ class _Remote:
     def __init__(self, location: Any) -> None:
         self._location = location
         self._files = location.connect()
+        self._suspended: dict[str, FileDraft] = {}
+
+    def suspend(self, draft: FileDraft, key: str) -> None:
+        """Keep a draft for this process. Its file has no name, so it is removed with the process."""
+        self._suspended[key] = draft
+        if len(self._suspended) > _MAX_SUSPENDED:
+            self._suspended.pop(next(iter(self._suspended))).discard()
+
+    def resume(self, key: str) -> FileDraft | None:
+        before = self._suspended.pop(key, None)
+        if before is None:
+            return None
+        draft = FileDraft(before.file, None, before.source)
+        draft.file.seek(0)
+        draft.recover(before.size)
+        return draft
 
     def draft(self) -> FileDraft:
         return FileDraft(tempfile.TemporaryFile(), None)
@@ -266,28 +358,39 @@ class MediaStore:
         A record is valid until it expires, and if it was written after ``since`` (Unix time). An error is valid only in
         the latter case.
         """
-        found = {}
-        for url in urls:
-            data = self._tree.read(_index_path(url))
-            if data is None:
-                continue
-            try:
-                record = msgspec.json.decode(data, type=FileRecord)
-            except msgspec.DecodeError:  # a damaged record is a missing one
-                continue
-            if record.url == url and self._is_valid(record, since):
-                found[url] = record
-        return found
+        records = {url: self._record(url) for url in urls}
+        return {
+            url: record
+            for url, record in records.items()
+            if record is not None and self._is_valid(record, since)
+        }
+
+    def stored(self, url: str) -> FileRecord | None:
+        """Return the record of a URL whose file is stored, expired or not, if its server gave validators."""
+        record = self._record(url)
+        if record is None or not record.validators or self._lacks_thumbnails(record):
+            return None
+        return record if self._tree.exists(record.path) else None
+
+    def _record(self, url: str) -> FileRecord | None:
+        data = self._tree.read(_index_path(url))
+        if data is None:
+            return None
+        try:
+            record = msgspec.json.decode(data, type=FileRecord)
+        except msgspec.DecodeError:  # a damaged record is a missing one
+            return None
+        return record if record.url == url else None
 
     def _is_valid(self, record: FileRecord, since: float) -> bool:
         if record.path and not self._tree.exists(record.path):
             return False
         if record.at >= since:
             return True
-        lacks_thumbnails = record.type.startswith("image/") and not (
-            self._thumbnails.keys() <= record.thumbnails.keys()
-        )
-        return not record.error and not lacks_thumbnails and time.time() - record.at < self._ttl
+        return not record.error and not self._lacks_thumbnails(record) and time.time() - record.at < self._ttl
+
+    def _lacks_thumbnails(self, record: FileRecord) -> bool:
+        return record.type.startswith("image/") and not self._thumbnails.keys() <= record.thumbnails.keys()
 
     def remember(self, record: FileRecord) -> None:
         """Write the record of a URL."""
@@ -302,12 +405,30 @@ class MediaStore:
         except OSError as error:
             raise disk_error(error, self.place) from error
 
+    def resume(self, url: str) -> FileDraft | None:
+        """Return the draft of a URL whose download was interrupted; ``None`` if there is none."""
+        try:
+            return self._tree.resume(_url_hash(url))
+        except OSError as error:
+            raise disk_error(error, self.place) from error
+
+    def suspend(self, draft: FileDraft, url: str) -> None:
+        """Keep the draft of an interrupted download if a later request can continue it. Otherwise, remove it."""
+        draft.end()
+        if draft.source is not None and draft.size and not draft.file.closed:
+            with suppress(OSError):  # a full disk: the file is downloaded again
+                self._tree.suspend(draft, _url_hash(url))
+                return
+        draft.discard()
+
     def stored_suffix(self, checksum: str) -> str | None:
         """Return the suffix with which a content is stored already, or ``None``."""
         data = self._tree.read(_content_path(checksum))
         return None if data is None else data.decode()
 
-    def keep(self, draft: FileDraft, url: str, media_type: str, suffix: str) -> FileRecord:
+    def keep(
+        self, draft: FileDraft, url: str, media_type: str, suffix: str, validators: dict[str, str]
+    ) -> FileRecord:
         """Store a complete draft under its content and index its URL. Return the record."""
         checksum = draft.checksum
         path = f"full/{checksum[:2]}/{checksum}{suffix}"
@@ -321,7 +442,9 @@ class MediaStore:
             else:
                 self._tree.add(draft, path)
             self._tree.write(_content_path(checksum), suffix.encode())
-            record = FileRecord(url, time.time(), path, checksum, draft.size, media_type, thumbnails)
+            record = FileRecord(
+                url, time.time(), path, checksum, draft.size, media_type, thumbnails, validators=validators
+            )
             self.remember(record)
         except OSError as error:
             raise disk_error(error, self.place) from error
@@ -363,8 +486,12 @@ def suffix_of(url: str, media_type: str) -> str:
     return suffix if _SUFFIX(suffix) else mimetypes.guess_extension(media_type) or ""
 
 
+def _url_hash(url: str) -> str:
+    return hashlib.sha256(url.encode("utf-8", "surrogatepass")).hexdigest()
+
+
 def _index_path(url: str) -> str:
-    name = hashlib.sha256(url.encode("utf-8", "surrogatepass")).hexdigest()
+    name = _url_hash(url)
     return f"{_INDEX}/urls/{name[:2]}/{name}.json"
 
 

@@ -2,14 +2,18 @@
 
 Each kind has a short name that works as a scheme (``csv:items.txt``) and as a suffix (``items.csv``). A package adds
 a kind with an entry point of that name in the group ``skitter.stores``. It refers to a callable
-``(address: OutputAddress) -> Output``.
+``(address: OutputAddress) -> Output``, or to a class with a method ``save`` (see :class:`~skitter.store.saving.Saver`).
 """
 
 from __future__ import annotations
 
+import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
+from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
+from typing import cast
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -18,12 +22,14 @@ from skitter.errors import StoreError
 from skitter.plugins import PluginKind, needing
 from skitter.secrets import refuse_raw_password, shown_url
 from skitter.store.contract import Output, OutputAddress, Store
-from skitter.store.database import BufferOptions, DatabaseOutput
+from skitter.store.database import BufferOptions, DatabaseOutput, Driver
 from skitter.store.file_output import FileOutput
 from skitter.store.merge import Format
 from skitter.store.mongodb.location import MongoLocation
+from skitter.store.mysql.location import MySqlLocation
 from skitter.store.postgresql.location import PostgresLocation
 from skitter.store.redis_output import RedisOutput
+from skitter.store.saving import Saver, SavingOutput
 from skitter.store.sqlite import SqliteOutput
 from skitter.store.stdout import StdoutOutput
 
@@ -33,7 +39,7 @@ OutputFactory = Callable[[OutputAddress], Output]
 def open_output(target: str) -> Output:
     """Return the output that a name selects. Nothing is opened yet.
 
-    Raises :class:`~skitter.errors.StoreError` for an unknown kind or option; the remedy lists the known ones.
+    Raises :class:`~skitter.errors.StoreError` for an unknown kind or option; the remedy names similar ones.
     """
     if target == "-":
         return StdoutOutput()
@@ -43,22 +49,36 @@ def open_output(target: str) -> Output:
         raise StoreError(
             f"output {shown_url(target)!r}: {error}", remedy="correct the URL", field="output"
         ) from None
-    for kind, rest, options in _interpretations(target):
-        factory: OutputFactory | None = OUTPUTS.named(kind)
-        if factory is not None:
-            return factory(OutputAddress(target, kind, rest, options))
-    plugin = OUTPUTS.at_path(target)
-    if plugin is not None:
-        at_path: OutputFactory = plugin[0]
-        rest = plugin[1]
-        plain, options = split_options(rest)
-        return at_path(OutputAddress(target, target.removesuffix(f":{rest}"), plain, options))
+    plain, options = split_options(target)
+    scheme, _, rest = plain.partition(":")
+    if (factory := OUTPUTS.named(scheme.lower()) if rest else None) is not None:
+        return _made(factory, OutputAddress(target, scheme.lower(), rest.removeprefix("//"), options))
+    if (plugin := OUTPUTS.at_path(plain)) is not None:  # before suffixes: module:Name:items.db
+        return _made(
+            plugin[0], OutputAddress(target, plain.removesuffix(f":{plugin[1]}"), plugin[1], options)
+        )
+    for kind, name, given in _by_suffix(target, plain, options):
+        if (factory := OUTPUTS.named(kind)) is not None:
+            return _made(factory, OutputAddress(target, kind, name, given))
+    kinds = [scheme.lower(), *(kind for kind, _, _ in _by_suffix(target, plain, options))]
+    near = [name for kind in kinds for name in get_close_matches(kind, OUTPUTS.known(), n=2, cutoff=0.7)]
+    example = " or ".join(dict.fromkeys(near)) or "jsonl, csv, xlsx or postgresql"
     raise StoreError(
         f"unknown kind of output: {shown_url(target)!r}",
-        remedy="use a name with one of these suffixes, or write KIND:NAME with one of these kinds:"
-        f" {', '.join(OUTPUTS.known())}; '-' is the standard output",
+        remedy=f"use a suffix or a scheme such as {example}; see the guide on outputs",
         field="output",
     )
+
+
+def _made(factory: Callable[..., Output | Saver], address: OutputAddress) -> Output:
+    """Create an output, or the output of a store that only has the method ``save``."""
+
+    def make() -> Output | Saver:
+        return factory(address) if takes_address else factory()
+
+    takes_address = factory in _BUILT_IN.values() or bool(inspect.signature(factory).parameters)
+    made = make()
+    return SavingOutput(address, cast("Callable[[], Saver]", make)) if isinstance(made, Saver) else made
 
 
 def stores_for(outputs: Iterable[Output], *, fleet: bool = False) -> list[Store]:
@@ -75,12 +95,8 @@ def stream_of(output: Output, *, fleet: bool) -> str:
     return output.staging_stream if fleet and isinstance(output, RedisOutput) else output.stream
 
 
-def _interpretations(target: str) -> Iterable[tuple[str, str, dict[str, str]]]:
-    """Yield the possible interpretations of a name, most likely first: kind, rest, options."""
-    plain, options = split_options(target)
-    scheme, colon, rest = plain.partition(":")
-    if colon:
-        yield scheme.lower(), rest.removeprefix("//"), options
+def _by_suffix(target: str, plain: str, options: dict[str, str]) -> Iterable[tuple[str, str, dict[str, str]]]:
+    """Yield the possible suffixes of a name, most likely first, with the file and the options that they imply."""
     for suffix in _suffixes(target):
         yield suffix, target, {}
     for suffix in _suffixes(plain):
@@ -102,22 +118,38 @@ def _suffixes(name: str) -> list[str]:
 
 def _file(file_format: Format) -> OutputFactory:
     def make(address: OutputAddress) -> Output:
-        known = ("fields", _SPREADSHEET) if file_format.shape == "csv" else ("fields",)
+        known = ("fields", "parts", *([_SPREADSHEET] if file_format.shape == "csv" else []))
         _refuse_options(address, known)
-        chosen = _with_options(file_format, address, dict(address.options))
-        return FileOutput(address.target, Path(address.rest), chosen)
+        options = dict(address.options)
+        shared = None
+        if (url := options.pop("parts", None)) is not None:
+            shared = RedisOutput.for_parts(address.target, url, address.secret("redis"))
+        return FileOutput(
+            address.target, Path(address.rest), _with_options(file_format, address, options), shared
+        )
 
     return make
 
 
-def _fields(options: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the fields that the option ``fields`` selects; none: all."""
-    return tuple(filter(None, (name.strip() for name in options.get("fields", "").split(","))))
+def _take_fields(address: OutputAddress, options: dict[str, str]) -> tuple[str, ...]:
+    """Remove the option ``fields``, and return the fields that it selects; none: all. Raises StoreError."""
+    if "fields" not in options:
+        return ()
+    fields = tuple(filter(None, (name.strip() for name in options.pop("fields").split(","))))
+    if not fields:
+        raise StoreError(
+            f"option fields of output {shown_url(address.target)!r} names no field",
+            remedy="write the names of fields, such as ?fields=title,url, or remove the option for all fields",
+            field="fields",
+        )
+    return fields
 
 
 def _sqlite(address: OutputAddress) -> Output:
-    _refuse_options(address, known=("table",))
-    return SqliteOutput(address.target, Path(address.rest), **address.options)
+    _refuse_options(address, known=("table", "fields"))
+    options = dict(address.options)
+    fields = _take_fields(address, options)
+    return SqliteOutput(address.target, Path(address.rest), fields=fields, **options)
 
 
 def _refuse_options(address: OutputAddress, known: tuple[str, ...]) -> None:
@@ -130,25 +162,57 @@ def _refuse_options(address: OutputAddress, known: tuple[str, ...]) -> None:
             )
 
 
-def _mongodb(address: OutputAddress) -> Output:
-    with needing("mongodb", f"output kind {address.kind!r}", StoreError):
-        from skitter.store.mongodb.driver import MongoDriver  # noqa: PLC0415 - its client is an extra
-    options = dict(address.options)
-    buffer_options = BufferOptions.pop_from(shown_url(address.target), options)
+def _database(
+    extra: str, make_driver: Callable[[OutputAddress, dict[str, str], BufferOptions], Callable[[], Driver]]
+) -> OutputFactory:
+    """Return the factory of a database. ``make_driver`` takes the options that do not concern the buffer."""
+
+    def make(address: OutputAddress) -> Output:
+        options = dict(address.options)
+        buffer = BufferOptions.pop_from(shown_url(address.target), options)
+        with needing(extra, f"output kind {address.kind!r}", StoreError):
+            driver = make_driver(address, options, buffer)
+        return DatabaseOutput(extra, address.target, driver, buffer)
+
+    return make
+
+
+def _mongodb(address: OutputAddress, options: dict[str, str], buffer: BufferOptions) -> Callable[[], Driver]:
+    from skitter.store.mongodb.driver import MongoDriver  # noqa: PLC0415 - its client is an extra
+
     location = MongoLocation.parse(address.kind, address.rest, options, address.secret("mongodb"))
-    plain = buffer_options.buffer == 1
-    return DatabaseOutput(
-        "mongodb", address.target, lambda: MongoDriver(location, plain=plain), buffer_options
+    return partial(MongoDriver, location, plain=buffer.buffer == 1)
+
+
+def _postgresql(
+    address: OutputAddress, options: dict[str, str], _buffer: BufferOptions
+) -> Callable[[], Driver]:
+    from skitter.store.postgresql.driver import PostgresDriver  # noqa: PLC0415 - its client is an extra
+
+    return partial(
+        PostgresDriver, PostgresLocation.parse(address.rest, options, address.secret("postgresql"))
     )
 
 
-def _postgresql(address: OutputAddress) -> Output:
-    with needing("postgresql", f"output kind {address.kind!r}", StoreError):
-        from skitter.store.postgresql.driver import PostgresDriver  # noqa: PLC0415 - its client is an extra
-    options = dict(address.options)
-    buffer_options = BufferOptions.pop_from(shown_url(address.target), options)
-    location = PostgresLocation.parse(address.rest, options, address.secret("postgresql"))
-    return DatabaseOutput("postgresql", address.target, lambda: PostgresDriver(location), buffer_options)
+def _mysql(address: OutputAddress, options: dict[str, str], _buffer: BufferOptions) -> Callable[[], Driver]:
+    from skitter.store.mysql.driver import MySqlDriver  # noqa: PLC0415 - its client is an extra
+
+    return partial(MySqlDriver, MySqlLocation.parse(address.rest, options, address.secret("mysql")))
+
+
+def _kafka(address: OutputAddress, options: dict[str, str], _buffer: BufferOptions) -> Callable[[], Driver]:
+    from skitter.store.kafka import KafkaDriver, KafkaTopic  # noqa: PLC0415 - its client is an extra
+
+    return partial(KafkaDriver, KafkaTopic.parse(address.rest, options, address.secret("kafka")))
+
+
+def _opensearch(
+    address: OutputAddress, options: dict[str, str], _buffer: BufferOptions
+) -> Callable[[], Driver]:
+    from skitter.store.opensearch import OpenSearchDriver, OpenSearchIndex  # noqa: PLC0415 - as above
+
+    index = OpenSearchIndex.parse(address.kind, address.rest, options, address.secret("opensearch"))
+    return partial(OpenSearchDriver, index)
 
 
 def _remote(address: OutputAddress) -> Output:
@@ -179,8 +243,7 @@ def _with_options(file_format: Format, address: OutputAddress, options: dict[str
     if file_format.shape == "xlsx":
         with needing("excel", f"output kind {address.kind!r}", StoreError):
             import xlsxwriter  # noqa: F401, PLC0415 - as above
-    file_format = msgspec.structs.replace(file_format, fields=_fields(options))
-    options.pop("fields", None)
+    file_format = msgspec.structs.replace(file_format, fields=_take_fields(address, options))
     if file_format.shape != "csv" or (choice := options.pop(_SPREADSHEET, "no")) == "no":
         return file_format
     if choice != "yes":
@@ -221,10 +284,15 @@ _BUILT_IN: dict[str, OutputFactory] = {
     "sqlite": _sqlite,
     "sqlite3": _sqlite,
     "db": _sqlite,
-    "mongodb": _mongodb,
-    "mongodb+srv": _mongodb,
-    "postgresql": _postgresql,
-    "postgres": _postgresql,
+    "mongodb": _database("mongodb", _mongodb),
+    "mongodb+srv": _database("mongodb", _mongodb),
+    "postgresql": _database("postgresql", _postgresql),
+    "postgres": _database("postgresql", _postgresql),
+    "mysql": _database("mysql", _mysql),
+    "mariadb": _database("mysql", _mysql),
+    "kafka": _database("kafka", _kafka),
+    "opensearch": _database("opensearch", _opensearch),
+    "elasticsearch": _database("opensearch", _opensearch),
     "redis": RedisOutput.from_address,
     "rediss": RedisOutput.from_address,
 }

@@ -17,10 +17,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from functools import cache
+from functools import cache, partial
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import xxhash
@@ -41,50 +43,127 @@ from skitter.store.contract import (
     StoreContext,
     parts_folder,
 )
-from skitter.store.files import ITEMS_STREAM, PartFileStore, encode_group, ranges_for, ranges_of
+from skitter.store.files import (
+    ITEMS_STREAM,
+    PartFileStore,
+    encode_group,
+    encode_items,
+    items_stream,
+    ranges_for,
+    ranges_of,
+)
+from skitter.store.redis_items import ItemForm, by_key, to_frame, to_line
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
 
 _Ranges = Sequence[tuple[int, int]]
 _PUSH_BYTES = 1 << 18
+_PAGES_PER_READ = 200
 _FIRST_DELAY = 0.5
 """Delay before the first retry, in seconds: ``emit`` is called about this often anyway."""
 
-_PUSH = """
--- KEYS: items, positions. ARGV: 1 part, 2 position before, 3 position after, 4 kind, 5 maximum length or '',
--- 6.. items. Returns the current position: the one after, or another one if another process has advanced it.
-local at = redis.call('HGET', KEYS[2], ARGV[1]) or '0'
+_ADD = """
+local kind, maximum
+local function check(key)
+  local found = redis.call('TYPE', key)['ok']
+  if found ~= 'none' and found ~= kind then
+    return redis.error_reply('WRONGTYPE ' .. key .. ' is a ' .. found .. ', not a ' .. kind)
+  end
+end
+local function add(key, item)
+  if kind == 'list' then
+    redis.call('RPUSH', key, item)
+  elseif maximum ~= '' then
+    redis.call('XADD', key, 'MAXLEN', '~', maximum, '*', 'item', item)
+  else
+    redis.call('XADD', key, '*', 'item', item)
+  end
+end
+local function trim(key)
+  if kind == 'list' and maximum ~= '' then
+    redis.call('LTRIM', key, -tonumber(maximum), -1)
+  end
+end
+"""
+"""Functions of the scripts. The types of all keys are checked before anything is added: a script is not undone if it fails."""
+
+_PUSH = f"""
+-- KEYS: 1 positions, 2.. items. ARGV: 1 part, 2 position before, 3 position after, 4 kind, 5 maximum length or '',
+-- 6.. for each key of items: the number of its items, and the items.
+-- Returns the current position: the one after, or another one if another process has advanced it.
+{_ADD}
+kind, maximum = ARGV[4], ARGV[5]
+local at = redis.call('HGET', KEYS[1], ARGV[1]) or '0'
 if at ~= ARGV[2] then
   return at
 end
-for i = 6, #ARGV do
-  if ARGV[4] == 'list' then
-    redis.call('RPUSH', KEYS[1], ARGV[i])
-  elseif ARGV[5] ~= '' then
-    redis.call('XADD', KEYS[1], 'MAXLEN', '~', ARGV[5], '*', 'item', ARGV[i])
-  else
-    redis.call('XADD', KEYS[1], '*', 'item', ARGV[i])
+for number = 2, #KEYS do
+  local wrong = check(KEYS[number])
+  if wrong then
+    return wrong
   end
 end
-if ARGV[4] == 'list' and ARGV[5] ~= '' then
-  redis.call('LTRIM', KEYS[1], -tonumber(ARGV[5]), -1)
+local next = 6
+for number = 2, #KEYS do
+  local last = next + tonumber(ARGV[next])
+  for i = next + 1, last do
+    add(KEYS[number], ARGV[i])
+  end
+  trim(KEYS[number])
+  next = last + 1
 end
-redis.call('HSET', KEYS[2], ARGV[1], ARGV[3])
+redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
 return ARGV[3]
 """
 
 
-_PUSH_STAGED = """
+_PUSH_STAGED = f"""
 -- KEYS: items, staged pages of one part by the position of their first byte. ARGV: 1 kind, 2 maximum length or '',
--- 3 maximum number of bytes, 4.. committed ranges, first byte and end by turns.
+-- 3 maximum number of bytes, 4 whether items name their keys, 5.. committed ranges, first byte and end by turns.
 -- Moves committed pages to the items, in order. Returns whether some are left.
+{_ADD}
+kind, maximum = ARGV[1], ARGV[2]
+local function push_framed(page)
+  local keys, items, is_known = {{}}, {{}}, {{}}
+  local at = 1
+  while at <= #page do
+    local _, head, key_size, item_size = string.find(page, '^(%d+) (%d+)\\n', at)
+    local key = string.sub(page, head + 1, head + key_size)
+    at = head + key_size + item_size + 1
+    keys[#keys + 1] = key
+    items[#items + 1] = string.sub(page, at - item_size, at - 1)
+    if not is_known[key] then
+      local wrong = check(key)
+      if wrong then
+        return wrong
+      end
+      is_known[key] = true
+    end
+  end
+  for i, key in ipairs(keys) do
+    add(key, items[i])
+  end
+  for key in pairs(is_known) do
+    trim(key)
+  end
+end
+local function push_lines(page)
+  local wrong = check(KEYS[1])
+  if wrong then
+    return wrong
+  end
+  for item in string.gmatch(page, '[^\\n]+') do
+    add(KEYS[1], item)
+  end
+  trim(KEYS[1])
+end
 local starts = redis.call('HKEYS', KEYS[2])
 for i, start in ipairs(starts) do
   starts[i] = tonumber(start)
 end
 table.sort(starts)
-local range, size = 4, 0
+local range, size = 5, 0
 for _, start in ipairs(starts) do
   while ARGV[range] and tonumber(ARGV[range + 1]) <= start do
     range = range + 2
@@ -97,17 +176,9 @@ for _, start in ipairs(starts) do
     end
     local field = string.format('%.0f', start)
     local page = redis.call('HGET', KEYS[2], field)
-    for item in string.gmatch(page, '[^\\n]+') do
-      if ARGV[1] == 'list' then
-        redis.call('RPUSH', KEYS[1], item)
-      elseif ARGV[2] ~= '' then
-        redis.call('XADD', KEYS[1], 'MAXLEN', '~', ARGV[2], '*', 'item', item)
-      else
-        redis.call('XADD', KEYS[1], '*', 'item', item)
-      end
-    end
-    if ARGV[1] == 'list' and ARGV[2] ~= '' then
-      redis.call('LTRIM', KEYS[1], -tonumber(ARGV[2]), -1)
+    local wrong = (ARGV[4] == '1' and push_framed or push_lines)(page)
+    if wrong then
+      return wrong
     end
     redis.call('HDEL', KEYS[2], field)
     size = size + #page
@@ -135,45 +206,60 @@ def _is_outage(error: BaseException | None) -> bool:
     return isinstance(error, away) and not isinstance(error, exceptions.AuthenticationError)
 
 
+@contextmanager
+def _outages_as_unavailable() -> Iterator[None]:
+    """Turn a :class:`~skitter.errors.StoreError` that an outage has caused into :class:`Unavailable`."""
+    try:
+        yield
+    except StoreError as error:
+        if _is_outage(error.__cause__):
+            raise Unavailable(str(error.__cause__)) from error
+        raise
+
+
 class RedisOutput:
     """``redis://HOST/DB/KEY``: a list, or with ``?type=stream`` a stream. ``maxlen=N`` keeps only the newest items.
 
-    ``patience``: how long the last push waits for an unavailable server, in seconds. The crawl itself never waits.
+    ``form``: the keys and the bytes of items; see :class:`~skitter.store.redis_items.ItemForm`.
+
+    ``outage_timeout``: how long the last push waits for an unavailable server, in seconds. The crawl itself never waits.
     """
 
     def __init__(
         self,
         target: str,
         server: str,
-        key: str,
+        form: ItemForm,
         *,
         kind: str = "list",
         maxlen: int | None = None,
-        patience: float = 600.0,
+        outage_timeout: float = 600.0,
         password: str = "",
     ) -> None:
         self.target = shown_url(target)
-        self.stream = ITEMS_STREAM
         self._server = server
         self._password = password
         """Password for a server URL that contains none."""
-        self._key = key
-        self._positions = f"{key}:pushed"
+        self._form = form
+        self._key = form.key
+        self._positions = f"{form.key}:pushed"
         self._kind = kind
         self._maxlen = maxlen
-        self._backoff = Backoff(self._server_name, patience, first=_FIRST_DELAY)
-        self._staging = Backoff(self._server_name, patience, first=_FIRST_DELAY)
+        self._backoff = Backoff(self._server_name, outage_timeout, first=_FIRST_DELAY)
+        self._staging = Backoff(self._server_name, outage_timeout, first=_FIRST_DELAY)
         self._next_attempt = 0.0
         """Time of the next attempt after a failure, by the monotonic clock."""
         self._is_away = False
         self._pushing = asyncio.Lock()
         self._known: dict[str, int] = {}
         """Last known position of each part on the server."""
+        place = f"{self._server_name} {server.rpartition('/')[2]} {form.key} {kind}"
         digest = xxhash.xxh3_64_hexdigest(
-            f"{self._server_name} {server.rpartition('/')[2]} {key} {kind}".encode()
+            f"{place} {form.serializer}".encode() if form.serializer else place.encode()
         )
         self.staging_stream = f"redis-{digest}"
         """Name of the target of the stores of a fleet, as ``stream``."""
+        self.stream = ITEMS_STREAM if form.is_plain else self.staging_stream
         self._pushed: dict[str, _Ranges] = {}
         """Ranges of each staged part that are known to be pushed."""
         self._looks = 0
@@ -184,7 +270,8 @@ class RedisOutput:
         options = dict(address.options)
         kind = options.pop("type", "list")
         maxlen = options.pop("maxlen", None)
-        patience = options.pop("patience", "600")
+        outage_timeout = options.pop("outage_timeout", "600")
+        serializer = options.pop("serializer", "")
         host, _, rest = address.rest.partition("/")
         database, _, key = rest.partition("/")
         if not (host and database.isdigit() and key):
@@ -197,24 +284,42 @@ class RedisOutput:
             kind not in {"list", "stream"}
             or options
             or not (maxlen is None or (maxlen.isdigit() and int(maxlen)))
-            or not patience.isdigit()
+            or not outage_timeout.isdigit()
         ):
             raise StoreError(
                 f"output {shown_url(address.target)!r} has an invalid option",
-                remedy="use type=list or type=stream, maxlen=NUMBER and patience=SECONDS",
+                remedy="use type=list or type=stream, maxlen=NUMBER, outage_timeout=SECONDS and serializer=MODULE:FUNCTION",
                 field="output",
             )
+        form = ItemForm(key, serializer)
+        form.function()  # report a missing one now
         server = f"{address.kind}://{host}/{database}"
         max_length = None if maxlen is None else int(maxlen)
         return cls(
             address.target,
             server,
-            key,
+            form,
             kind=kind,
             maxlen=max_length,
-            patience=float(patience),
+            outage_timeout=float(outage_timeout),
             password=address.secret("redis"),
         )
+
+    @classmethod
+    def for_parts(cls, target: str, url: str, password: str) -> RedisOutput:
+        """Create a place for the parts of a file output. Its items are staged on the server and stay there.
+
+        Raises :class:`~skitter.errors.StoreError`.
+        """
+        scheme, _, rest = url.partition("://")
+        server, _, key = rest.rpartition("/")
+        if scheme not in {"redis", "rediss"} or not key or not server.rpartition("/")[2].isdigit():
+            raise StoreError(
+                f"output {shown_url(target)!r}: invalid place for its parts",
+                remedy="write ?parts=redis://HOST/DATABASE/KEY",
+                field="parts",
+            )
+        return cls(target, f"{scheme}://{server}", ItemForm(key), kind="parts", password=password)
 
     async def check(self, context: OutputContext) -> None:  # noqa: ARG002 - does not depend on the job
         """Test whether the server answers and the key can hold items.
@@ -222,6 +327,9 @@ class RedisOutput:
         Raises :class:`~skitter.errors.StoreError` with a remedy if not.
         """
         async with self._connected() as client:
+            if self._form.has_fields:
+                await client.execute_command("PING")  # type: ignore[no-untyped-call]
+                return
             kind: str = (await client.execute_command("TYPE", self._key)).decode()  # type: ignore[no-untyped-call]
             if kind not in {"none", self._kind}:
                 raise StoreError(
@@ -247,7 +355,10 @@ class RedisOutput:
 
     def store(self) -> PartFileStore:
         """Return a new part file."""
-        return PartFileStore()
+        if self._form.is_plain:
+            return PartFileStore()
+        encode = self._form.encoder()
+        return PartFileStore(self.stream, lambda item: to_line(encode(item)))
 
     def staging_store(self) -> RedisStagingStore:
         """Return a new store for one worker of a fleet."""
@@ -287,33 +398,24 @@ class RedisOutput:
         await self._backoff.call(lambda: self._push_if_available(context, ranges))
 
     async def _push_if_available(self, context: OutputContext, ranges: RangesByPart) -> None:
-        try:
+        with _outages_as_unavailable():
             await self._push_all(context, ranges, self._staged_ranges(context, ranges))
-        except StoreError as error:
-            if _is_outage(error.__cause__):
-                raise Unavailable(str(error.__cause__)) from error
-            raise
 
     def _has_unpushed(self, context: OutputContext, ranges: RangesByPart) -> bool:
         return not context.fleet and any(
             known and known[-1][1] > self._known.get(f"{context.job}/{part}", 0)
-            for part, known in ranges_for(context, ranges).items()
+            for part, known in ranges_for(context, ranges, self.stream).items()
         )
 
     def _staged_ranges(self, context: OutputContext, ranges: RangesByPart) -> dict[str, _Ranges]:
         """Return the committed ranges of the staged parts of this output that may have items to push."""
         if not context.fleet:
             return {}
-        folders = tuple(f"{self.folder_of(section)}/" for section in context.sections)
         return {
             part: known
-            for part, known in ranges.items()
-            if part.startswith(folders) and known and self._pushed.get(part) != known
+            for part, known in ranges_for(context, ranges, self.staging_stream).items()
+            if known and self._pushed.get(part) != known
         }
-
-    def folder_of(self, section: str) -> str:
-        """Return the first part of the names of staged parts."""
-        return f"{self.staging_stream}-{section}" if section else self.staging_stream
 
     def _staged_key(self, name: str) -> str:
         return f"{self._key}:staged:{name}"
@@ -321,12 +423,12 @@ class RedisOutput:
     async def _push_all(
         self, context: OutputContext, ranges: RangesByPart, staged: dict[str, _Ranges]
     ) -> None:
-        own_ranges = {} if context.fleet else ranges_for(context, ranges)
+        own_ranges = {} if context.fleet else ranges_for(context, ranges, self.stream)
         async with self._pushing, self._connected() as client:
             for part, known in staged.items():
                 keys = (self._key, self._staged_key(f"{context.job}/{part}"))
                 flat = [position for one in known for position in one]
-                arguments = (self._kind, self._maxlen or "", _PUSH_BYTES, *flat)
+                arguments = (self._kind, self._maxlen or "", _PUSH_BYTES, int(not self._form.is_plain), *flat)
                 while await client.eval(_PUSH_STAGED, 2, *keys, *arguments):
                     pass
                 self._pushed[part] = list(known)
@@ -349,9 +451,13 @@ class RedisOutput:
         """Push blocks until the position on the server differs from ours (another process, or a lost reply); return it."""
         while (block := await asyncio.to_thread(next, blocks, None)) is not None:
             lines, after = block
-            keys = (self._key, self._positions)
+            items = {self._key: lines} if self._form.is_plain else by_key(lines)
+            keys = (self._positions, *items)
             arguments = (field, position, after, self._kind, self._maxlen or "")
-            position = int(await client.eval(_PUSH, 2, *keys, *arguments, *lines))
+            counted: list[int | bytes] = []
+            for added in items.values():
+                counted += (len(added), *added)
+            position = int(await client.eval(_PUSH, len(keys), *keys, *arguments, *counted))
             if position != after:
                 break
         return position
@@ -370,6 +476,18 @@ class RedisOutput:
         finally:
             await client.aclose()
 
+    def page_encoder(self) -> Callable[[ItemGroup], bytes | GroupError | None]:
+        """Return a function that returns the items of a page in the form in which they are staged."""
+        if self._form.is_plain:
+            return encode_group
+        encode = self._form.encoder()
+
+        def encode_page(group: ItemGroup) -> bytes | GroupError | None:
+            frames = encode_items(group, lambda item: to_frame(encode(item)))
+            return b"".join(frames) if isinstance(frames, list) else frames
+
+        return encode_page
+
     async def stage(self, client: Redis, name: str, pages: Mapping[int, bytes]) -> None:
         """Write the items of pages to the staged part ``name``, by the position of their first byte.
 
@@ -377,17 +495,47 @@ class RedisOutput:
         """
 
         async def attempt() -> None:
-            try:
-                with self.translated_errors():
-                    await client.hset(
-                        self._staged_key(name), mapping={str(at): page for at, page in pages.items()}
-                    )
-            except StoreError as error:
-                if _is_outage(error.__cause__):
-                    raise Unavailable(str(error.__cause__)) from error
-                raise
+            with _outages_as_unavailable(), self.translated_errors():
+                await client.hset(
+                    self._staged_key(name), mapping={str(at): page for at, page in pages.items()}
+                )
 
         await self._staging.call(attempt)
+
+    async def copy_staged(self, job: str, ranges: RangesByPart, folder: Path) -> RangesByPart:
+        """Copy the committed items of all staged parts to files in a folder. Return their ranges there.
+
+        Waits for an unavailable server. Raises :class:`~skitter.errors.StoreError` if committed items are missing there.
+        """
+        copied: dict[str, Sequence[tuple[int, int]]] = {}
+        for part, known in ranges.items():
+            if known and part.startswith(self.staging_stream):
+                size = await self._backoff.call(partial(self._copy, job, part, known, folder))
+                copied[part] = [(0, size)]
+        return copied
+
+    async def _copy(self, job: str, part: str, known: _Ranges, folder: Path) -> int:
+        """Copy the committed pages of one part to a file. Return its size."""
+        path = folder / part
+        committed = sum(end - start for start, end in known)
+        with _outages_as_unavailable():
+            async with self._connected() as client:
+                key = self._staged_key(f"{job}/{part}")
+                starts = sorted(int(field) for field in await client.hkeys(key))
+                wanted = [at for start, end in sorted(known) for at in _between(starts, start, end)]
+                size = 0
+                await asyncio.to_thread(_create, path)
+                for first in range(0, len(wanted), _PAGES_PER_READ):
+                    fields = [str(at) for at in wanted[first : first + _PAGES_PER_READ]]
+                    pages = [page for page in await client.hmget(key, fields) if isinstance(page, bytes)]
+                    size += await asyncio.to_thread(_append, path, pages)
+        if size != committed:
+            raise StoreError(
+                f"{committed - size:,} of {committed:,} bytes of committed items are missing on {self._server_name} ({part})",
+                remedy="restore the data of the server, which needs appendonly yes; or crawl again with --fresh",
+                field="parts",
+            )
+        return size
 
     def client(self) -> Redis:
         """Return a client of the server, which connects on first use. Raises :class:`~skitter.errors.StoreError`."""
@@ -422,6 +570,22 @@ class RedisOutput:
             ) from error
 
 
+def _between(starts: Sequence[int], start: int, end: int) -> Sequence[int]:
+    return starts[bisect_left(starts, start) : bisect_left(starts, end)]
+
+
+def _create(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"")
+
+
+def _append(path: Path, pages: Sequence[bytes]) -> int:
+    data = b"".join(pages)
+    with path.open("ab") as file:
+        file.write(data)
+    return len(data)
+
+
 def _worker_of(part: str) -> str:
     return part.rpartition("/")[2]
 
@@ -435,18 +599,19 @@ class RedisStagingStore:
         self._output = output
         self._client: Redis | None = None
         self._job = self._part = ""
+        self._encode = output.page_encoder()
         self._end = 0
 
     async def open(self, context: StoreContext) -> None:
         """Prepare to write. The connection is made with the first write."""
         self._job = context.job
-        self._part = f"{self._output.folder_of(context.section)}/{context.worker}"
+        self._part = f"{items_stream(context.section, self._output.staging_stream)}/{context.worker}"
         self._client = self._output.client()
 
     async def write(self, groups: Sequence[ItemGroup]) -> list[OutputRange | GroupError | None]:
         """Write the items of all groups; see :meth:`skitter.store.contract.Store.write`."""
         assert self._client is not None, "open() comes first"
-        blocks = [encode_group(group) for group in groups]
+        blocks = [self._encode(group) for group in groups]
         ranges = ranges_of(blocks, self._part, self._end)
         pages = {
             written.start: block

@@ -41,7 +41,7 @@ class RemotePartStore:
     def __init__(self, location: RemoteLocation, stream: str, buffer_options: BufferOptions) -> None:
         self._location = location
         self._stream = stream
-        self._backoff = Backoff(location.name, buffer_options.patience)
+        self._backoff = Backoff(location.name, buffer_options.outage_timeout)
         self._thread = SingleThreadExecutor("store")
         self._files: Any = None
         self._folder = ""
@@ -209,7 +209,7 @@ class RemoteOutput:
                 self._call, lambda files, context: self._merge(files, context, ranges), context
             )
 
-        await Backoff(self._location.name, self._buffer_options.patience).call(attempt)
+        await Backoff(self._location.name, self._buffer_options.outage_timeout).call(attempt)
 
     async def _run(self, call: Callable[[Any, OutputContext], _T], context: OutputContext) -> _T:
         try:

@@ -11,6 +11,7 @@ import fsspec
 import msgspec
 
 from skitter._utils.backoff import Unavailable
+from skitter._utils.visible import one_line
 from skitter.errors import StoreError
 from skitter.store.merge import Format
 
@@ -88,7 +89,7 @@ class RemoteLocation(msgspec.Struct, frozen=True):
             raise self._other(error) from error
 
     def _other(self, error: Exception) -> Exception:
-        text = " ".join(str(error).split()) or type(error).__name__
+        text = one_line(error)
         kind = type(error).__name__
         if kind in _NO_CREDENTIALS:
             return StoreError(

@@ -45,13 +45,16 @@ class SqliteStore:
     Values of type ``int``, ``float``, ``str``, ``bytes`` and ``None`` keep their types. A ``bool`` is stored as 0 or 1,
     an integer of more than 64 bits as text, lists and dicts as JSON text with bytes in base64. If a page now has fewer
     items than at an earlier visit, the surplus rows are deleted.
+
+    ``fields``: the fields to store, in the order of their columns. Empty: all fields.
     """
 
     buffering = None
 
-    def __init__(self, path: Path, table: str) -> None:
+    def __init__(self, path: Path, table: str, fields: Sequence[str] = ()) -> None:
         self._path = path
         self._table = table
+        self._fields = tuple(fields)
         self._thread = SingleThreadExecutor("store")
         self._job = ""
         self._connection: sqlite3.Connection | None = None
@@ -64,7 +67,7 @@ class SqliteStore:
 
     async def write(self, groups: Sequence[ItemGroup]) -> list[GroupError | None]:
         """Write all groups in one transaction; see :meth:`skitter.store.contract.Store.write`."""
-        rows = [_rows_of(group) for group in groups]
+        rows = [_rows_of(group, self._fields) for group in groups]
         return await self._thread.run(self._write, groups, rows)
 
     async def close(self) -> None:
@@ -220,11 +223,13 @@ def translated_errors(path: Path) -> Iterator[None]:
         raise StoreError(f"cannot write {path}: {error}", remedy=remedy) from error
 
 
-def _rows_of(group: ItemGroup) -> list[SqliteRow] | GroupError:
+def _rows_of(group: ItemGroup, chosen: tuple[str, ...]) -> list[SqliteRow] | GroupError:
     rows: list[SqliteRow] = []
     try:
         for item in group.items:
             fields = item_fields(item)
+            if chosen:
+                fields = {name: fields.get(name) for name in chosen}
             original: Callable[[str], Any] = (
                 item.get if isinstance(item, Mapping) else partial(_attribute, item)
             )
@@ -261,12 +266,13 @@ def _text(value: str) -> str:
 
 
 class SqliteOutput:
-    """``items.db`` or ``sqlite:PATH?table=NAME``. The default table is ``items``.
+    """``items.db`` or ``sqlite:PATH?table=NAME&fields=NAME,NAME``. The default table is ``items``.
 
-    The constructor raises :class:`~skitter.errors.StoreError` for an invalid file or table name.
+    ``fields``: as in :class:`SqliteStore`. The constructor raises :class:`~skitter.errors.StoreError` for an invalid file or
+    table name.
     """
 
-    def __init__(self, target: str, path: Path, table: str = "items") -> None:
+    def __init__(self, target: str, path: Path, table: str = "items", fields: Sequence[str] = ()) -> None:
         if str(path) in {"", ".", ":memory:"}:
             raise StoreError(
                 f"output {target!r} does not name a file",
@@ -280,6 +286,7 @@ class SqliteOutput:
         self.target = target
         self._path = path
         self._table = table
+        self._fields = fields
         digest = xxhash.xxh3_64_hexdigest(os.fsencode(os.path.normpath(path)) + b"\0" + table.encode())
         self.stream = f"sqlite-{digest}"
 
@@ -297,7 +304,7 @@ class SqliteOutput:
 
     def store(self) -> SqliteStore:
         """Return a new connection for one worker."""
-        return SqliteStore(self._path, self._table)
+        return SqliteStore(self._path, self._table, self._fields)
 
     async def emit(self, context: OutputContext, ranges: RangesByPart) -> bool:  # noqa: ARG002 - see Output
         """Do nothing: the rows are in the table already."""

@@ -80,7 +80,7 @@ def _parser() -> argparse.ArgumentParser:
         "--hosts",
         type=int,
         default=1,
-        help="number of hosts, on the addresses 127.0.0.1 ... 127.0.0.N [default: 1]",
+        help="number of hosts, on the addresses 127.0.0.1, 127.0.0.2 ... [default: 1]",
     )
     parser.add_argument("--ports", type=int, default=1, help="number of ports of each host [default: 1]")
     parser.add_argument("--port", type=int, default=0, help="first port [default: a free port]")

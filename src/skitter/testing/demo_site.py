@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+import xxhash
+
 from skitter.testing.answer import Answer, PageTruth, Visit
 from skitter.testing.server import PortTaken, SiteServer
 
@@ -43,14 +45,16 @@ class DemoSite:
     """Needs a server with three origins: shop, blog and archive (see :func:`demo_server`).
 
     The shop disallows ``/basket/``, the blog asks for 0.2 s between requests, and the archive takes 0.4 s to respond.
-    Old URLs redirect, some links are dead, two pages fail once and one page always fails. ``pace`` multiplies the
-    response times; with 0, the site responds at once.
+    Old URLs redirect, some links are dead, two pages fail once and one page always fails. The shop sends an ``ETag`` and
+    answers 304; ``POST /sale`` begins a sale that changes three books. ``pace`` multiplies the response times; with 0,
+    the site responds at once.
     """
 
     def __init__(self, pace: float = 1.0) -> None:
         self._pace = pace
         self._pages = dict(_pages())
         self._failures: Counter[tuple[int, str]] = Counter()
+        self._is_sale = False
 
     def __call__(self, visit: Visit) -> Answer:
         """Answer one request."""
@@ -62,10 +66,23 @@ class DemoSite:
             return Answer(b"<title>Sorry</title>", status=500, delay=delay)
         if (origin, path) in _REDIRECTS:
             return Answer(status=301, headers={"Location": _REDIRECTS[origin, path]}, delay=delay)
+        self._is_sale |= (visit.method, origin, path) == ("POST", SHOP, "/sale")
         page = self._pages.get((origin, path))
         if page is None:
             return Answer(b"<title>Not found</title>", status=404, delay=delay)
-        return Answer(_render(page, visit.origins), delay=delay)
+        return self._page(page, visit, delay)
+
+    def _page(self, page: DemoPage, visit: Visit, delay: float) -> Answer:
+        origin = visit.origin_index
+        if self._is_sale and (origin, visit.target) in _ON_SALE:
+            page = page._replace(text=f"Half price! {page.text}")
+        body = _render(page, visit.origins)
+        if origin != SHOP:
+            return Answer(body, delay=delay)
+        etag = f'"{xxhash.xxh3_64_hexdigest(body)}"'
+        if visit.headers.get("if-none-match") == etag:
+            return Answer(status=304, content_type=None, delay=delay)
+        return Answer(body, headers={"ETag": etag}, delay=delay)
 
     def truth(self, origins: Sequence[str]) -> dict[str, PageTruth]:
         """Return every page that a crawler must get if it obeys robots.txt."""
@@ -110,6 +127,7 @@ def demo_server(site: DemoSite, port: int = 0) -> SiteServer:
 _SHAKY = {(SHOP, "/book/17"), (BLOG, "/post/5")}
 _BROKEN = {(SHOP, "/book/66")}
 _GONE = {(SHOP, "/book/gone"), (BLOG, "/post/withdrawn")}
+_ON_SALE = {(SHOP, f"/book/{number}") for number in (7, 8, 9)}
 _REDIRECTS = {(SHOP, f"/old/{number}.php"): f"/book/{number}" for number in range(0, _BOOKS, 8)}
 
 

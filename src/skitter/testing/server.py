@@ -48,8 +48,8 @@ class SiteServer(ServedOrigins):
     """Serves a site on loopback inside a ``with`` block.
 
     ``hosts``
-        Number of hosts: it listens on 127.0.0.1 ... 127.0.0.``hosts``, all on the same port. Linux has all these
-        addresses; other systems have only 127.0.0.1 unless aliases are configured.
+        Number of hosts: it listens on 127.0.0.1 ... 127.0.0.254, 127.0.1.1 ..., all on the same port. Linux has all
+        these addresses; other systems have only 127.0.0.1 unless aliases are configured.
     ``ports``
         Number of ports on each host.
     ``port``
@@ -74,7 +74,7 @@ class SiteServer(ServedOrigins):
     ) -> None:
         self.site = site
         self.log = RequestLog() if log is None else log
-        self._addresses = [f"127.0.0.{number}" for number in range(1, hosts + 1)]
+        self._addresses = [f"127.0.{number // 254}.{number % 254 + 1}" for number in range(hosts)]
         self._ports = ports
         self._port = port
         self._delay = delay

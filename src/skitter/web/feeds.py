@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
+import io
+from collections.abc import Container, Iterable, Iterator
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -71,31 +72,60 @@ def _json_entry(item: dict[str, Any], base: str) -> FeedEntry:
     )  # fmt: skip
 
 
-def _xml_entries(body: bytes, url: str) -> Iterator[FeedEntry]:
+def elements_of(
+    pieces: Iterable[bytes], roots: Container[str], wanted: Container[str], error: SkitterError
+) -> Iterator[etree._Element]:
+    """Read the elements with the ``wanted`` names from a piece of XML after the other, each to its end.
+
+    Each element is freed after its turn. Raises ``error`` if the root is not one of ``roots``, or if there are more than
+    50,000 elements in or before one: they would fill the memory.
+    """
     parser = etree.XMLPullParser(
-        events=("start", "end"), recover=True, resolve_entities=False, no_network=True
+        events=("start", "end"), recover=True, resolve_entities=False, no_network=True, huge_tree=False
     )
-    root = None
-    for start in range(0, len(body), 1 << 16):
-        parser.feed(body[start : start + (1 << 16)])
+    unread, is_known = 0, False
+    for piece in pieces:
+        parser.feed(piece)
         for event, element in parser.read_events():
             assert isinstance(element, etree._Element), "only elements have these events"  # noqa: SLF001 - its type
-            if root is None:
-                root = _name(element)
-                if root not in {"rss", "RDF", "feed"}:
-                    raise _not_a_feed(url)
-            if event == "end" and _name(element) in {"item", "entry"}:
-                yield _xml_entry(element, url)
-                element.clear()
-    if root is None:
-        raise _not_a_feed(url)
+            if not is_known:
+                is_known = name_of(element) in roots
+                if not is_known:
+                    raise error
+            if event == "start":
+                unread += 1
+                if unread > _MAX_UNREAD:
+                    raise error
+            elif name_of(element) in wanted:
+                yield element
+                _forget(element)
+                unread = 0
+    if not is_known:
+        raise error
+
+
+_MAX_UNREAD = 50_000
+
+
+def _forget(element: etree._Element) -> None:
+    """Free a parsed element and those before it."""
+    element.clear()
+    parent = element.getparent()
+    while parent is not None and element.getprevious() is not None:
+        del parent[0]
+
+
+def _xml_entries(body: bytes, url: str) -> Iterator[FeedEntry]:
+    pieces = (body[start : start + (1 << 16)] for start in range(0, len(body), 1 << 16))
+    for element in elements_of(pieces, {"rss", "RDF", "feed"}, {"item", "entry"}, _not_a_feed(url)):
+        yield _xml_entry(element, url)
 
 
 def _xml_entry(element: etree._Element, base: str) -> FeedEntry:
     found: dict[str, str] = {}
     tags: list[str] = []
     for child in element:
-        name = _name(child)
+        name = name_of(child)
         text = _text(child)
         if name == "link":
             if child.get("rel", "alternate") == "alternate" and (href := child.get("href") or text):
@@ -121,14 +151,15 @@ def _xml_entry(element: etree._Element, base: str) -> FeedEntry:
 
 def _text(element: etree._Element) -> str:
     """Return the text of an element: the name of an Atom author, or the markup of XHTML content."""
-    if _name(element) == "author":
-        element = next((child for child in element if _name(child) == "name"), element)
+    if name_of(element) == "author":
+        element = next((child for child in element if name_of(child) == "name"), element)
     if len(element) and isinstance(element[0].tag, str) and element[0].tag.startswith(f"{{{_XHTML}}}"):
         return etree.tostring(element[0], encoding="unicode", with_tail=False)
     return "".join(map(str, element.itertext())).strip()
 
 
-def _name(element: etree._Element) -> str:
+def name_of(element: etree._Element) -> str:
+    """Return the local name of an element."""
     return element.tag.rpartition("}")[2] if isinstance(element.tag, str) else ""
 
 
@@ -152,12 +183,18 @@ def read_rows(text: str, delimiter: str = "") -> Iterator[dict[str, str]]:
     """Read CSV whose first row names the columns. Rows without any value are skipped.
 
     ``delimiter``: character between two values; empty: the most frequent one of comma, semicolon, tab and ``|`` in the first
-    row. Missing values are empty, and values without a column are dropped.
+    row. Missing values are empty, and values without a column are dropped. Raises :class:`FeedError` for a value of more than
+    128 KiB.
     """
-    lines = text.removeprefix("\ufeff").splitlines(keepends=True)
-    head = lines[0] if lines else ""
+    # Not splitlines(), which also splits at U+2028 and other characters within values.
+    lines = io.StringIO(text.removeprefix("\ufeff"), newline="")
+    head = lines.readline()
+    lines.seek(0)
     reader = csv.DictReader(lines, delimiter=delimiter or max(",;\t|", key=head.count), restval="")
-    for row in reader:
-        row.pop(None, None)  # the key of surplus values
-        if any(row.values()):
-            yield {name.strip(): value.strip() for name, value in row.items()}
+    try:
+        for row in reader:
+            row.pop(None, None)  # the key of surplus values
+            if any(row.values()):
+                yield {name.strip(): value.strip() for name, value in row.items()}
+    except csv.Error as error:
+        raise FeedError(f"invalid CSV: {error}", remedy="read response.text instead") from error

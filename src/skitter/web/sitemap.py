@@ -17,7 +17,7 @@ import msgspec
 from lxml import etree
 
 from skitter.errors import SkitterError
-from skitter.web.feeds import FeedError, read_feed, read_rows
+from skitter.web.feeds import FeedError, elements_of, name_of, read_feed, read_rows
 from skitter.web.urls import normalize
 
 MAX_BYTES = 64 * 1024 * 1024
@@ -62,11 +62,19 @@ def read_sitemap(body: bytes, url: str) -> Iterator[SitemapEntry]:
         yield from _of_json_feed(b"".join((head, *pieces)), url)
     elif column := _url_column(_text(head, encoding)):
         text = "\n".join(_lines(head, pieces, encoding))
-        yield from _of_urls((row.get(column, "") for row in read_rows(text)), url)
+        try:
+            yield from _of_urls((row.get(column, "") for row in read_rows(text)), url)
+        except FeedError as error:
+            raise SitemapError(f"{url}: {error}", remedy=error.remedy) from None
     else:
+        others = 0
         for line in _lines(head, pieces, encoding):
             if (found := normalize(line)) is not None and found.startswith(("http://", "https://")):
                 yield SitemapEntry(found)
+            elif (others := others + 1) > _MAX_OTHER_LINES:
+                raise SitemapError(
+                    f"{url} is not a list of URLs", remedy="name a sitemap, a feed or a robots.txt"
+                )
 
 
 def _unpacked(body: bytes, url: str) -> Iterator[bytes]:
@@ -145,41 +153,26 @@ def _of_robots(lines: Iterator[str], url: str) -> Iterator[SitemapEntry]:
             yield SitemapEntry(found, is_sitemap=True)
 
 
+_MAX_OTHER_LINES = 50_000
+"""Maximum number of lines without a URL in a list of URLs."""
 _ENTRIES = {"url": False, "sitemap": True, "item": False, "entry": False}
 """Elements that describe an entry, and whether it is a further sitemap. The last two are those of RSS and Atom."""
 _ROOTS = ("urlset", "sitemapindex", "rss", "RDF", "feed")
 
 
 def _of_xml(head: bytes, pieces: Iterator[bytes], url: str) -> Iterator[SitemapEntry]:
-    parser = etree.XMLPullParser(
-        events=("start", "end"), recover=True, resolve_entities=False, no_network=True, huge_tree=False
-    )
-    root = None
-    for piece in chain((head,), pieces):
-        parser.feed(piece)
-        for event, element in parser.read_events():
-            assert isinstance(element, etree._Element), "only elements have these events"  # noqa: SLF001 - its type
-            name = _name(element)
-            if root is None:
-                root = element
-                if name not in _ROOTS:
-                    raise SitemapError(
-                        f"{url} is not a sitemap", remedy="name a sitemap, a feed or a robots.txt"
-                    )
-            if event == "end" and name in _ENTRIES:
-                entry = _entry(element, url, is_sitemap=_ENTRIES[name])
-                if entry is not None:
-                    yield entry
-                _forget(element)
-    if root is None:
-        raise SitemapError(f"{url} is not a sitemap", remedy="name a sitemap, a feed or a robots.txt")
+    error = SitemapError(f"{url} is not a sitemap", remedy="name a sitemap, a feed or a robots.txt")
+    for element in elements_of(chain((head,), pieces), _ROOTS, _ENTRIES, error):
+        entry = _entry(element, url, is_sitemap=_ENTRIES[name_of(element)])
+        if entry is not None:
+            yield entry
 
 
 def _entry(element: etree._Element, url: str, *, is_sitemap: bool) -> SitemapEntry | None:
     values: dict[str, str] = {}
     alternates: dict[str, str] = {}
     for child in element:
-        name, text = _name(child), (child.text or "").strip()
+        name, text = name_of(child), (child.text or "").strip()
         if name == "link":
             href = child.get("href")
             if child.get("rel", "alternate") == "alternate" and href is not None and child.get("hreflang"):
@@ -200,16 +193,3 @@ def _entry(element: etree._Element, url: str, *, is_sitemap: bool) -> SitemapEnt
 
 
 _SAME_AS = {"updated": "lastmod", "published": "lastmod", "pubDate": "lastmod"}
-
-
-def _name(element: etree._Element) -> str:
-    tag = element.tag
-    return tag.rpartition("}")[2] if isinstance(tag, str) else ""
-
-
-def _forget(element: etree._Element) -> None:
-    """Free a parsed element and those before it."""
-    element.clear()
-    parent = element.getparent()
-    while parent is not None and element.getprevious() is not None:
-        del parent[0]

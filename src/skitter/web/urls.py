@@ -141,15 +141,20 @@ class UrlBase:
         urls: list[str | None] = []
         others: list[int] = []
         for href in hrefs:
-            plain = _PLAIN_HREF(href, skipped if href.startswith(root) else 0)  # as in join, without calls
+            is_absolute = href.startswith(root)
+            plain = _PLAIN_HREF(href, skipped if is_absolute else 0)  # as in join, without calls
             if plain is None:
                 others.append(len(urls))
                 urls.append(None)
+            elif is_absolute and plain.end(2) == len(href):
+                urls.append(href)  # not a copy: the links of a sitemap may take 50 MB
             else:
                 urls.append(starts[plain[1]] + plain[2])
         if others:
-            joined = _join_all(self.url, [hrefs[index] for index in others])
-            for index, url in zip(others, joined, strict=True):
+            references = [hrefs[index] for index in others]
+            # To such references all pages of a host are one base, which is parsed once.
+            base = root if all(reference[:1] == "/" for reference in references) else self.url
+            for index, url in zip(others, _join_all(base, references), strict=True):
                 urls[index] = url
         return urls
 

@@ -237,20 +237,24 @@ def unsupported_result(given: object) -> SpiderError:
     )
 
 
-_TURN = 500
-"""Results of a generator that are taken before other tasks have their turn."""
+_STEP = 10
+"""Results of a generator that are taken before the time of its turn is checked."""
+_LONGEST_TURN = 0.02
+"""Time in seconds after which other tasks have their turn. Each result may be a batch of a thousand links."""
 
 
 async def _all_of(generator: Iterator[Any]) -> list[Any]:
     """Return all results of a generator. If it raises, its error says how many results are lost with the page."""
     found: list[Any] = []
     try:
-        found.extend(islice(generator, _TURN))
-        taken = len(found)
-        while taken == _TURN:
-            await asyncio.sleep(0)
+        found.extend(islice(generator, _STEP))
+        taken, began = len(found), time.perf_counter()
+        while taken == _STEP:
+            if time.perf_counter() - began > _LONGEST_TURN:
+                await asyncio.sleep(0)
+                began = time.perf_counter()
             before = len(found)
-            found.extend(islice(generator, _TURN))
+            found.extend(islice(generator, _STEP))
             taken = len(found) - before
     except Exception as error:
         _note_dropped(error, found)

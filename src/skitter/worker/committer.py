@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import logging
 from functools import partial
+from typing import TYPE_CHECKING
 
 from skitter.frontier.contract import Frontier, Partitions
 from skitter.frontier.records import Entry, Outcome, Resolution
@@ -22,9 +23,13 @@ from skitter.worker.inflight import Inflight
 from skitter.worker.links import LinkCollector
 from skitter.worker.pipeline import Page
 from skitter.worker.retry import RetryDecision
+from skitter.worker.revisit import visit_of
 from skitter.worker.routing import ItemWriter
 from skitter.worker.spill import SpilledPage, SpillQueue
 from skitter.worker.timings import COMMIT, STORE
+
+if TYPE_CHECKING:  # needs an extra
+    from skitter.worker.tracing import AttemptTrace
 
 log = logging.getLogger("skitter.crawl")
 
@@ -71,6 +76,8 @@ class Committer:
         self._loop = asyncio.get_running_loop()
         self._uncounted: dict[str, int] = {}
         """Counters of commits that are counted with the next commit."""
+        self._traces: dict[int, AttemptTrace] = {}
+        """Traces of the pages to commit, by lease."""
         self._closing = False
         self._partitions = frontier.partitions
         self._busy: dict[int, asyncio.Task[None]] = {}
@@ -84,6 +91,8 @@ class Committer:
             page.response = None  # many pages may wait, and a body is larger than its items
         if self._outputs.buffering is not None and not self._waiting:
             self._waiting_since = asyncio.get_running_loop().time()
+        if page.trace is not None:
+            self._traces[page.lease.id] = page.trace
         self._waiting.append(page)
         self._waiting_items += len(page.items)
         self._wakeup.set()
@@ -118,7 +127,7 @@ class Committer:
             seconds = self._loop.time() - began
             for page in pages:
                 if page.items:
-                    STORE.observe(page.counters, seconds)
+                    page.took(STORE, seconds)
             for start in range(0, len(pages), _MAX_BATCH):
                 end = start + _MAX_BATCH
                 await self._commit(pages[start:end], ranges[start:end])
@@ -181,6 +190,7 @@ class Committer:
             Outcome(
                 page.lease.id, page.decision.resolution, new, page.counters, page_ranges,
                 page.decision.error_with_traceback(), page.decision.after, page.decision.free, None, group_of(page.request),
+                None if page.visit is None else visit_of(page),
             )
             for page, new, page_ranges in zip(pages, entries, ranges, strict=True)
         ]  # fmt: skip
@@ -211,7 +221,10 @@ class Committer:
             _add_counters(outcomes[0].counters, uncounted)
         began = self._loop.time()
         answers = await self._frontier.commit(outcomes)
-        COMMIT.observe(self._uncounted, self._loop.time() - began)
+        seconds = self._loop.time() - began
+        COMMIT.observe(self._uncounted, seconds)
+        if self._traces:
+            self._end_traces(outcomes, answers, seconds)
         if uncounted and not (answers and answers[0]):
             _add_counters(self._uncounted, uncounted)
         for page, accepted in zip(pages, answers, strict=True):
@@ -223,6 +236,13 @@ class Committer:
             else:
                 _log_late(page.lease.url)
         self._inflight.close([page.lease.id for page in pages])
+
+    def _end_traces(self, outcomes: list[Outcome], answers: list[bool], seconds: float) -> None:
+        for outcome, accepted in zip(outcomes, answers, strict=True):
+            trace = self._traces.pop(outcome.lease_id, None)
+            if trace is not None:
+                trace.add(COMMIT.name, seconds)
+                trace.end(outcome, is_late=not accepted)
 
     async def _close_by_partition(
         self, partitions: Partitions, pages: list[Page], outcomes: list[Outcome]
@@ -257,7 +277,10 @@ class Committer:
                 break
             self._spill.drop_first()
             pages.append(first)
-        accepted = await self._frontier.commit([page.outcome for page in pages])
+        outcomes, began = [page.outcome for page in pages], self._loop.time()
+        accepted = await self._frontier.commit(outcomes)
+        if self._traces:
+            self._end_traces(outcomes, accepted, self._loop.time() - began)
         for page, is_accepted in zip(pages, accepted, strict=True):
             if not is_accepted:
                 _log_late(page.url)

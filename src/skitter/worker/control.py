@@ -7,6 +7,7 @@ import logging
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+from skitter._utils.notes import NOTE_TTL, STOP_REASON
 from skitter.errors import CrawlFailed, SkitterError, is_usage
 from skitter.frontier.contract import Frontier
 from skitter.frontier.records import JobState
@@ -41,8 +42,12 @@ class CrawlControl:
         """Stop the crawl gracefully, on all workers."""
         log.info("stopping the crawl: requested by %s", source)
         if self._stopping is None:
-            self._stopping = asyncio.ensure_future(self._frontier.control.set_state(JobState.STOPPING))
+            self._stopping = asyncio.ensure_future(self._stop(source))
         self._inflight.drain()  # other workers learn of it from the frontier
+
+    async def _stop(self, source: str) -> JobState:
+        await self._frontier.notes.put(STOP_REASON, source.encode(errors="replace"), NOTE_TTL)
+        return await self._frontier.control.set_state(JobState.STOPPING)
 
     def fail(self, error: CrawlFailed) -> None:
         """End the run of this worker with an error. The first error counts."""

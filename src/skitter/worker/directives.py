@@ -31,13 +31,17 @@ class DirectiveRules:
         )
 
     def apply(
-        self, results: Sequence[Any], response: Response, count: Callable[[str, int], None]
+        self,
+        results: Sequence[Any],
+        response: Response,
+        count: Callable[[str, int], None],
+        site: Directives,
     ) -> list[Any]:
         """Return the results of a callback without those that the page forbids, and with the links that it names.
 
-        ``count`` counts dropped items.
+        ``count`` counts dropped items. ``site``: the directives of its robots.txt and tdmrep.json.
         """
-        settings, found = self._settings, response.directives(self._token)
+        settings, found = self._settings, response.directives(self._token).over(site)
         kept = list(results)
         if settings.obey_nofollow:
             kept = _without_nofollow(kept, response, found)

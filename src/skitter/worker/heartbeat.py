@@ -1,4 +1,4 @@
-"""Signs of life of a worker: its figures for other people, and the heartbeat on which its leases depend."""
+"""The reports of a worker about its progress, and the heartbeats that keep its leases."""
 
 from __future__ import annotations
 
@@ -9,15 +9,35 @@ import os
 import socket
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 
-from skitter._utils.throughput import Throughput
 from skitter._version import VERSION
 from skitter.errors import SkitterError
 from skitter.frontier.contract import Frontier, Liveness
 from skitter.frontier.workers import HEARTBEAT_SECONDS, WorkerReport
 from skitter.worker.committer import Committer
 from skitter.worker.inflight import Inflight
+
+_WINDOW = 10.0
+"""Length in seconds of the interval that is measured."""
+
+
+class Throughput:
+    """Number of pages per second during the last ten seconds."""
+
+    def __init__(self) -> None:
+        self._readings: deque[tuple[float, int]] = deque()
+
+    def note(self, seconds: float, pages: int) -> float:
+        """Record the current number of pages, and return the current speed."""
+        readings = self._readings
+        readings.append((seconds, pages))
+        while len(readings) > 2 and readings[1][0] <= seconds - _WINDOW:
+            readings.popleft()
+        began, before = readings[0]
+        return (pages - before) / (seconds - began) if seconds > began else 0.0
+
 
 log = logging.getLogger("skitter.crawl")
 
@@ -73,7 +93,7 @@ class WorkerReporter:
 
 
 class Heartbeat:
-    """The heartbeats of one worker, from a thread of their own: a callback may block the event loop for a minute.
+    """Sends the heartbeats of one worker from a separate thread, because a callback may block the event loop for a minute.
 
     ``on_dead`` is called on the event loop of the worker with the names of workers that have died.
     """
@@ -89,7 +109,7 @@ class Heartbeat:
         self._stopping = asyncio.Event()
 
     async def start(self) -> None:
-        """Start the thread. Return after the first heartbeat, successful or not: leases come after it."""
+        """Start the thread and wait for the first heartbeat, successful or not. Call this before the first lease."""
         self._loop = asyncio.new_event_loop()
         self._thread.start()
         await self._has_begun.wait()

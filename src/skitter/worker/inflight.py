@@ -5,11 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
+from skitter.fetch.contract import FetchPhases
 from skitter.frontier.records import FetchReport, Lease
 from skitter.queues import EVERY_OTHER, QueueQuotas, queue_of
 from skitter.worker import DRAIN_SECONDS
 from skitter.worker.origins import CONTACT_GRACE
+
+if TYPE_CHECKING:  # needs an extra
+    from skitter.worker.tracing import Tracer
 
 REPORT_DELAY = 0.002
 """Time in seconds to collect fetch reports for a frontier that many workers share, so that one call serves several. It is
@@ -109,6 +114,7 @@ class InflightRequest:
         "is_aside",
         "lease",
         "leased_at",
+        "trace",
         "waited",
     )
 
@@ -127,6 +133,19 @@ class InflightRequest:
         self._grace: asyncio.TimerHandle | None = None
         self.is_aside = False
         """Whether the fetch does not count as one of the concurrent fetches, because its origin may never answer."""
+        tracer = inflight.tracer
+        self.trace = None if tracer is None else tracer.begin(lease, leased_at, waited)
+        """``None`` if the request is not traced."""
+
+    @property
+    def is_traced(self) -> bool:
+        """See :class:`~skitter.fetch.contract.SendPermit`."""
+        return self.trace is not None
+
+    def report_phases(self, phases: FetchPhases) -> None:
+        """Record when the phases of the transfer ended."""
+        if self.trace is not None:
+            self.trace.add_phases(phases)
 
     def may_send(self) -> bool:
         """Return whether the request may be sent now.
@@ -213,6 +232,7 @@ class Inflight:
         *,
         max_aside: int = 0,
         report_delay: float = 0.0,
+        tracer: Tracer | None = None,
     ) -> None:
         """``buffered``: number of items that a store collects before it writes them. ``report_delay``: see :data:`REPORT_DELAY`."""
         self.loop = asyncio.get_running_loop()
@@ -220,6 +240,8 @@ class Inflight:
         """Maximum number of concurrent fetches. It may change at any time."""
         self.budget = budget
         """Limits per queue; ``None``: any number from any queue."""
+        self.tracer = tracer
+        """``None`` if the job has no traces."""
         self.capacity = QueueCapacity()
         """How many new requests the frontier accepts."""
         self.fetching = 0

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from skitter.errors import CrawlFailed, SkitterError
 from skitter.frontier.contract import Frontier
 from skitter.frontier.records import JobState, LeaseResult
+from skitter.worker.callbacks import describe
 from skitter.worker.committer import Committer
 from skitter.worker.inflight import Inflight, InflightRequest
-from skitter.worker.pipeline import RequestPipeline
+from skitter.worker.pipeline import Page, RequestPipeline
 
 _POLL_INTERVAL = 0.1
 """Seconds between two looks at the job while the worker can take no lease, or the frontier grants none."""
@@ -38,11 +40,18 @@ class Leaser:
         self._on_answer = on_answer
         self._idle_since: float | None = None
         """Event loop time since which the worker has had a free place, but every host with requests had to be left alone."""
+        self._failure: SkitterError | None = None
+        """Error that ends the worker. The leases are released."""
 
     async def run(self) -> JobState:
-        """Lease until the job is finished, or until it is stopped and all leases have ended."""
+        """Lease until the job is finished, or until it is stopped and all leases have ended.
+
+        Raises the error of a frontier or a store that a request met outside the handling of its own errors.
+        """
         inflight = self._inflight
         while True:
+            if self._failure is not None:
+                raise self._failure
             if returned := inflight.take_returned():
                 await self._frontier.release(returned)
                 inflight.release(returned)
@@ -93,11 +102,30 @@ class Leaser:
             page = await self._pipeline.process(request)
         except asyncio.CancelledError:
             pass  # the lease is released, and the request stays as it was
+        except SkitterError as error:
+            self._failure = self._failure or error  # of the frontier or a store, not of this page
+        except Exception as error:  # noqa: BLE001 - a fault of skitter: retried at once, it would never end
+            page = self._pipeline.give_up(request.lease, error)
         finally:
-            request.finish_fetch()
-            self._inflight.end_processing(request.lease.id, returned=page is None)
-        if page is not None:
+            try:
+                self._end(request, page)
+            except Exception as error:  # noqa: BLE001 - an error in skitter itself; otherwise the lease would be renewed forever
+                remedy = "report it; run the same command again to resume"
+                failure = CrawlFailed(f"internal: {describe(error)}", remedy=remedy)
+                failure.__cause__ = error
+                self._failure = self._failure or failure
+                self._inflight.lease_wakeup.set()
+
+    def _end(self, request: InflightRequest, page: Page | None) -> None:
+        """End the processing of a request: release its lease, or pass its page on to the committer."""
+        request.finish_fetch()
+        self._inflight.end_processing(request.lease.id, returned=page is None)
+        if page is None:
+            return
+        try:
             self._committer.put(page)
+        except Exception as error:  # noqa: BLE001 - a fault of skitter at this page
+            self._committer.put(self._pipeline.give_up(request.lease, error))
 
     async def renew_periodically(self, interval: float) -> None:
         """Renew all leases every ``interval`` seconds, until cancelled."""

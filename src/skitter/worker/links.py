@@ -19,6 +19,7 @@ import xxhash
 
 from skitter import scope as reasons
 from skitter.errors import RequestError
+from skitter.frontier.contract import Frontier
 from skitter.frontier.records import Entry
 from skitter.item import is_item
 from skitter.links import Links, SkippedLinks
@@ -29,6 +30,7 @@ from skitter.scope import Scope
 from skitter.secrets import authorization_of_userinfo
 from skitter.web.urls import host_of, identity, join_all, normalize, split_userinfo
 from skitter.worker.callbacks import CallbackNames, unsupported_result
+from skitter.worker.inflight import QueueCapacity
 from skitter.worker.traps import TrapDetector
 
 DUPLICATE = "duplicate"
@@ -205,6 +207,8 @@ class FolderLinkCache:
             self._host.refused[href] = reason
 
 
+_EARLY_LINKS = 2000
+"""Links that are added at once before their page is committed."""
 _NO_TEMPLATE = Entry(b"", "", "", b"")
 
 
@@ -225,23 +229,43 @@ class CallbackResult(msgspec.Struct):
     """What all links of the page lose of their priority."""
 
 
-_TURN = 2_000
+TURN = 2_000
 """Links or other results that are collected before other tasks have their turn."""
 
 
 def turns_of(results: Sequence[Any]) -> Iterator[Sequence[Any]]:
     """Divide the results of a callback, with their links, into parts that are collected quickly."""
-    for start in range(0, len(results), _TURN):
-        part = results[start : start + _TURN]
-        if all(result.__class__ is not Links or len(result) <= _TURN for result in part):
+    for start in range(0, len(results), TURN):
+        part = results[start : start + TURN]
+        if all(result.__class__ is not Links or len(result) <= TURN for result in part):
             yield part
             continue
         for result in part:
             if result.__class__ is Links:
-                for first in range(0, len(result), _TURN):
-                    yield [Links(result.base_url, result.hrefs[first : first + _TURN], result.fields)]
+                for first in range(0, len(result), TURN):
+                    yield [Links(result.base_url, result.hrefs[first : first + TURN], result.fields)]
             else:
                 yield [result]
+
+
+class EarlyLinks:
+    """Adds the links of a page to the frontier before the page is committed, so that they need not be in memory together.
+
+    Adding is idempotent. If the page is processed again, its links are known.
+    """
+
+    def __init__(self, frontier: Frontier, capacity: QueueCapacity) -> None:
+        self._frontier = frontier
+        self._capacity = capacity
+
+    async def add(self, found: CallbackResult) -> None:
+        """Add the links in ``found`` and remove them from it, unless they are few or the queue is full."""
+        amount = sum(len(batch.urls) for batch in found.batches)
+        if amount < _EARLY_LINKS or not self._capacity.take(amount):
+            return
+        batches, found.batches = found.batches, []
+        entries = [batch.entry(index) for batch in batches for index in range(len(batch.urls))]
+        await self._frontier.add(entries)  # which counts those that it refuses
 
 
 class LinkCollector:
@@ -364,10 +388,7 @@ class LinkCollector:
     ) -> None:
         """Add links that are not in the cache as one batch. ``common``: their request, without its URL."""
         batch = LinkBatch(_NO_TEMPLATE, [], [], [], [])
-        urls = join_all(base_url, hrefs)
-        if traps is not None:
-            urls = [url if url is None else traps.strip(url) for url in urls]
-        self._fill(batch, cache, hrefs, urls, found.refused)
+        self._fill(batch, cache, hrefs, join_all(base_url, hrefs), found.refused, traps)
         if traps is not None and batch.urls:
             self._judge(batch, traps, found, parent)
         if not batch.penalties:
@@ -428,10 +449,13 @@ class LinkCollector:
         hrefs: list[str],
         urls: list[str | None],
         refused: defaultdict[str, int],
+        traps: TrapDetector | None,
     ) -> None:
         """Add the links that are in scope to the batch, and the others to the cache."""
         digest, seed, origins, known = xxhash.xxh3_128_digest, self._seed, self._origins, self.cache.urls
         for href, url in zip(hrefs, urls, strict=True):
+            if url is not None and traps is not None and ("?" in url or ";" in url):
+                url = traps.strip(url)  # noqa: PLW2901 - from here on, only this form counts
             if url in known:
                 refused[DUPLICATE] += 1
                 cache.add_known(href)
@@ -443,7 +467,7 @@ class LinkCollector:
             origin = origins.get(url[: url.find("/", 8)])
             refusal, slot = self._check_origin(url) if origin is None else origin
             if refusal is _HAS_USERINFO:  # credentials in a link of a page are not used
-                self._fill(batch, cache, [href], [split_userinfo(url)[0]], refused)
+                self._fill(batch, cache, [href], [split_userinfo(url)[0]], refused, None)
                 continue
             if refusal is None:
                 refusal = self._scope.refuse_path(url)

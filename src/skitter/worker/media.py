@@ -8,10 +8,12 @@ the protocol.
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 import zlib
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from http import HTTPStatus
 from typing import Any, TypeVar
 
 import msgspec
@@ -19,17 +21,18 @@ import msgspec
 from skitter._utils.backoff import Backoff
 from skitter._utils.notes import Notes
 from skitter.errors import UndecodableRecord
-from skitter.fetch.contract import BodySink, BodyTooLarge, UndecodableBody
-from skitter.frontier.records import Entry, Resolution
+from skitter.fetch.contract import BodySink, BodyTooLarge, Disconnected, UndecodableBody
+from skitter.frontier.records import Entry, PageVisit, Resolution
 from skitter.item import pack_items, unpack_items
 from skitter.request import Request
 from skitter.response import Response
 from skitter.settings import Settings
-from skitter.store.media import FileDraft, FileRecord, MediaStore, suffix_of
+from skitter.store.media import DraftSource, FileDraft, FileRecord, MediaStore, suffix_of
 from skitter.web.media_types import media_type
 from skitter.web.urls import is_same_origin, normalize, origin_of, split_userinfo
 from skitter.worker.links import LinkCollector
 from skitter.worker.retry import DONE, RetryDecision
+from skitter.worker.revisit import strong_last_modified
 
 FILE = "skitter:file"
 """Callback of a file request."""
@@ -42,7 +45,7 @@ _CLAIM_SECONDS = 6.0
 """Lifetime of the claim of a worker that downloads a file, unless it is renewed."""
 CLAIM_RETRY = 1.0
 """Seconds after which an items request looks again for a file that another worker downloads."""
-_PATIENCE = 600.0
+_OUTAGE_TIMEOUT = 600.0
 """Seconds to wait for a store that does not answer, as for outputs."""
 _SMALL_BODY = 64 * 1024
 _T = TypeVar("_T")
@@ -58,6 +61,10 @@ class WantedFiles(msgspec.Struct, array_like=True, frozen=True):
     urls: list[str]
 
 
+_CONDITIONS = {"etag": "If-None-Match", "last-modified": "If-Modified-Since"}
+"""The header that asks whether a response changed, by the header of the response."""
+
+
 class FileWork(msgspec.Struct, frozen=True):
     """What a file request or an items request is for, as stored in its ``cb_kwargs``."""
 
@@ -65,24 +72,32 @@ class FileWork(msgspec.Struct, frozen=True):
     """Unix time at which the page was processed. Files that were stored later are as new as the page."""
     page: str = ""
     """URL of the page."""
-    fingerprint: bytes = b""
-    """Fingerprint of the page, under which its items are written."""
+    item_key: bytes = b""
+    """Under which keyed stores write the items of the page."""
     items: bytes = b""
     """The packed items of the page; empty for a file request."""
     files: list[WantedFiles] = []
+    visit: PageVisit | None = None
+    """The visit of the page, which is complete when the items are written."""
 
 
 class Download:
     """The download of one file by one leased request."""
 
-    def __init__(self, url: str, work: FileWork, renewal: asyncio.Task[None]) -> None:
+    def __init__(
+        self, url: str, work: FileWork, renewal: asyncio.Task[None], stored: FileRecord | None
+    ) -> None:
         self.url = url
         self.work = work
+        self.stored = stored
+        """The expired file of the URL, which the server may confirm."""
         self.drafting: asyncio.Future[FileDraft] | None = None
         self.sink: FileSink | None = None
         """Takes the body, if the response has the file."""
         self.head: Response | None = None
         """A response without the file, whose body was not read."""
+        self.part: FileDraft | None = None
+        """The draft of an interrupted request. The server is asked for the rest."""
         self.is_settled = False
         """Whether the index has the result."""
         self.renewal = renewal
@@ -93,6 +108,7 @@ class FileSink:
 
     def __init__(self, draft: FileDraft, limit: int, coding: str) -> None:
         self.draft = draft
+        self._begin = draft.size
         self._limit = limit
         self._inflater = None
         if coding in {"gzip", "x-gzip", "deflate"}:
@@ -100,14 +116,24 @@ class FileSink:
         elif coding not in {"", "identity"}:
             raise UndecodableBody(f"the server sends the coding {coding!r}, which was not asked for")
 
+    @property
+    def received(self) -> int:
+        """Bytes that this response has added to the draft."""
+        return self.draft.size - self._begin
+
     async def write(self, data: bytes) -> None:
         """Write a part of the body. Raises :class:`~skitter.fetch.contract.FetchError` for a file that cannot be used."""
         await asyncio.to_thread(self._write, data)
 
     async def finish(self) -> None:
-        """Check that the body is complete."""
+        """Check that the file is complete."""
         if self._inflater is not None and not self._inflater.eof:
             raise UndecodableBody("truncated gzip data")
+        source = self.draft.source
+        if source is not None and source.length and self.draft.size != source.length:
+            if self.draft.size > source.length:
+                self.draft.source = None
+            raise Disconnected(f"the file has {self.draft.size} bytes so far, and {source.length} in all")
 
     def _write(self, data: bytes) -> None:
         if self._inflater is None:
@@ -122,6 +148,7 @@ class FileSink:
 
     def _append(self, data: bytes) -> None:
         if self.draft.size + len(data) > self._limit:
+            self.draft.source = None
             raise BodyTooLarge(
                 f"the file is larger than {self._limit} bytes",
                 remedy="raise files_max_size",
@@ -149,15 +176,15 @@ class MediaPipeline:
         self._notes = notes
         self._worker = worker.encode()
         self._fetcher = "http" if sends_by_http else ""
-        self._backoff = Backoff(f"files_store {store.place}", _PATIENCE)
+        self._backoff = Backoff(f"files_store {store.place}", _OUTAGE_TIMEOUT)
         self._downloading: set[str] = set()
 
     # --- pages -----------------------------------------------------------------------------------------
 
     def hold(
-        self, items: list[Any], request: Request, fingerprint: bytes, base_url: str
+        self, items: list[Any], request: Request, item_key: bytes, base_url: str, visit: PageVisit | None
     ) -> tuple[list[Any], list[Entry]]:
-        """Take the items of a page that name files.
+        """Take the items of a page that name files, and its visit.
 
         Return the items to write at once, and the requests to add instead: one or the other is empty. Raises
         :class:`~skitter.errors.StoreError` for an item that cannot be stored.
@@ -170,7 +197,7 @@ class MediaPipeline:
         ]
         if not wanted:
             return items, []
-        work = FileWork(time.time(), request.url, fingerprint, pack_items(items), wanted)
+        work = FileWork(time.time(), request.url, item_key, pack_items(items), wanted, visit)
         urls = _fetchable(work)
         if not urls:
             return self._complete(work, {}), []
@@ -183,7 +210,7 @@ class MediaPipeline:
         requests.append(
             common.replace(
                 url=urls[0], callback=ITEMS, dont_filter=True, cb_kwargs={"work": _plain(work)},
-                meta={**request.meta, _IDENTITY: fingerprint},
+                meta={**request.meta, _IDENTITY: item_key},
             )
         )  # fmt: skip
         return [], [self._links.entry_of_file(one) for one in requests]
@@ -235,36 +262,62 @@ class MediaPipeline:
     ) -> Download | None:
         """Begin the download of a missing file whose host is that of the lease.
 
-        Return ``None`` if other workers download all of these.
+        Return ``None`` if other workers download all of these, or have done so.
         """
         for url in sorted(missing, key=lambda url: url != request.url):  # that of the lease first
             if self._links.slot_of(url, request.queue) == slot and await self._claim(url):
-                return Download(url, work, asyncio.create_task(self._renew(url)))
+                if not (await self._call(self._find, [url], work.since))[1]:
+                    self._downloading.discard(url)  # another worker has stored it since the look-up
+                    continue
+                stored = await self._call(self._store.stored, url)
+                download = Download(url, work, asyncio.create_task(self._renew(url)), stored)
+                download.part = await self._call(self._store.resume, url)
+                return download
         return None
 
-    def is_here(self, request: Request, slot: str, missing: Sequence[str]) -> bool:
-        """Return whether any missing file is on the host of the lease."""
-        return any(self._links.slot_of(url, request.queue) == slot for url in missing)
+    def is_here(self, request: Request, slot: str, urls: Sequence[str]) -> bool:
+        """Return whether any of these URLs is in the slot of the lease."""
+        return any(self._links.slot_of(url, request.queue) == slot for url in urls)
 
     def again(self, request: Request, url: str) -> Entry:
-        """Return an items request for the host of another file."""
+        """Return an items request for the slot of another URL."""
         return self._links.entry_of_file(request.replace(url=url, dont_filter=True))
 
-    def request_of(self, request: Request, url: str) -> Request:
-        """Return the request to send for a file."""
+    def request_of(self, request: Request, download: Download) -> Request:
+        """Return the request to send for a file.
+
+        It asks for the rest if an earlier request was interrupted (RFC 9110, sections 14.2 and 13.1.5), and is conditional if
+        the store has the file (section 13.1).
+        """
+        url = download.url
         headers = {"Accept": "*/*", "Accept-Encoding": "identity", **_referer(request.referer or "", url)}
+        part = download.part
+        if part is not None and part.source is not None:
+            headers |= {"Range": f"bytes={part.size}-", "If-Range": part.source.validator}
+        elif download.stored is not None:
+            given = download.stored.validators
+            headers |= {name: given[key] for key, name in _CONDITIONS.items() if key in given}
         return request.replace(
             url=url, headers=headers, fetcher=self._fetcher, timeout=self._settings.files_timeout,
-            max_body=self._settings.files_max_size,
+            max_body=self._settings.files_max_size, truncate_body=False,
         )  # fmt: skip
 
     async def accept(self, download: Download, response: Response) -> bool | BodySink:
         """Decide about a body by its headers: a file is written to the store, a long error page is not read."""
+        coding = response.header("content-encoding").strip().lower()
+        part = download.part
+        if response.status == HTTPStatus.PARTIAL_CONTENT and part is not None:
+            if _continues(part, response):
+                download.sink = FileSink(part, self._settings.files_max_size, "")
+                return download.sink
+            download.head = response
+            return False
         if response.status in {200, 203}:
-            coding = response.header("content-encoding").strip().lower()
+            await self.start_over(download)
             # A transfer that fails meanwhile cancels this call, but not the thread: close() removes its draft.
             download.drafting = asyncio.ensure_future(asyncio.to_thread(self._store.draft))
             draft = await asyncio.shield(download.drafting)
+            draft.source = _source_of(response, coding)
             download.sink = FileSink(draft, self._settings.files_max_size, coding)
             return download.sink
         length = response.header("content-length")
@@ -273,16 +326,31 @@ class MediaPipeline:
         download.head = response
         return False
 
+    async def start_over(self, download: Download) -> None:
+        """Forget what an earlier request has downloaded."""
+        part, download.part = download.part, None
+        if part is not None:
+            await asyncio.to_thread(part.discard)
+
     async def keep(self, download: Download, response: Response) -> int:
-        """Store a downloaded file. Return its size."""
+        """Store a downloaded file. Return the number of bytes of the response."""
         assert download.sink is not None
         await download.sink.finish()
         draft = download.sink.draft
         kind = media_type(response.header("content-type"))
+        validators = {name: value for name in _CONDITIONS if (value := response.header(name))}
+        if draft is download.part and draft.source is not None:  # a 206 need not repeat these
+            kind, validators = draft.source.type, draft.source.validators | validators
         suffix = await self._suffix(draft.checksum, suffix_of(download.url, kind))
-        record = await self._call(self._store.keep, draft, download.url, kind, suffix)
+        await self._call(self._store.keep, draft, download.url, kind, suffix, validators)
         download.is_settled = True
-        return record.size
+        return download.sink.received
+
+    async def confirm(self, download: Download) -> None:
+        """Renew the record of a stored file that the server has not changed."""
+        assert download.stored is not None
+        await self._call(self._store.remember, msgspec.structs.replace(download.stored, at=time.time()))
+        download.is_settled = True
 
     async def _suffix(self, checksum: str, suffix: str) -> str:
         """Return the suffix under which all workers store a content: that of the first of them."""
@@ -290,7 +358,7 @@ class MediaPipeline:
         if stored is not None:
             return stored
         key = f"skitter:file-suffix:{checksum}"
-        if await self._notes.compare_and_swap(key, None, suffix.encode(), _PATIENCE):
+        if await self._notes.compare_and_swap(key, None, suffix.encode(), _OUTAGE_TIMEOUT):
             return suffix
         first = await self._notes.get(key)
         return suffix if first is None else first.decode()
@@ -333,10 +401,17 @@ class MediaPipeline:
         """Release what a download holds."""
         download.renewal.cancel()
         self._downloading.discard(download.url)
-        if (
-            download.drafting is not None
-        ):  # also if the request is cancelled meanwhile, as at the end of a failed run
-            await asyncio.shield(_discard(download.drafting))
+        # Also if the request is cancelled meanwhile, as at the end of a failed run.
+        await asyncio.shield(self._release(download))
+
+    async def _release(self, download: Download) -> None:
+        drafting = download.drafting
+        for draft in (None if drafting is None else await drafting, download.part):
+            if draft is None:
+                continue
+            if download.is_settled:
+                draft.source = None
+            await asyncio.to_thread(self._store.suspend, draft, download.url)
 
     # --- claims ----------------------------------------------------------------------------------------
 
@@ -365,9 +440,33 @@ class MediaPipeline:
         return await self._backoff.call(lambda: asyncio.to_thread(function, *arguments))
 
 
-async def _discard(drafting: asyncio.Future[FileDraft]) -> None:
-    draft = await drafting
-    await asyncio.to_thread(draft.discard)
+_CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)", re.IGNORECASE).fullmatch
+
+
+def _source_of(response: Response, coding: str) -> DraftSource | None:
+    """Return what a later request needs to continue this response; ``None`` if it could not be sure of the content."""
+    etag = response.header("etag")
+    validator = etag if etag.startswith('"') else "" if etag else strong_last_modified(response)
+    if not validator or coding not in {"", "identity"} or response.header("accept-ranges").lower() == "none":
+        return None
+    length = response.header("content-length")
+    return DraftSource(
+        validator,
+        media_type(response.header("content-type")),
+        {name: value for name in _CONDITIONS if (value := response.header(name))},
+        int(length) if length.isdecimal() else 0,
+    )
+
+
+def _continues(part: FileDraft, response: Response) -> bool:
+    """Return whether a 206 continues a draft: the same content (RFC 9110, 15.3.7.3), from its end on."""
+    source, found = part.source, _CONTENT_RANGE(response.header("content-range").strip())
+    if source is None or found is None or response.header("content-encoding").lower() not in {"", "identity"}:
+        return False
+    if int(found[1]) != part.size or (source.length and found[3] not in {"*", str(source.length)}):
+        return False
+    before = source.validators
+    return all(response.header(name) in {"", before.get(name, "")} for name in _CONDITIONS)
 
 
 def _referer(page: str, url: str) -> dict[str, str]:

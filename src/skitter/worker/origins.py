@@ -16,7 +16,7 @@ from skitter.fetch.contract import FetchError
 from skitter.frontier.records import Resolution
 from skitter.request import Request
 from skitter.settings import Settings
-from skitter.worker.retry import RetryDecision, allowed_retries, backoff
+from skitter.worker.retry import RetryDecision, allowed_retries, backoff, wait_too_long
 
 CONTACT_GRACE = 1.0
 """Time in seconds after which a first answer is late, so that other requests no longer wait for it."""
@@ -31,6 +31,16 @@ _SPREAD = 1.1
 """Maximum factor of a wait, so that the requests of an origin do not all come back at once."""
 _MAX_KNOWN = 100_000
 """Number of origins that answered, and of origins that did not, which one worker remembers."""
+
+
+class _WaitTooLong(FetchError):
+    """A server that throttles asks to wait for more than ``retry_after_cap`` seconds."""
+
+    retryable = False
+
+    def __init__(self, status: int, seconds: float) -> None:
+        super().__init__(wait_too_long(status, seconds))
+        self.kind = f"status/{status}"
 
 
 class _Outage:
@@ -149,15 +159,25 @@ class Origins:
             self._record(outage, origin, error, began)
         return self._decide(outage, origin, request, free=self.has_answered(origin))
 
+    def give_up(self, origin: str, status: int, seconds: float) -> None:
+        """Give up an origin that asked for no requests for ``seconds``, until then or until it answers without such a wait."""
+        error = _WaitTooLong(status, seconds)
+        outage = _Outage(time.monotonic(), error)
+        outage.given_up, outage.retry_at = True, outage.began + seconds
+        self._outages[origin] = outage
+        if len(self._outages) > _MAX_KNOWN:
+            self._outages.popitem(last=False)
+        log.warning("%s is given up for now: %s", origin, error)
+
     def _record(self, outage: _Outage, origin: str, error: FetchError, began: float) -> None:
         settings, now = self._settings, time.monotonic()
         known = self.has_answered(origin)
-        patience = settings.outage_timeout if known else settings.unreachable_timeout
+        timeout = settings.outage_timeout if known else settings.unreachable_timeout
         pause = min(backoff(settings, outage.failures), _LONGEST_PAUSE)
         outage.failures += 1
         outage.failed_at, outage.error = now, error
         # The next attempt may take as long as this one.
-        ends = not error.retryable or now + pause * _SPREAD + (now - began) > outage.began + patience
+        ends = not error.retryable or now + pause * _SPREAD + (now - began) > outage.began + timeout
         if ends:
             pause = _GIVEN_UP_FOR
             if not outage.given_up:

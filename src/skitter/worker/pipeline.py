@@ -10,11 +10,13 @@ import logging
 import random
 import time
 from collections import defaultdict
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Awaitable, Iterator, Sequence
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from skitter.directives import Directives
 from skitter.errors import (
     CrawlFailed,
     DeferRequest,
@@ -23,11 +25,21 @@ from skitter.errors import (
     StoreError,
     UndecodableRecord,
 )
-from skitter.fetch.contract import Aborted, BodySink, Fetcher, FetchError, ProxyError, fetch_with_hook
+from skitter.fetch.contract import (
+    Aborted,
+    BodySink,
+    Fetcher,
+    FetchError,
+    ProxyError,
+    fetch_with_hook,
+)
 from skitter.fetch.robots_rules import product_token
-from skitter.frontier.records import Entry, Lease, Resolution
+from skitter.fetch.tdmrep import PATH as TDM_PATH
+from skitter.fetch.tdmrep import TdmFiles
+from skitter.frontier.records import Entry, Lease, PageVisit, Resolution
 from skitter.html.limits import ALWAYS_SAFE
 from skitter.item import item_fields
+from skitter.links import Links
 from skitter.request import Request, decode_request
 from skitter.response import OpenPage, Response
 from skitter.settings import Settings
@@ -36,14 +48,21 @@ from skitter.stats import USER
 from skitter.store.media import FileRecord
 from skitter.web.headers import parse_retry_after
 from skitter.web.urls import origin_of
-from skitter.worker.callbacks import CallbackPacer, CallbackRunner, ErrorLog, describe, traceback_of
+from skitter.worker.callbacks import (
+    CallbackPacer,
+    CallbackRunner,
+    ErrorLog,
+    describe,
+    results_of,
+    traceback_of,
+)
 from skitter.worker.control import CrawlControl
 from skitter.worker.directives import DirectiveRules
 from skitter.worker.hooks import HookAction, Hooks
 from skitter.worker.inflight import InflightRequest
 from skitter.worker.item_meter import InvalidItem, make_item_meter
 from skitter.worker.large_pages import LARGE, LargePages
-from skitter.worker.links import CallbackResult, LinkBatch, LinkCollector, turns_of
+from skitter.worker.links import TURN, CallbackResult, EarlyLinks, LinkBatch, LinkCollector, turns_of
 from skitter.worker.media import CLAIM_RETRY, FILE_CALLBACKS, Download, FileWork, MediaPipeline
 from skitter.worker.origins import CONTACT_GRACE, Origins, Standing
 from skitter.worker.retry import (
@@ -58,17 +77,33 @@ from skitter.worker.retry import (
     redirected,
     refreshed,
 )
+from skitter.worker.revisit import (
+    NOT_MODIFIED,
+    PageMemory,
+    Revisits,
+    mark_unchanged,
+    unpack_links,
+    without_items,
+)
 from skitter.worker.robots import RobotsCheck, RobotsDecision, RobotsGate, RobotsUnavailable
-from skitter.worker.timings import CALLBACK, FETCH, WAIT
+from skitter.worker.timings import CALLBACK, FETCH, WAIT, Histogram
 from skitter.worker.traps import DUPLICATE_CONTENT, PATTERN
 
+if TYPE_CHECKING:  # needs an extra
+    from skitter.worker.tracing import AttemptTrace
+
 log = logging.getLogger("skitter.crawl")
+_Result = TypeVar("_Result")
 
 _MAX_REPORTED_SEEDS = 20
 _MAX_DEPTH = 50
 """Depth from which pages are counted together, so that a trap does not create counters without end."""
 _DEPTHS = [f"depth/{depth}" for depth in range(_MAX_DEPTH + 1)]
 """Counters of pages by depth."""
+_NO_RANGE = frozenset(
+    {HTTPStatus.PARTIAL_CONTENT, HTTPStatus.PRECONDITION_FAILED, HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE}
+)
+"""Statuses by which a server does not continue a file, so that it is downloaded from its beginning."""
 _HOLD_BACK_INTERVAL = 0.2
 """Time in seconds for which a slot is paused when a request of an unavailable origin was put back."""
 
@@ -77,8 +112,8 @@ class Page:
     """A leased request and its results so far. The pipeline creates it, the committer closes its lease."""
 
     __slots__ = (
-        "batches", "began", "counters", "decision", "download", "entries", "fingerprint", "has_bounded", "has_output",
-        "items", "lease", "open_page", "origin", "request", "response", "share",
+        "batches", "began", "counters", "decision", "download", "draft", "entries", "has_bounded", "has_output", "hook",
+        "item_key", "items", "lease", "memory", "open_page", "origin", "request", "response", "share", "trace", "visit",
     )  # fmt: skip
 
     def __init__(self, lease: Lease, request: Request) -> None:
@@ -94,8 +129,8 @@ class Page:
         """The page in a browser that the callback uses. It is closed when the callback has ended."""
         self.decision: RetryDecision = DONE
         self.items: list[Any] = []
-        self.fingerprint = lease.fingerprint
-        """Fingerprint of the page that the items belong to."""
+        self.item_key = lease.fingerprint
+        """Under which keyed stores write the items."""
         self.has_output = True
         """Whether the items replace those of an earlier visit. Not if they wait for their files."""
         self.download: Download | None = None
@@ -105,8 +140,30 @@ class Page:
         self.counters: dict[str, int] = {}
         self.has_bounded = False
         """Whether it has counters whose number is bounded (:class:`~skitter.worker.bounded_counters.BoundedCounters`)."""
+        self.memory: PageMemory | None = None
+        """What the job remembers of the last visit."""
+        self.draft: PageMemory | None = None
+        """What it will remember of this visit."""
+        self.visit: PageVisit | None = None
         self.share = 0
         """Memory that a large page takes of :class:`~skitter.worker.large_pages.LargePages`."""
+        self.hook = ""
+        """Point of the hook that is running; it stays if the hook raises an exception."""
+        self.trace: AttemptTrace | None = None
+        """``None`` if the request is not traced."""
+
+    async def in_hook(self, point: str, hook: Awaitable[_Result]) -> _Result:
+        """Wait for a hook. If it raises an exception, ``self.hook`` keeps its point."""
+        self.hook = point
+        result = await hook
+        self.hook = ""
+        return result
+
+    def took(self, stage: Histogram, seconds: float) -> None:
+        """Record the time of a stage that has just ended."""
+        stage.observe(self.counters, seconds)
+        if self.trace is not None:
+            self.trace.add(stage.name, seconds)
 
     def count(self, name: str, amount: int = 1) -> None:
         """Add to a counter. It takes effect with the commit of the page."""
@@ -174,6 +231,8 @@ class RequestPipeline:
         links: LinkCollector,
         control: CrawlControl,
     ) -> None:
+        self.revisits: Revisits | None = None
+        """Set if the job remembers its pages, before the first request."""
         self._origins = Origins(settings)
         self._failed_seeds = 0
         self._spider = spider
@@ -196,6 +255,16 @@ class RequestPipeline:
         self._meter = make_item_meter(settings)
         self._directives = DirectiveRules(settings, product_token(settings.user_agent))
         self._media: MediaPipeline | None = None
+        self._tdm_files: TdmFiles | None = None
+        self._early_links: EarlyLinks | None = None
+
+    def add_links_early(self, early_links: EarlyLinks) -> None:
+        """Add the links of the callbacks that the spider names to the frontier while these run."""
+        self._early_links = early_links
+
+    def read_tdm_files(self, files: TdmFiles) -> None:
+        """Read the tdmrep.json of each origin before its first page."""
+        self._tdm_files = files
 
     def download_files(self, media: MediaPipeline) -> None:
         """Download the files that items name."""
@@ -208,6 +277,7 @@ class RequestPipeline:
             page = Page(lease, decode_request(lease.url, lease.record))
         except UndecodableRecord as error:
             return await self._undecodable(lease, error)
+        page.trace = inflight.trace
         self._spider.stats.begin(page)
         try:
             if page.request.callback in FILE_CALLBACKS:
@@ -220,7 +290,7 @@ class RequestPipeline:
             inflight.finish_fetch()
         except RetryRequest as error:
             page.forget_user_counts()
-            text = f"callback: {error}"
+            text = f"{_kind_of_user_code(page)}: {error}"
             await self._failed(page, error, self._decide_failure(page, text, retryable=True))
         except FetchError as error:
             inflight.finish_fetch()
@@ -232,11 +302,21 @@ class RequestPipeline:
             self._large_pages.give(page.share)
             if page.open_page is not None:
                 await page.open_page.close()
-        if page.request.depth == 0:
-            self._report_seed(page)
+        await self._finish(page)
         return page
 
+    async def _finish(self, page: Page) -> None:
+        if self.revisits is not None and self.revisits.settle(page):
+            try:
+                await self._follow_again(page)
+            except UndecodableRecord as error:
+                log.error("%s", error)  # noqa: TRY400 - one line
+        if page.request.depth == 0:
+            self._report_seed(page)
+
     async def _process_page(self, page: Page, inflight: InflightRequest) -> None:
+        if self.revisits is not None:
+            self.revisits.begin(page)
         request = await self._before_request(page) if self._before_request_hooks else page.request
         response = None if request is None else await self._fetch(page, request, inflight)
         if response is not None and (self._is_plain(response) or await self._after_request(page, response)):
@@ -268,13 +348,22 @@ class RequestPipeline:
         if isinstance(lost, FetchError):  # not the fault of the callback
             return await self._fetch_failed(page, lost)
         page.forget_user_counts()
-        kind = _KINDS.get(type(error), "callback")
+        kind = _KINDS.get(type(error)) or _kind_of_user_code(page)
         text = f"{kind}: {describe(error)}"
         self._error_log.report(page.lease.url, error)
         decision = self._decide_failure(page, text, retryable=False)
         decision = msgspec.structs.replace(decision, traceback=traceback_of(error))
         await self._failed(page, error, decision)
         return None
+
+    def give_up(self, lease: Lease, error: Exception) -> Page:
+        """Return a request as failed whose processing raised an error that is not handled: a fault of skitter."""
+        self._error_log.report(lease.url, error)
+        page = Page(lease, Request(lease.url))
+        page.finish(
+            RetryDecision(Resolution.FAILED, f"internal: {describe(error)}", traceback=traceback_of(error))
+        )
+        return page
 
     async def _undecodable(self, lease: Lease, error: UndecodableRecord) -> Page:
         page = Page(lease, Request(lease.url))
@@ -300,7 +389,7 @@ class RequestPipeline:
 
     async def _before_request(self, page: Page) -> Request | None:
         try:
-            request, action = await self._hooks.rewrite(page.request)
+            request, action = await page.in_hook("before_request", self._hooks.rewrite(page.request))
         except DeferRequest as deferral:
             if deferral.slot:
                 await self._control.pause_slot(page.lease.slot, deferral.seconds)
@@ -362,7 +451,7 @@ class RequestPipeline:
         elif missing:
             page.entries.append(media.again(request, missing[0]))
         elif work.items and not page.entries:
-            self._complete_items(page, media, work, found)
+            self._complete_items(page, media, work, found, request)
         inflight.finish_fetch(sent=False)
         return True
 
@@ -370,7 +459,7 @@ class RequestPipeline:
         self, page: Page, media: MediaPipeline, download: Download, inflight: InflightRequest
     ) -> None:
         """Fetch a file and store it. A failure is left in the decision of the page."""
-        page.request = media.request_of(page.request, download.url)
+        page.request = media.request_of(page.request, download)
         try:
             request = await self._before_request(page) if self._before_request_hooks else page.request
             response = None if request is None else await self._fetch(page, request, inflight)
@@ -383,6 +472,15 @@ class RequestPipeline:
             elif download.sink is not None:
                 page.count("bytes", await media.keep(download, response))
                 page.count("files")
+                if response.status == HTTPStatus.PARTIAL_CONTENT:
+                    page.count("files/continued")
+            elif response.status == HTTPStatus.NOT_MODIFIED and download.stored is not None:
+                await media.confirm(download)
+                page.count("files/unchanged")
+            elif response.status in _NO_RANGE and download.part is not None:
+                await media.start_over(download)
+                text = f"range: status {response.status} does not continue the file"
+                page.finish(RetryDecision(Resolution.RETRY, text, free=True))
             else:
                 decision = decide_after_status(
                     self._settings, page.request, page.lease.attempt, response.status, _retry_after(response),
@@ -416,17 +514,22 @@ class RequestPipeline:
         if missing:
             page.entries.append(media.again(request, missing[0]))
         else:
-            self._complete_items(page, media, work, found)
+            self._complete_items(page, media, work, found, request)
 
     @staticmethod
     def _complete_items(
-        page: Page, media: MediaPipeline, work: FileWork, found: dict[str, FileRecord]
+        page: Page, media: MediaPipeline, work: FileWork, found: dict[str, FileRecord], request: Request
     ) -> None:
+        if work.visit is not None and not media.is_here(request, page.lease.slot, [work.page]):
+            page.entries.append(
+                media.again(request, work.page)
+            )  # only its slot can hold the visit of the page
+            return
         items, error = media.complete(work, found)
         if error:
             page.finish(RetryDecision(Resolution.FAILED, error))
             return
-        page.items, page.fingerprint, page.has_output = items, work.fingerprint, True
+        page.items, page.item_key, page.has_output, page.visit = items, work.item_key, True, work.visit
         page.request = page.request.replace(url=work.page)
         page.response = Response(work.page, request=page.request)
         page.count("pages")
@@ -468,19 +571,25 @@ class RequestPipeline:
             self._robots, page, request, inflight, standing
         ):
             return None
+        if self._tdm_files is not None and page.download is None:
+            await self._read_tdm_file(self._tdm_files, request.url, inflight)
         if not inflight.may_send():
             raise _ReleaseLease
+        if page.memory is not None and self.revisits is not None:
+            request = self.revisits.conditional(page, request)
         if self._before_send_hooks or self._on_headers_hooks or page.download is not None:
-            response = await self._fetch_with_hooks(page, request, inflight)
+            fetching = self._fetch_with_hooks(page, request, inflight)
         else:
-            response = await self._fetcher.fetch(request, permit=inflight)
+            fetching = self._fetcher.fetch(request, permit=inflight)
+        response = await (fetching if page.trace is None else page.trace.follow(request, fetching))
         status = response.status
         self._origins.answered(page.origin)
         if len(response.body) > LARGE:
             page.share = await self._large_pages.take(response)
-        inflight.finish_fetch(
-            response.latency, refused=status in THROTTLED, retry_after=_retry_after(response)
-        )
+        retry_after = _retry_after(response)
+        if retry_after is not None and retry_after > self._settings.retry_after_cap:
+            retry_after = self._give_up_for(page.origin, status, retry_after)
+        inflight.finish_fetch(response.latency, refused=status in THROTTLED, retry_after=retry_after)
         page.response = response
         page.open_page = response.open_page
         page.count(f"status/{status}")
@@ -490,9 +599,19 @@ class RequestPipeline:
             FETCH.observe(page.counters, response.latency)
         return response
 
+    def _give_up_for(self, origin: str, status: int, seconds: float) -> float | None:
+        """Give up an origin that asks for a wait beyond ``retry_after_cap``. Return the wait for its slot.
+
+        The slot need not wait, because nothing is sent to the origin; other origins of the slot must not wait for it.
+        """
+        if status in self._blocked_statuses or status in self._settings.allowed_statuses:
+            return self._settings.retry_after_cap
+        self._origins.give_up(origin, status, seconds)
+        return None
+
     async def _fetch_with_hooks(self, page: Page, request: Request, inflight: InflightRequest) -> Response:
         """Run the hooks ``before_send`` and ``on_headers`` around the fetch."""
-        request, action = await self._hooks.rewrite(request, "before_send")
+        request, action = await page.in_hook("before_send", self._hooks.rewrite(request, "before_send"))
         if not self._continues(page, action, "before_send"):
             raise _Decided
         if not inflight.may_send():
@@ -502,7 +621,7 @@ class RequestPipeline:
             return await self._fetcher.fetch(request, permit=inflight)
 
         async def wants_body(response: Response) -> bool | BodySink:
-            action = await self._hooks.ask("on_headers", response)
+            action = await page.in_hook("on_headers", self._hooks.ask("on_headers", response))
             if not self._continues(page, action, "on_headers"):
                 return False
             return True if download is None or media is None else await media.accept(download, response)
@@ -543,9 +662,10 @@ class RequestPipeline:
         is_first = standing is not Standing.KNOWN
         timeout = self._settings.unreachable_timeout if is_first else None
         # Several requests wait for the same robots.txt, but not for long, because they take the places of their slot.
-        patience = CONTACT_GRACE if standing is Standing.FOLLOWS else None
+        grace = CONTACT_GRACE if standing is Standing.FOLLOWS else None
+        began = None if page.trace is None or robots.knows(request.url) else time.monotonic()
         try:
-            async with asyncio.timeout(patience):
+            async with asyncio.timeout(grace):
                 answer = await robots.check(request.url, inflight, timeout)
         except TimeoutError:
             self._put_back(page, inflight, random.uniform(0.5, 2.0))
@@ -557,6 +677,9 @@ class RequestPipeline:
             inflight.finish_fetch()
             await self._unreachable(page, error)
             return False
+        finally:
+            if page.trace is not None and began is not None:
+                page.trace.add("robots", time.monotonic() - began)
         if is_first and robots.knows(request.url):
             self._origins.answered(page.origin)
             if not inflight.end_contact():
@@ -572,6 +695,31 @@ class RequestPipeline:
             inflight.finish_fetch(sent=answer.is_new)
             await self._robots_unavailable(page, answer)
         return False
+
+    async def _read_tdm_file(self, files: TdmFiles, url: str, inflight: InflightRequest) -> None:
+        """Read the tdmrep.json of an origin before its first page, unless robots.txt forbids it.
+
+        Raises :class:`_ReleaseLease` if this has used the time slot of the lease.
+        """
+        if files.knows(url) or not url.startswith(("http://", "https://")):
+            return
+        policy = None if self._robots is None else self._robots.policy(url)
+        if policy is not None and not policy.allowed(origin_of(url) + TDM_PATH):
+            return
+        if not inflight.may_send():
+            raise _ReleaseLease
+        await files.read(url, inflight, self._settings.unreachable_timeout)
+        if inflight.expires:
+            raise _ReleaseLease
+
+    def _site_directives(self, url: str) -> Directives:
+        """Return what robots.txt and tdmrep.json say about a page."""
+        policy = None if self._robots is None else self._robots.policy(url)
+        signals = {} if policy is None else policy.content_signals
+        rule = None if self._tdm_files is None else self._tdm_files.find(url)
+        if rule is None:
+            return Directives(content_signals=signals)
+        return Directives(content_signals=signals, tdm_reservation=rule.reserves, tdm_policy=rule.policy)
 
     async def _robots_unavailable(self, page: Page, answer: RobotsCheck) -> None:
         error = RobotsUnavailable(answer.error)
@@ -593,7 +741,7 @@ class RequestPipeline:
     async def _after_request(self, page: Page, response: Response) -> bool:
         """Handle a status other than 2xx, and the hooks. Return whether to run the callback."""
         if self._after_request_hooks:
-            response, action = await self._hooks.revise(response)
+            response, action = await page.in_hook("after_request", self._hooks.revise(response))
             page.response = response
             if action is HookAction.IGNORE:
                 return True
@@ -603,7 +751,8 @@ class RequestPipeline:
         if response.moved_to is not None:
             await self._redirect(page, response)
             return False
-        if 200 <= status < 300 or status in self._settings.allowed_statuses:
+        is_known = status == NOT_MODIFIED and page.memory is not None
+        if is_known or 200 <= status < 300 or status in self._settings.allowed_statuses:
             return True
         if status in REDIRECTS:
             await self._redirect(page, response)
@@ -634,20 +783,45 @@ class RequestPipeline:
         else:
             page.count(f"refused/{entry}")
 
-    def _follow_refresh(self, page: Page, response: Response, cap: float) -> None:
-        """Add the page that a ``Refresh`` leads to, unless that takes longer than ``cap`` seconds."""
+    def _follow_refresh(self, page: Page, response: Response, cap: float) -> list[Request]:
+        """Add the page that a ``Refresh`` leads to, unless that takes longer than ``cap`` seconds, and return it."""
         found = response.refresh
         if found is None or found[0] > cap or found[1] == response.url:
-            return
+            return []
         try:
             request = refreshed(page.request, response, found[1], self._settings.max_redirects)
         except RedirectError as error:
             page.count(f"refused/{str(error).partition(':')[0]}")
-        else:
-            page.count("refreshes")
-            self._add(page, request)
+            return []
+        page.count("refreshes")
+        self._add(page, request)
+        return [request]
+
+    async def _keep(self, page: Page, status: int) -> None:
+        """Finish a page that has not changed: its links are followed again, its items stay."""
+        mark_unchanged(page, status)
+        await self._follow_again(page)
+
+    async def _follow_again(self, page: Page) -> None:
+        """Follow the links that the callback of the last visit yielded."""
+        assert page.memory is not None
+        results, hops = unpack_links(page.memory, page.request.url)
+        if results:
+            found = CallbackResult([], [], [], defaultdict(int))
+            if len(page.memory.links) > TURN:  # compressed, a link takes a byte or more
+                await self._collect_in_turns(results, page.request, found)
+            else:
+                self._links.collect(results, page.request, found)
+            page.batches, page.entries = page.batches + found.batches, page.entries + found.entries
+            _count_links(page, found)
+        for hop in hops:
+            self._add(page, hop)
 
     async def _parse(self, page: Page, response: Response) -> None:
+        revisits = self.revisits
+        if revisits is not None and revisits.is_unchanged(page, response):
+            await self._keep(page, response.status)
+            return
         callback = self.callbacks.find(self._spider, _name(page.request.callback))
         if len(response.body) > ALWAYS_SAFE:
             response.max_memory = self._settings.max_page_memory
@@ -655,41 +829,92 @@ class RequestPipeline:
             page.share = await self._large_pages.prepare(response, page.share)
         await self._pacer.wait()
         began = time.perf_counter()
-        results = await self.callbacks.run(callback, response, **page.request.cb_kwargs)
-        CALLBACK.observe(page.counters, time.perf_counter() - began)
-        await self._collect(page, results, response)
+        early: CallbackResult | None = None
+        if self._early_links is not None and self._may_add_early(page, response):
+            early = CallbackResult([], [], [], defaultdict(int))
+            results = await self._run_adding(page, callback(response, **page.request.cb_kwargs), early)
+        else:
+            results = await self.callbacks.run(callback, response, **page.request.cb_kwargs)
+        page.took(CALLBACK, time.perf_counter() - began)
+        results = await self._collect(page, results, response)
+        if early is not None:
+            page.batches = [*early.batches, *page.batches]
+            _count_links(page, early)
         if page.decision is DONE:
+            hops: list[Request] = []
+            if self._settings.refresh_delay_cap is not None:
+                hops = self._follow_refresh(page, response, self._settings.refresh_delay_cap)
+            visit = None if revisits is None else revisits.visit(page, results, hops)
+            self._put_items(page, response.base_url if self._media is not None else "", visit)
             if page.has_output:  # otherwise the page counts when its items are complete
                 page.count("pages")
                 page.count(_DEPTHS[min(page.request.depth, _MAX_DEPTH)])
-            if self._settings.refresh_delay_cap is not None:
-                self._follow_refresh(page, response, self._settings.refresh_delay_cap)
+            if visit is not None:
+                page.visit = visit if page.has_output else without_items(visit)
+                page.count(f"visits/{visit.change}")
 
-    async def _collect(self, page: Page, results: list[Any], response: Response | None) -> None:
-        """Sort the results of user code into items and links, and run ``before_save``."""
+    def _may_add_early(self, page: Page, response: Response) -> bool:
+        """Return whether the links of a callback may enter the queue while it runs: nothing else depends on all of them."""
+        if _name(page.request.callback) not in self._spider.early_links:
+            return False
+        traps = self._links.traps
+        return (
+            page.draft is None
+            and not self._directives.are_set
+            and not self._settings.callback_threads
+            and self._settings.max_queued_per_slot is None
+            and (traps is None or not traps.is_duplicate(page.lease.url, response.body))
+        )
+
+    async def _run_adding(self, page: Page, results: Any, early: CallbackResult) -> list[Any]:
+        """Return the results of a callback, without the batches of links that were added to the frontier meanwhile."""
+        assert self._early_links is not None
+        if not isinstance(results, Iterator):
+            return await results_of(results)
+        others: list[Any] = []
+        for result in results:
+            if result.__class__ is Links:
+                self._links.collect([result], page.request, early)
+                await self._early_links.add(early)
+                await asyncio.sleep(0)
+            else:
+                others.append(result)
+        return others
+
+    def _put_items(self, page: Page, base_url: str, visit: PageVisit | None) -> None:
+        """Count the items of a page, or let them wait in the frontier for their files, together with its visit."""
+        if page.items and self._media is not None:
+            if visit is not None:
+                visit = msgspec.structs.replace(visit, page=page.lease.fingerprint)
+            page.items, held = self._media.hold(page.items, page.request, page.item_key, base_url, visit)
+            page.entries += held
+            page.has_output = not held
+        if page.items:
+            page.count("items", len(page.items))
+
+    async def _collect(self, page: Page, results: list[Any], response: Response | None) -> list[Any]:
+        """Sort the results of user code into items and links, and run ``before_save``.
+
+        Return the results whose links are followed.
+        """
         if response is not None and self._directives.are_set:
-            results = self._directives.apply(results, response, page.count)
+            results = self._directives.apply(
+                results, response, page.count, self._site_directives(response.url)
+            )
         found = await self._sort(page, results, b"" if response is None else response.body)
         page.items, page.batches, page.entries = found.items, found.batches, found.entries
         if page.items and self._settings.item_meta_fields:
             page.items = with_meta_fields(page.items, page.request, self._settings.item_meta_fields)
         if page.items and self._hooks["before_save"]:
-            action = await self._hooks.ask("before_save", response, page.items)
+            action = await page.in_hook("before_save", self._hooks.ask("before_save", response, page.items))
             if not self._continues(page, action, "before_save"):
-                return
+                return results
         if page.items and self._meter is not None:
             page.items = self._meter.measure(page.items, page)
-        if found.links:
-            page.count("links", found.links)
-        for reason, amount in found.refused.items():
-            page.count(f"refused/{reason}", amount)
-        if page.items and self._media is not None:
-            base_url = page.request.url if response is None else response.base_url
-            page.items, held = self._media.hold(page.items, page.request, page.lease.fingerprint, base_url)
-            page.entries += held
-            page.has_output = not held
-        if page.items:
-            page.count("items", len(page.items))
+        _count_links(page, found)
+        if page.draft is not None and self.revisits is not None:
+            page.items = self.revisits.select(page.items, page)
+        return [] if DUPLICATE_CONTENT in found.refused else results
 
     async def _sort(self, page: Page, results: list[Any], body: bytes) -> CallbackResult:
         """Sort the results of user code, and compare the page with others."""
@@ -785,10 +1010,18 @@ class RequestPipeline:
 
     async def _run_errback(self, page: Page, error: BaseException) -> bool:
         """Pass a final failure to the errback. Return whether it gave any result, so that the request is done."""
+        page.draft = None
         errback = self.callbacks.find(self._spider, _name(page.request.errback))
         results = await self.callbacks.run(errback, page.request, error)
-        await self._collect(page, results, page.response)
+        response = page.response
+        await self._collect(page, results, response)
+        if page.decision is DONE:
+            self._put_items(page, page.request.url if response is None else response.base_url, None)
         return page.decision is not DONE or bool(page.items or page.entries or page.batches)
+
+
+def _kind_of_user_code(page: Page) -> str:
+    return f"hook/{page.hook}" if page.hook else "callback"
 
 
 def _skip_links(found: CallbackResult) -> None:
@@ -801,6 +1034,13 @@ def _skip_links(found: CallbackResult) -> None:
 
 def _encodable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _count_links(page: Page, found: CallbackResult) -> None:
+    if found.links:
+        page.count("links", found.links)
+    for reason, amount in found.refused.items():
+        page.count(f"refused/{reason}", amount)
 
 
 def _is_cancelled() -> bool:

@@ -75,7 +75,10 @@ def decide_after_status(
     *,
     blocked: bool = False,
 ) -> RetryDecision:
-    """Retry after a transient status. ``blocked``: the status concerns the session, and another one may succeed."""
+    """Retry after a transient status, unless the server asks to wait longer than ``retry_after_cap``.
+
+    ``blocked``: the status concerns the session, and another one may succeed.
+    """
     error = f"status/{status}: the server answered {status}"
     if status not in THROTTLED:
         return decide_after_failure(
@@ -84,7 +87,17 @@ def decide_after_status(
     allowed = settings.max_throttled if request.max_retries is None else request.max_retries
     if attempt >= allowed:
         return RetryDecision(Resolution.FAILED, error)
-    return RetryDecision(Resolution.RETRY, error, max(backoff(settings, attempt), retry_after or 0.0))
+    wait = retry_after or 0.0
+    if wait > settings.retry_after_cap:
+        if not blocked:
+            return RetryDecision(Resolution.FAILED, f"status/{status}: {wait_too_long(status, wait)}")
+        wait = settings.retry_after_cap
+    return RetryDecision(Resolution.RETRY, error, max(backoff(settings, attempt), wait))
+
+
+def wait_too_long(status: int, seconds: float) -> str:
+    """Return the error of a request whose server asks to wait longer than ``retry_after_cap``."""
+    return f"the server answered {status} and asks to wait for {seconds:.0f} s, which is longer than retry_after_cap"
 
 
 def backoff(settings: Settings, attempt: int) -> float:

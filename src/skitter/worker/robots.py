@@ -65,11 +65,15 @@ class RobotsGate:
     def __init__(self, fetcher: Fetcher, frontier: Frontier, settings: Settings) -> None:
         self._frontier = frontier
         self._max_delay = settings.crawl_delay_cap
+        self._longest_pause = settings.retry_after_cap
         self._cache = RobotsCache(
             fetcher,
             settings.user_agent,
             RobotsSettings(
-                ttl=settings.robots_ttl, first_deferral=_FIRST_DEFERRAL, max_failures=_MAX_FAILURES
+                ttl=settings.robots_ttl,
+                first_deferral=_FIRST_DEFERRAL,
+                max_failures=_MAX_FAILURES,
+                retry_after_cap=settings.retry_after_cap,
             ),
             frontier.notes,
         )
@@ -100,12 +104,17 @@ class RobotsGate:
         """Return whether the origin of a URL has answered the request for its robots.txt, here or to another worker."""
         return self._cache.known(url) is not None
 
+    def policy(self, url: str) -> RobotsPolicy | None:
+        """Return the policy of the origin of a URL; ``None`` if its robots.txt is not known here, or unavailable."""
+        verdict = self._cache.known(url)
+        return verdict if isinstance(verdict, RobotsPolicy) else None
+
     async def _defer(self, verdict: Deferred, url: str, lease: Lease, *, is_new: bool) -> RobotsCheck:
         """Let the requests of the origin wait. A server that asks for fewer requests means its whole host."""
         if is_new:
             text = "%s: robots.txt is unavailable (%s); its pages wait for %.0f s"
             log.warning(text, origin_of(url), verdict.error, verdict.seconds)
-            if verdict.throttled:
+            if verdict.throttled and verdict.seconds <= self._longest_pause:
                 await self._frontier.control.pause_slot(lease.slot, verdict.seconds)
         decision = RobotsDecision.FAILED if verdict.exhausted else RobotsDecision.DEFERRED
         return RobotsCheck(decision, verdict.seconds, verdict.error, is_new)

@@ -18,6 +18,7 @@ from skitter.store.outputs import open_output, stores_for
 from skitter.worker.callbacks import ErrorLog
 from skitter.worker.hooks import Hooks
 from skitter.worker.retry import RetryDecision
+from skitter.worker.revisit import keeps_items
 
 if TYPE_CHECKING:  # the owner of a fleet reads no pages
     from skitter.worker.pipeline import Page
@@ -121,7 +122,9 @@ class ItemWriter:
         done = [
             index
             for index, page in enumerate(pages)
-            if page.decision.resolution is Resolution.DONE and page.has_output
+            if page.decision.resolution is Resolution.DONE
+            and page.has_output
+            and (page.visit is None or page.items or not keeps_items(page))
         ]
         if self._routed is None:
             await self._write(self._stores, pages, done, ranges)
@@ -141,7 +144,7 @@ class ItemWriter:
         self, stores: Sequence[Store], pages: list[Page], done: list[int], ranges: list[list[OutputRange]]
     ) -> None:
         """Write the items of some pages to each of their stores."""
-        groups = [ItemGroup(pages[index].fingerprint, pages[index].items) for index in done]
+        groups = [ItemGroup(pages[index].item_key, pages[index].items) for index in done]
         refused: list[ItemGroup] = []
         for number, store in enumerate(stores):
             for index, answer in zip(done, await store.write(groups), strict=True):
@@ -149,13 +152,13 @@ class ItemWriter:
                     ranges[index].append(answer)
                 elif isinstance(answer, GroupError) and pages[index].items:
                     ranges[index] = []
-                    refused.append(ItemGroup(pages[index].fingerprint, []))
+                    refused.append(ItemGroup(pages[index].item_key, []))
                     await self._fail(pages[index], answer.error)
             if refused:
                 for earlier in stores[:number]:
                     await earlier.write(refused)  # without its items, which replaces what they hold
                 done = [index for index in done if pages[index].decision.resolution is Resolution.DONE]
-                groups = [ItemGroup(pages[index].fingerprint, pages[index].items) for index in done]
+                groups = [ItemGroup(pages[index].item_key, pages[index].items) for index in done]
                 refused = []
 
     async def _fail(self, page: Page, error: str) -> None:

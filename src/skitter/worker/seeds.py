@@ -8,9 +8,9 @@ import inspect
 import logging
 from base64 import b64decode
 from collections import Counter
-from collections.abc import AsyncIterable, AsyncIterator, Iterable
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 import msgspec
 import xxhash
@@ -31,7 +31,7 @@ SKIPPED = object()
 """``start`` may yield it in place of a seed that is no longer wanted. The following seeds keep their positions."""
 _BATCH_SIZE = 500
 _MAX_BATCH_DELAY = 0.2
-"""Time in seconds after which an incomplete batch is added: the next seed may take long."""
+"""Time in seconds after which an incomplete batch is added, because the next seed may take long."""
 _SEED_KEY_POLL_INTERVAL = 0.5
 _MAX_SEED_KEY_POLL_INTERVAL = 2.0
 """Seconds between two looks at the seed keys. The interval grows while they are empty."""
@@ -47,7 +47,7 @@ _SEED_REMEDY = 'write a URL, or {"url": "https://...", ...}'
 
 
 class SeedLoader:
-    """Loads the seeds of a job, if no other worker does. Loading can be resumed, and never holds all seeds in memory.
+    """Loads the seeds of a job, unless another worker does. It can resume an interrupted load, and holds one batch in memory.
 
     ``accepts_external``: the job also receives seeds from other programs, so its spider need not have any.
     ``guard``: opens the networks of the seeds.
@@ -83,7 +83,7 @@ class SeedLoader:
         self._lock = asyncio.Lock()
 
     async def run(self) -> bool:
-        """Claim the seeds and load them. Return whether there was nothing to claim.
+        """Claim the seeds and load them. Return ``True`` if there was nothing to claim.
 
         Seeds that the scope refuses are counted and reported, and the others are loaded. Raises whatever ``start``
         raises, :class:`~skitter.errors.SpiderError` for a seed that is not a request, and
@@ -170,7 +170,7 @@ class SeedLoader:
 
 
 async def _stream(spider: Spider) -> AsyncIterator[object]:
-    """Run ``start``. It may be an async generator, a generator, or return an iterable, awaited or not."""
+    """Run ``start``. It may be an async generator, a generator, or a function (async or not) that returns an iterable."""
     started: Any = spider.start()
     if inspect.isawaitable(started):
         started = await started
@@ -189,9 +189,10 @@ async def _stream(spider: Spider) -> AsyncIterator[object]:
 
 
 class SeedKeyReader:
-    """Takes seeds from the seed keys of the frontier. Every worker does; each seed goes to one of them.
+    """Takes seeds from the seed keys of the frontier. All workers read the keys; each seed goes to one of them.
 
-    ``spider``: its method ``make_request_from_data``, if it has one, reads the seeds. ``seed_format``: the setting.
+    ``spider``: its method ``make_request_from_data``, if it has one, converts the seeds.
+    ``seed_format``: the setting of this name.
     """
 
     def __init__(
@@ -231,32 +232,36 @@ class SeedKeyReader:
         rejected: list[tuple[Entry, str]] = []
         for seed in batch.seeds:
             try:
-                entry = self._links.entry(self._request_of(seed))
+                found = [self._links.entry(request) for request in self._requests_of(seed)]
             except SkitterError as error:
-                entry = str(error)
+                found = [str(error)]
             except Exception as error:  # noqa: BLE001 - user code
-                entry = describe(error)
-            if isinstance(entry, Entry):
-                entries.append(entry)
+                found = [describe(error)]
+            refusal = next((entry for entry in found if isinstance(entry, str)), None)
+            if refusal is None:
+                entries.extend(entry for entry in found if isinstance(entry, Entry))
             else:
-                log.warning("rejected seed %r of key %s: %s", seed.value[:200], seed.key, entry)
-                rejected.append((_rejected_entry(seed), f"seed: {entry}"))
+                log.warning("rejected seed %r of key %s: %s", seed.value[:200], seed.key, refusal)
+                rejected.append((_rejected_entry(seed), f"seed: {refusal}"))
         self._capacity.take(len(entries))
         await self._guard.open_for_seeds(entry.url for entry in entries)
         if await self._seed_keys.settle(batch.token, entries, rejected) and entries:
             log.info("took %d seeds from the seed keys", len(entries))
 
-    def _request_of(self, seed: ExternalSeed) -> Request:
+    def _requests_of(self, seed: ExternalSeed) -> Iterator[Request]:
         if self._read_seed is None:
-            return self._read(seed.value, priority=seed.priority)
-        request = self._read_seed(seed.value)
-        if not isinstance(request, Request):
-            raise SpiderError(
-                f"make_request_from_data returned an unsupported {type(request).__name__}: {request!r:.60}",
-                remedy="return a Request, or raise an error",
-                field="make_request_from_data",
-            )
-        return request if request.priority or not seed.priority else request.replace(priority=seed.priority)
+            yield self._read(seed.value, priority=seed.priority)
+            return
+        made = self._read_seed(seed.value)
+        for request in made if isinstance(made, Iterable) and not isinstance(made, (str, dict)) else [made]:
+            if not isinstance(request, Request):
+                raise SpiderError(
+                    f"make_request_from_data returned an unsupported {type(request).__name__}: {request!r:.60}",
+                    remedy="return a Request or several, or raise an error",
+                    field="make_request_from_data",
+                )
+            unset = seed.priority and not request.priority
+            yield request.replace(priority=seed.priority) if unset else request
 
 
 def _rejected_entry(seed: ExternalSeed) -> Entry:
@@ -288,21 +293,26 @@ def read_seed(data: bytes | str, *, priority: int = 0) -> Request:
 def read_scrapy_redis_seed(data: bytes | str, *, priority: int = 0) -> Request:
     """Read one seed as Scrapy-Redis 0.9 does: a URL, or a JSON object with ``url``, ``meta``, ``method`` and form data.
 
-    The form data are sent in the query, or in the body of a POST request. Raises :class:`~skitter.errors.RequestError` for an
-    invalid seed.
+    The form data replace the query, or are the body of a POST request. An object ``cookies`` holds the cookies of the request.
+    Raises :class:`~skitter.errors.RequestError` for an invalid seed.
     """
     fields = {"method": "GET", "meta": {}, **_read_fields(data)}
-    known: dict[str, Any] = {name: fields.pop(name) for name in ("url", "method", "meta") if name in fields}
+    names = ["url", "method", "meta"] + ["cookies"] * isinstance(fields.get("cookies"), dict)
+    known: dict[str, Any] = {name: fields.pop(name) for name in names if name in fields}
     request = _request({"priority": priority, "dont_filter": True, **known})
     if not fields:
         return request
     form = urlencode(
-        [(name, value if isinstance(value, str) else str(value)) for name, value in fields.items()]
+        [
+            (name, value if isinstance(value, str) else str(value))
+            for name, values in fields.items()
+            for value in (values if isinstance(values, list) else [values])
+        ]
     )
     if request.method == "POST":
         headers = {"Content-Type": "application/x-www-form-urlencoded"}
         return request.replace(body=form.encode(), headers=headers)
-    return request.replace(url=f"{request.url}{'&' if '?' in request.url else '?'}{form}")
+    return request.replace(url=urlsplit(request.url)._replace(query=form).geturl())
 
 
 def _read_fields(data: bytes | str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Histograms of times, as counters of the pages that took them.
+"""Histograms of times, as counters of the pages that took them. The same times are the spans of a trace.
 
 They are committed with their page like all counters, so they never decrease and count nothing twice.
 """
@@ -6,6 +6,8 @@ They are committed with their page like all counters, so they never decrease and
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 """Upper bounds of the buckets in seconds. One more bucket has no bound."""
@@ -18,14 +20,39 @@ class Histogram:
     """One histogram: names the counters to which a time is added."""
 
     def __init__(self, name: str) -> None:
+        self.name = name
         self._buckets = [f"{TIMES}{name}/{index}" for index in range(len(BOUNDS) + 1)]
+        self._first = self._buckets[0]
         self._sum = f"{TIMES}{name}/{MICROSECONDS}"
 
     def observe(self, counters: dict[str, int], seconds: float) -> None:
         """Add a time to counters."""
+        if not seconds:  # nearly every wait
+            counters[self._first] = counters.get(self._first, 0) + 1
+            return
         bucket, total = self._buckets[bisect_left(BOUNDS, seconds)], self._sum
         counters[bucket] = counters.get(bucket, 0) + 1
         counters[total] = counters.get(total, 0) + int(seconds * 1e6)
+
+    def read(self, counters: Mapping[str, int]) -> list[int]:
+        """Return the number of times in each bucket."""
+        return [counters.get(name, 0) for name in self._buckets]
+
+
+def quantile(buckets: Sequence[int], share: float) -> float | None:
+    """Return the time in seconds that a share of all times does not exceed; ``None`` if there are no times.
+
+    As Prometheus' ``histogram_quantile``: linear within a bucket, and at most the last bound.
+    """
+    rank = share * sum(buckets)
+    if not rank:
+        return None
+    before = 0
+    for (lower, upper), count in zip(pairwise((0.0, *BOUNDS)), buckets, strict=False):
+        if before + count >= rank:
+            return lower + (upper - lower) * (rank - before) / count
+        before += count
+    return BOUNDS[-1]
 
 
 WAIT = Histogram("wait")

@@ -188,7 +188,7 @@ class TrapDetector:
     # --- links -----------------------------------------------------------------------------------------
 
     def strip(self, url: str) -> str:
-        """Return a link without session ids and the parameters to remove."""
+        """Return a link without session ids and the parameters to remove. They follow ``?`` or ``;``."""
         if self._strips_segments and ";" in url:
             url = _SESSION_SEGMENT.sub("", url)
         if self._stripper is not None and "?" in url:

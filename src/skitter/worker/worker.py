@@ -9,17 +9,21 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Coroutine, Iterable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from skitter.errors import CrawlFailed, SkitterError
 from skitter.fetch.address_guard import AddressGuard
 from skitter.fetch.contract import Fetcher
+from skitter.fetch.cookies import cookies_in
+from skitter.fetch.identity.contract import Cookies
 from skitter.fetch.identity.cookies import CookieSharing
+from skitter.fetch.tdmrep import TdmFiles
 from skitter.frontier.contract import Frontier
 from skitter.frontier.options import SettingsChanges
 from skitter.frontier.records import Entry, JobInfo, JobState, LeaseResult
 from skitter.politeness import HostLimits
 from skitter.request import Request
+from skitter.response import Response
 from skitter.settings import Settings
 from skitter.spider import Spider
 from skitter.store.media import MediaStore
@@ -30,12 +34,16 @@ from skitter.worker.heartbeat import Heartbeat, WorkerReporter
 from skitter.worker.hooks import Hooks, call
 from skitter.worker.inflight import REPORT_DELAY, Inflight, make_queue_budget
 from skitter.worker.leaser import Leaser
-from skitter.worker.links import LinkCollector
+from skitter.worker.links import EarlyLinks, LinkCollector
 from skitter.worker.media import MediaPipeline
 from skitter.worker.pipeline import RequestPipeline
+from skitter.worker.revisit import Revisits
 from skitter.worker.robots import RobotsGate
 from skitter.worker.routing import ItemWriter
 from skitter.worker.seeds import SeedKeyReader, SeedLoader
+
+if TYPE_CHECKING:  # needs an extra
+    from skitter.worker.tracing import Tracer
 
 log = logging.getLogger("skitter.crawl")
 
@@ -61,10 +69,13 @@ class WorkerParts(NamedTuple):
     fetcher: Fetcher
     outputs: ItemWriter
     guard: AddressGuard
+    cookies: Cookies
     sharing: CookieSharing | None = None
     """``None`` if the workers of the job do not share cookies on demand."""
     files: MediaStore | None = None
     """``None`` if the job downloads no files."""
+    tracer: Tracer | None = None
+    """``None`` if the job has no traces."""
 
 
 class Worker:
@@ -99,17 +110,26 @@ class Worker:
             budget,
             max_aside=settings.max_first_contacts(),
             report_delay=REPORT_DELAY if frontier.shared else 0.0,
+            tracer=parts.tracer,
         )
         self._control = CrawlControl(frontier, self._inflight)
         self._robots = RobotsGate(parts.fetcher, frontier, settings) if settings.robots else None
         self._links = parts.links
         self._guard = parts.guard
+        self._cookies = parts.cookies
         self._committer = Committer(
             frontier, parts.outputs, self._hooks, self._inflight, self._links, self._control
         )
-        pipeline = RequestPipeline(
+        self._renders_pages = parts.fetcher.capabilities.renders_pages
+        self._pipeline = pipeline = RequestPipeline(
             self.spider, settings, parts.fetcher, self._hooks, self._robots, self._links, self._control
         )
+        self._tdm_files: TdmFiles | None = None
+        if settings.obey_tdm or settings.directives_field is not None:
+            self._tdm_files = TdmFiles(parts.fetcher, settings.robots_ttl, frontier.notes)
+            pipeline.read_tdm_files(self._tdm_files)
+        if self.spider.early_links:
+            pipeline.add_links_early(EarlyLinks(frontier, self._inflight.capacity))
         self.callbacks = pipeline.callbacks
         """Runs the callbacks of the job."""
         if parts.files is not None:
@@ -138,6 +158,9 @@ class Worker:
         Raises :class:`~skitter.errors.CrawlFailed` if a hook, the seeds, a store or the frontier ended the crawl.
         """
         control = self._control
+        if self.settings.changes is not None:
+            number = (await self._frontier.status()).pass_number
+            self._pipeline.revisits = Revisits(self.settings, number, renders_pages=self._renders_pages)
         await self._call_hooks("on_start")
         sources = [
             self._frontier.seed_keys if self.settings.seed_keys else None,
@@ -179,6 +202,8 @@ class Worker:
         self.callbacks.close()
         if self._robots is not None:
             await self._robots.close()
+        if self._tdm_files is not None:
+            await self._tdm_files.close()
         with contextlib.suppress(SkitterError):  # a frontier that is gone takes no leases back
             await self._leaser.release_all()
         if self._heartbeat is not None:
@@ -282,23 +307,31 @@ class Worker:
             return False
         return not next(iter(await self._frontier.unknown([entry.fingerprint])))
 
+    async def cookies(self, url: str, session: str = "") -> dict[str, str]:
+        """Return the cookies that a request for a URL would carry, by name."""
+        header = await self._cookies.header_for(Request(url, session=session))
+        return cookies_in(header)
+
+    async def set_cookies(self, url: str, lines: Sequence[str], session: str = "") -> None:
+        """Set cookies as a response of a URL with these ``Set-Cookie`` values would. All workers that share cookies see them."""
+        headers = "".join(f"Set-Cookie: {line}\r\n" for line in lines).encode()
+        await self._cookies.absorb(Response(url, headers=headers, request=Request(url, session=session)))
+
     async def limit_domains(self, limits: dict[str, HostLimits]) -> None:
         """Replace the limits per domain, for all workers."""
         before = (await self._frontier.control.settings_changes()).domain_limits
         if (before or {}) != limits:
             await self._frontier.control.change_settings(SettingsChanges(domain_limits=limits))
 
-    async def drop_group(self, group: str, interval: float) -> int:
-        """Remove the waiting requests of a group from the queue. Return their number.
+    async def drop_task(self, task: str, interval: float) -> int:
+        """Remove the waiting requests of a task from the queue. Return their number.
 
         Of all workers only the first one does so within ``interval`` seconds; for the others the result is 0.
         """
         mine = self.name.encode()
-        if not await self._frontier.notes.compare_and_swap(
-            f"skitter:drop-group:{group}", None, mine, interval
-        ):
+        if not await self._frontier.notes.compare_and_swap(f"skitter:drop-task:{task}", None, mine, interval):
             return 0
-        dropped = await self._frontier.control.drop_group(group)
+        dropped = await self._frontier.control.drop_task(task)
         if dropped:
-            log.info("group %s is closed: dropped %d waiting requests", group, dropped)
+            log.info("task %s is closed: dropped %d waiting requests", task, dropped)
         return dropped

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
@@ -39,6 +39,24 @@ class SourceContext(msgspec.Struct, frozen=True):
     """Fetches without an identity, for lists that are read from a URL; it is open before the source is."""
 
 
+class IdentitySources(msgspec.Struct, frozen=True, eq=False):
+    """The sources of identity for some of the requests of a job, in place of those of the settings."""
+
+    user_agents: Any = None
+    """As the setting ``user_agents``; ``None``: that of the job."""
+    proxies: Any = None
+    """As the setting ``proxies``; ``None``: those of the job. ``"none"``: no proxies."""
+
+
+@runtime_checkable
+class IdentityChooser(Protocol):
+    """A spider that chooses sources of identity by request."""
+
+    def identity_of(self, request: Request) -> IdentitySources | None:
+        """Return the sources for a request; ``None``: those of the settings. Called for every request."""
+        ...
+
+
 class UserAgents(Protocol):
     """Selects the browser headers of each request."""
 
@@ -53,7 +71,7 @@ class Proxies(Protocol):
     def choose(self, request: Request, session: str) -> str:
         """Return a proxy URL, or an empty string for a direct connection.
 
-        ``session`` is the name of the request's session, or an empty string. Raises :class:`AllProxiesRest`.
+        ``session`` is the name of the request's session, or an empty string. Raises :class:`NoProxyAvailable`.
         """
         ...
 
@@ -82,7 +100,7 @@ class Cookies(Protocol):
         ...
 
 
-class AllProxiesRest(ProxyError):
+class NoProxyAvailable(ProxyError):
     """Every proxy of the list has failed recently."""
 
     def __init__(self, message: str, wait: float, *, free: bool) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
+from skitter.errors import SkitterError
 from skitter.fetch.contract import (
     UNCONDITIONAL,
     Aborted,
@@ -18,9 +19,17 @@ from skitter.fetch.contract import (
     ProxyError,
     SendPermit,
     TooLate,
+    UnsendableRequest,
     fetch_with_hook,
 )
-from skitter.fetch.identity.contract import AllProxiesRest, Cookies, Proxies, UserAgents
+from skitter.fetch.identity.contract import (
+    Cookies,
+    IdentityChooser,
+    IdentitySources,
+    NoProxyAvailable,
+    Proxies,
+    UserAgents,
+)
 from skitter.fetch.identity.cookies import CookieFile
 from skitter.fetch.identity.proxy_lists import label
 from skitter.fetch.identity.sessions import Session, SessionPool
@@ -109,7 +118,7 @@ class IdentityFetcher:
             return await self._send(request, await self._without_session(request), permit, on_headers)
         try:
             session = await self._sessions.take(request)
-        except AllProxiesRest as error:
+        except NoProxyAvailable as error:
             raise await _waited(error) from None
         status, failure = None, None
         try:
@@ -133,7 +142,7 @@ class IdentityFetcher:
         if self._proxies is not None and request.proxy is None:
             try:
                 changes["proxy"] = self._proxies.choose(request, request.session)
-            except AllProxiesRest as error:
+            except NoProxyAvailable as error:
                 raise await _waited(error) from None
         if self._jar_per_proxy:
             session = request.session.partition(_JAR_OF)[0]  # the hop of a redirect brings the name of a jar
@@ -196,6 +205,81 @@ class IdentityFetcher:
         return response
 
 
+class IdentityRouter:
+    """Sends each request with the identity that the spider chooses for it.
+
+    ``default``: for all other requests. It is opened first and closed last.
+    ``make``: returns the fetcher of an identity; called once for each, when its first request comes. Identities with
+    the same values share a fetcher.
+    """
+
+    def __init__(
+        self, chooser: IdentityChooser, default: Fetcher, make: Callable[[IdentitySources], Fetcher]
+    ) -> None:
+        self._chooser = chooser
+        self._default = default
+        self._make = make
+        self._fetchers: dict[tuple[str, str], Fetcher] = {}
+        self._opening = asyncio.Lock()
+        self.capabilities = msgspec.structs.replace(default.capabilities, shows_headers=True)
+
+    async def open(self) -> None:
+        """Open the default fetcher."""
+        await self._default.open()
+
+    async def close(self) -> None:
+        """Close all fetchers that were opened."""
+        for fetcher in self._fetchers.values():
+            await fetcher.close()
+        self._fetchers.clear()
+        await self._default.close()
+
+    def fetch(
+        self,
+        request: Request,
+        *,
+        permit: SendPermit = UNCONDITIONAL,
+        on_headers: HeaderHook | None = None,
+    ) -> Coroutine[Any, Any, Response]:
+        """Fetch one request with its identity. Raises :class:`~skitter.fetch.contract.FetchError`."""
+        identity = self._chooser.identity_of(request)
+        if identity is None:
+            return fetch_with_hook(self._default, request, permit, on_headers)
+        return self._route(identity, request, permit, on_headers)
+
+    async def _route(
+        self, identity: IdentitySources, request: Request, permit: SendPermit, on_headers: HeaderHook | None
+    ) -> Response:
+        try:
+            fetcher = await self._opened(identity)
+        except SkitterError as error:
+            raise UnsendableRequest(str(error), remedy=error.remedy, field=error.field) from error
+        return await fetch_with_hook(fetcher, request, permit, on_headers)
+
+    async def _opened(self, identity: IdentitySources) -> Fetcher:
+        key = (repr(identity.user_agents), repr(identity.proxies))
+        async with self._opening:
+            if key not in self._fetchers:
+                fetcher = await asyncio.to_thread(self._make, identity)
+                await fetcher.open()
+                self._fetchers[key] = fetcher
+            return self._fetchers[key]
+
+
+class BorrowedFetcher:
+    """A fetcher that its owner opens and closes."""
+
+    def __init__(self, fetcher: Fetcher) -> None:
+        self.capabilities = fetcher.capabilities
+        self.fetch = fetcher.fetch
+
+    async def open(self) -> None:
+        """Do nothing."""
+
+    async def close(self) -> None:
+        """Do nothing."""
+
+
 def _merged(headers: Mapping[str, str], request: Request) -> dict[str, str]:
     """Return the headers to send. Those of the request win; its own ``User-Agent`` replaces all of the source."""
     if not request.headers:
@@ -206,7 +290,7 @@ def _merged(headers: Mapping[str, str], request: Request) -> dict[str, str]:
     return {**{name: value for name, value in headers.items() if name.lower() not in own}, **request.headers}
 
 
-async def _waited(error: AllProxiesRest) -> AllProxiesRest:
+async def _waited(error: NoProxyAvailable) -> NoProxyAvailable:
     """Wait before the lease is released: nothing else could be fetched meanwhile either."""
     if error.free:
         await asyncio.sleep(min(error.wait, _MAX_WAIT))

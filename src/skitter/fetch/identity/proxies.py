@@ -1,8 +1,8 @@
-"""Selects the proxy of each request, and rests proxies that fail.
+"""Selects the proxy of each request, and sets proxies that fail aside for a time.
 
 The pool belongs to one process. Sticky selection still needs no shared state: each key uses the proxy with the highest
 hash of key and proxy (rendezvous hashing, Thaler and Ravishankar 1998). So all workers select the same proxy, and
-when a proxy rests or leaves the list, only its own keys move.
+when a proxy fails or leaves the list, only its own keys move.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import xxhash
 
 from skitter.errors import SkitterError
 from skitter.fetch.contract import BehindProxy, ConnectError, Disconnected, FetchError, ProxyError, TimedOut
-from skitter.fetch.identity.contract import AllProxiesRest, SourceError
+from skitter.fetch.identity.contract import NoProxyAvailable, SourceError
 from skitter.fetch.identity.proxy_lists import ProxyList, label
 from skitter.request import Request
 from skitter.web.urls import host_of
@@ -31,7 +31,7 @@ log = logging.getLogger("skitter.fetch")
 Rotation = Literal["round-robin", "random", "session", "host"]
 
 _MAX_STRIKES = 3
-"""Failures without a success in between after which a proxy rests, if server or proxy may be at fault."""
+"""Failures without a success in between after which the cooldown of a proxy starts, if server or proxy may be at fault."""
 _RECENT_ANSWER = 60.0
 """How long a host counts as reachable after it has answered, in seconds."""
 _MAX_HOSTS = 10_000
@@ -41,13 +41,13 @@ _MAX_KEYS = 50_000
 class _Health:
     """The health of one proxy."""
 
-    __slots__ = ("rest_until", "rests", "strikes", "url")
+    __slots__ = ("cooldown_until", "cooldowns", "strikes", "url")
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self.rest_until = 0.0
-        self.rests = 0
-        """Number of consecutive rests without a success in between."""
+        self.cooldown_until = 0.0
+        self.cooldowns = 0
+        """Number of consecutive cooldowns without a success in between."""
         self.strikes: set[object] = set()
 
 
@@ -57,11 +57,11 @@ class ProxyPool:
     ``rotation``
         ``round-robin``; ``random``; ``session``: each session keeps its proxy; ``host``: each host is requested through
         one proxy.
-    ``rest``, ``longest_rest``
+    ``cooldown``, ``max_cooldown``
         How long a failed proxy is not used, in seconds. The time doubles with each consecutive failure, up to
-        ``longest_rest``.
-    ``patience``
-        If all proxies rest, requests wait for one of them as long as the last success is at most this many seconds old.
+        ``max_cooldown``.
+    ``outage_timeout``
+        If no proxy is available, requests wait for one of them as long as the last success is at most this many seconds old.
         After that they fail like any other request.
     ``every``
         Interval at which a list that may change is read again, in seconds. If it cannot be read, the old list is kept.
@@ -72,23 +72,23 @@ class ProxyPool:
         proxies: ProxyList,
         rotation: Rotation = "round-robin",
         *,
-        rest: float = 30.0,
-        longest_rest: float = 1800.0,
-        patience: float = 300.0,
+        cooldown: float = 30.0,
+        max_cooldown: float = 1800.0,
+        outage_timeout: float = 300.0,
         every: float = 300.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._list = proxies
         self._rotation = rotation
-        self._rest = rest
-        self._longest_rest = longest_rest
-        self._patience = patience
+        self._cooldown = cooldown
+        self._max_cooldown = max_cooldown
+        self._outage_timeout = outage_timeout
         self._every = every
         self._clock = clock
         self._all: dict[str, _Health] = {}
         self._ready: list[_Health] = []
-        self._resting: list[tuple[float, str]] = []
-        """Heap of resting proxies, by the end of their rest."""
+        self._cooling: list[tuple[float, str]] = []
+        """Heap of the proxies in their cooldown, by its end."""
         self._turn = 0
         self._kept: OrderedDict[str, _Health] = OrderedDict()
         """Recent sticky selections."""
@@ -138,21 +138,23 @@ class ProxyPool:
         """Replace the list. Proxies that stay in the list keep their health."""
         now = self._clock()
         self._all = {url: self._all.get(url) or _Health(url) for url in urls}
-        self._ready = [health for health in self._all.values() if health.rest_until <= now]
-        self._resting = [
-            (health.rest_until, health.url) for health in self._all.values() if health.rest_until > now
+        self._ready = [health for health in self._all.values() if health.cooldown_until <= now]
+        self._cooling = [
+            (health.cooldown_until, health.url)
+            for health in self._all.values()
+            if health.cooldown_until > now
         ]
-        heapq.heapify(self._resting)
+        heapq.heapify(self._cooling)
         self._kept.clear()
 
     # --- choosing --------------------------------------------------------------------------------------
 
     def choose(self, request: Request, session: str) -> str:
-        """Return a proxy that does not rest. Raises :class:`~skitter.fetch.identity.contract.AllProxiesRest`."""
+        """Return a proxy outside its cooldown. Raises :class:`~skitter.fetch.identity.contract.NoProxyAvailable`."""
         self._wake()
         ready = self._ready
         if not ready:
-            raise self._all_rest()
+            raise self._none_available()
         if self._rotation == "host":
             return self._sticky(host_of(request.url)).url
         if self._rotation == "session" and session:
@@ -163,15 +165,15 @@ class ProxyPool:
         return ready[self._turn].url
 
     def usable(self, proxy: str) -> bool:
-        """Return whether a proxy is still in the list and does not rest."""
+        """Return whether a proxy is still in the list and not in its cooldown."""
         health = self._all.get(proxy)
-        return health is not None and health.rest_until <= self._clock()
+        return health is not None and health.cooldown_until <= self._clock()
 
     def _wake(self) -> None:
-        """Move proxies whose rest is over to the ready ones."""
+        """Move proxies whose cooldown is over to the ready ones."""
         now = self._clock()
-        while self._resting and self._resting[0][0] <= now:
-            _, url = heapq.heappop(self._resting)
+        while self._cooling and self._cooling[0][0] <= now:
+            _, url = heapq.heappop(self._cooling)
             self._ready.append(self._all[url])
             self._kept.clear()  # its keys return to it
 
@@ -186,11 +188,11 @@ class ProxyPool:
                 self._kept.popitem(last=False)
         return kept
 
-    def _all_rest(self) -> AllProxiesRest:
+    def _none_available(self) -> NoProxyAvailable:
         now = self._clock()
-        wait = max(0.0, self._resting[0][0] - now)
-        patient = now - self._last_success <= self._patience
-        return AllProxiesRest(
+        wait = max(0.0, self._cooling[0][0] - now)
+        patient = now - self._last_success <= self._outage_timeout
+        return NoProxyAvailable(
             f"all {len(self._all)} proxies have failed; the first one is tried again in {wait:.0f} s",
             wait,
             free=patient,
@@ -206,19 +208,19 @@ class ProxyPool:
             self._note_success(health, request)
             return False
         own_fault = isinstance(error, ProxyError) and not isinstance(error, BehindProxy)
-        if health is not None and health.rest_until <= self._clock():
+        if health is not None and health.cooldown_until <= self._clock():
             if own_fault:
                 self._put_to_rest(health, error)
             elif isinstance(error, (BehindProxy, TimedOut, Disconnected, ConnectError)):
                 health.strikes.add(self._strike(host_of(request.url)))
                 if len(health.strikes) >= _MAX_STRIKES:
                     self._put_to_rest(health, error)
-        return own_fault and self._clock() - self._last_success <= self._patience
+        return own_fault and self._clock() - self._last_success <= self._outage_timeout
 
     def _note_success(self, health: _Health | None, request: Request) -> None:
         now = self._last_success = self._clock()
         if health is not None:
-            health.rests = 0
+            health.cooldowns = 0
             health.strikes.clear()
         host = host_of(request.url)
         self._answered[host] = now
@@ -233,14 +235,14 @@ class ProxyPool:
         return host
 
     def _put_to_rest(self, health: _Health, error: FetchError) -> None:
-        seconds = min(self._rest * 2.0 ** min(health.rests, 32), self._longest_rest) * random.uniform(
+        seconds = min(self._cooldown * 2.0 ** min(health.cooldowns, 32), self._max_cooldown) * random.uniform(
             0.8, 1.2
         )
-        health.rests += 1
+        health.cooldowns += 1
         health.strikes.clear()
-        health.rest_until = self._clock() + seconds
+        health.cooldown_until = self._clock() + seconds
         if health in self._ready:
             self._ready.remove(health)
-            heapq.heappush(self._resting, (health.rest_until, health.url))
+            heapq.heappush(self._cooling, (health.cooldown_until, health.url))
         self._kept.clear()
-        log.warning("proxy %s rests for %.0f s (%s: %s)", label(health.url), seconds, error.kind, error)
+        log.warning("proxy %s is not used for %.0f s (%s: %s)", label(health.url), seconds, error.kind, error)

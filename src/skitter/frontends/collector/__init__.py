@@ -6,6 +6,7 @@ from skitter.frontends.collector.debug import Debugger, Event, LogDebugger
 from skitter.frontends.collector.element import Css, Element, UnmarshalError, XmlElement, XPath
 from skitter.frontends.collector.request import CollectorRequest
 from skitter.frontends.collector.response import CollectorResponse
+from skitter.frontends.collector.storage import Storage
 
 __all__ = [
     "Collector",
@@ -17,6 +18,7 @@ __all__ = [
     "Event",
     "FormFile",
     "LogDebugger",
+    "Storage",
     "UnmarshalError",
     "XPath",
     "XmlElement",

@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 from lxml import etree
 
-from skitter.errors import SettingsError, UsageError
+from skitter.errors import QueryError, SettingsError, UsageError
+from skitter.fetch.cookies import CookieJars, cookies_in, given_cookies
 from skitter.forms import FormFile
 from skitter.frontends.collector import run
 from skitter.frontends.collector.debug import Debugger
 from skitter.frontends.collector.group import Callback, Callbacks, CollectorGroup
 from skitter.frontends.collector.options import CLONE_OPTIONS, read_options
 from skitter.frontends.collector.request import CollectorRequest, VisitRefusal
-from skitter.html.css import compile_css
+from skitter.frontends.collector.storage import Storage, StorageThread
+from skitter.html.selector import compile_css
 from skitter.politeness import LimitRule
 from skitter.request import Request
 
@@ -102,9 +104,18 @@ class Collector:
     def on_html(self, query: str, callback: Callback | None = None) -> Any:
         """Call a function with each :class:`Element` of HTML pages that a CSS query matches.
 
-        Raises :class:`~skitter.errors.UsageError` for an invalid query.
+        Raises :class:`~skitter.errors.UsageError` for an invalid query, and for ``:matches()``, which is a regular expression
+        in Colly and ``:is()`` in CSS.
         """
         compile_css(query)
+        if ":matches(" in query.lower():
+            from skitter.html.translation import remedy_of  # noqa: PLC0415 - importing parsel takes 0.1 s
+
+            raise QueryError(
+                f"ambiguous CSS query {query!r}: :matches() is a regular expression in Colly, and :is() in CSS",
+                remedy=f"for CSS, write :is(). {remedy_of(query)}",
+                field="query",
+            )
         return self._register_query("html", query, callback)
 
     def on_xml(self, query: str, callback: Callback | None = None) -> Any:
@@ -180,6 +191,13 @@ class Collector:
                 ) from error
         self.group.root.limits.append(rule)
 
+    def set_storage(self, storage: Storage) -> None:
+        """Keep visited pages and cookies beyond this crawl; see :class:`~skitter.frontends.collector.storage.Storage`.
+
+        Call it where callbacks are registered, so that every worker process does.
+        """
+        self.group.storage = StorageThread(storage)
+
     # Visits
 
     def visit(self, url: str, **fields: Any) -> VisitRefusal | None:
@@ -217,6 +235,45 @@ class Collector:
     def send(self, method: str, url: str, **fields: Any) -> None:
         """Send a request with any method."""
         self._origin.send(method, url, via=self, **self._bare(fields))
+
+    def set_cookies(self, url: str, cookies: Mapping[str, str] | Iterable[str]) -> None:
+        """Set cookies as a response of a URL would: before a run for all workers and sessions, or in a callback.
+
+        ``cookies``
+            Values by name, or values of ``Set-Cookie`` with their attributes, such as ``"id=7; Path=/; Domain=example.com"``.
+
+        In a callback, they are set when the callback ends, for its session, and before anything that it visited is fetched.
+        Raises :class:`~skitter.errors.SkitterError` for a cookie that the URL may not set, with ``disable_cookies``, and
+        during a run outside of callbacks.
+        """
+        self._refuse_without_cookies()
+        lines = (
+            [f"{name}={value}; Path=/" for name, value in cookies.items()]
+            if isinstance(cookies, Mapping)
+            else list(cookies)
+        )
+        given_cookies({url: lines})
+        request = self._origin.request
+        if self.group.worker is None:
+            self.group.initial_cookies.setdefault(url, []).extend(lines)
+        else:
+            self.group.new_cookies.append((url, lines, request.session))
+
+    async def cookies(self, url: str) -> dict[str, str]:
+        """Return the cookies that a request for a URL would carry, by name."""
+        self._refuse_without_cookies()
+        current, worker = self.group.current_request, self.group.worker
+        if worker is not None:
+            return await worker.cookies(url, "" if current is None else current.request.session)
+        jars = CookieJars()
+        jars.seed(given_cookies(self.group.initial_cookies))
+        return cookies_in(jars.header_for(Request(url)))
+
+    def _refuse_without_cookies(self) -> None:
+        if self.group.root.options.disable_cookies:
+            raise UsageError(
+                "the collector keeps no cookies", remedy="remove disable_cookies", field="cookies"
+            )
 
     async def has_visited(self, url: str) -> bool:
         """Return whether the URL is known to the job: queued, in progress, done or given up. Only during a run."""

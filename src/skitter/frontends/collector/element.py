@@ -19,6 +19,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import types
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -101,6 +102,67 @@ class Element:
         make = type(self)
         return [make(self.response, found, index) for index, found in enumerate(self._find(query))]
 
+    # Walking the page
+
+    def matches(self, query: str) -> bool:
+        """Return whether the element itself matches a query."""
+        return self.selector.matches(query)
+
+    def parent(self, query: str = "") -> Element | None:
+        """Return the parent, or ``None`` if there is none or it does not match the query."""
+        return self._first("parent::*", query)
+
+    def parents(self, query: str = "") -> list[Element]:
+        """Return the matching ancestors, nearest first. An empty query matches every element, here and below."""
+        return self._along("ancestor::*", query, nearest_last=True)
+
+    def closest(self, query: str) -> Element | None:
+        """Return the nearest match among the element itself and its ancestors, or ``None``."""
+        return self if self.matches(query) else next(iter(self.parents(query)), None)
+
+    def children(self, query: str = "") -> list[Element]:
+        """Return the matching child elements."""
+        return self._along("child::*", query)
+
+    def siblings(self, query: str = "") -> list[Element]:
+        """Return the matching elements with the same parent, without the element itself."""
+        return self._along("preceding-sibling::* | following-sibling::*", query)
+
+    def next(self, query: str = "") -> Element | None:
+        """Return the following sibling, or ``None`` if there is none or it does not match the query."""
+        return self._first("following-sibling::*[1]", query)
+
+    def next_all(self, query: str = "") -> list[Element]:
+        """Return the matching following siblings, nearest first."""
+        return self._along("following-sibling::*", query)
+
+    def prev(self, query: str = "") -> Element | None:
+        """Return the preceding sibling, or ``None`` if there is none or it does not match the query."""
+        return self._first("preceding-sibling::*[1]", query)
+
+    def prev_all(self, query: str = "") -> list[Element]:
+        """Return the matching preceding siblings, nearest first."""
+        return self._along("preceding-sibling::*", query, nearest_last=True)
+
+    @property
+    def position(self) -> int:
+        """Number of elements before this one in its parent."""
+        return len(self.selector.xpath("preceding-sibling::*"))
+
+    def _first(self, axis: str, query: str) -> Element | None:
+        return next(iter(self._along(axis, query)), None)
+
+    def _along(self, axis: str, query: str, *, nearest_last: bool = False) -> list[Element]:
+        """Return the matching elements of an axis. XPath gives them in document order."""
+        make = type(self)
+        found = [make(self.response, node, 0) for node in self.selector.xpath(axis)]
+        if nearest_last:
+            found.reverse()
+        wanted = [element for element in found if not query or element.matches(query)]
+        for index, element in enumerate(wanted):
+            element.index = index
+        return wanted
+
     def unmarshal(self, model: type[Model], fields: Mapping[str, Query | str] | None = None) -> Model:
         """Return an instance of a dataclass, pydantic or msgspec model, filled from this element.
 
@@ -122,6 +184,11 @@ class XmlElement(Element):
 
     __slots__ = ()
 
+    def matches(self, query: str) -> bool:
+        """Return whether an XPath query finds anything from the node, as in ``self::item`` and ``@id``."""
+        found = self.selector.xpath(query)
+        return len(found) > 0 and found[0].root is not False
+
     def _find(self, query: str) -> SelectorList:
         return self.selector.xpath(query)
 
@@ -138,7 +205,7 @@ class UnmarshalError(SkitterError):
 
 
 @dataclasses.dataclass(frozen=True)
-class Query:
+class Query(ABC):
     """The query of a field, relative to the element.
 
     ``query``
@@ -157,8 +224,8 @@ class Query:
         """Return the matches within an element."""
         return self._select(selector) if self.query else SelectorList([selector])
 
-    def _select(self, selector: Selector) -> SelectorList:
-        raise NotImplementedError
+    @abstractmethod
+    def _select(self, selector: Selector) -> SelectorList: ...
 
     def value(self, found: Selector) -> str | None:
         """Return the text of a field, or ``None`` if nothing is found."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from skitter.errors import SpiderError, UsageError
 from skitter.frontends.collector.debug import Debugger, Event
 from skitter.frontends.collector.request import CollectorRequest, PendingRequests, VisitRefusal
+from skitter.frontends.collector.storage import StorageThread
 from skitter.request import Request
 from skitter.scope import Scope
 from skitter.web.urls import host_of
@@ -37,6 +38,11 @@ class CollectorGroup:
         self.members: dict[str | None, Collector] = {}
         """Collectors by the callback name of their requests."""
         self.pending = PendingRequests()
+        self.initial_cookies: dict[str, list[str]] = {}
+        """Cookies with which the job starts: values of ``Set-Cookie`` by URL."""
+        self.new_cookies: list[tuple[str, list[str], str]] = []
+        """Cookies that callbacks have set since they were last stored: URL, values of ``Set-Cookie``, session."""
+        self.storage: StorageThread | None = None
         self.seeds: Callable[..., Any] | None = None
         self.debugger = debugger
         self.worker: Worker | None = None
@@ -129,6 +135,11 @@ class CollectorGroup:
         return None if refusal is None else VisitRefusal(refusal)
 
     # Only during a run
+
+    async def store_cookies(self) -> None:
+        """Store the cookies that callbacks have set."""
+        while self.new_cookies and self.worker is not None:
+            await self.worker.set_cookies(*self.new_cookies.pop(0))
 
     async def knows(self, request: Request) -> bool:
         """Return whether a request is known to the job. Raises :class:`~skitter.errors.UsageError` outside of a run."""

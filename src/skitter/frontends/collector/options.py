@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from skitter.errors import SettingsError
-from skitter.scope import Scope
+from skitter.scope import EXACT, Scope
 from skitter.web.encoding import codec_of
 
 ENVIRONMENT_PREFIX = "SKITTER_"
@@ -18,7 +18,7 @@ ENVIRONMENT_VARIABLES = {
     name: {"ignore_robots_txt": "IGNORE_ROBOTSTXT"}.get(name, name.upper())
     for name in (
         "allowed_domains", "cache_dir", "disable_cookies", "disallowed_domains", "follow_redirects",
-        "ignore_robots_txt", "max_body_size", "depth_limit", "max_requests", "parse_http_error_response", "user_agent",
+        "http_trace", "ignore_robots_txt", "max_body_size", "depth_limit", "max_requests", "parse_http_error_response", "truncate_body", "user_agent",
     )
 }  # fmt: skip
 """Options that environment variables can set, with the names of the variables after the prefix."""
@@ -43,9 +43,9 @@ class CollectorOptions(msgspec.Struct, frozen=True, kw_only=True):
     max_requests: int = 0
     """Maximum number of pages. 0: no limit."""
     allowed_domains: tuple[str, ...] = ()
-    """Domains, with their subdomains, that can be visited. Empty: all."""
+    """Domains, with their subdomains, that can be visited; ``=example.com``: this host only. Empty: all."""
     disallowed_domains: tuple[str, ...] = ()
-    """Domains, with their subdomains, that are not visited."""
+    """Domains, with their subdomains, that are not visited; ``=example.com``: this host only."""
     url_filters: tuple[str, ...] = ()
     """Regular expressions. A URL must match at least one of them. Empty: all URLs pass."""
     disallowed_url_filters: tuple[str, ...] = ()
@@ -55,7 +55,11 @@ class CollectorOptions(msgspec.Struct, frozen=True, kw_only=True):
     allow_url_revisit: bool = False
     """Fetch a URL as often as it is visited. Links in a circle then need ``depth_limit``."""
     max_body_size: int | None = None
-    """Maximum size of a body in bytes. A larger body is an error."""
+    """Maximum size of a body in bytes. A larger body is an error, or is cut with ``truncate_body``."""
+    truncate_body: bool = False
+    """Cut a body after ``max_body_size`` bytes. ``response.is_truncated`` then tells."""
+    http_trace: bool = False
+    """Measure each transfer by HTTP; see ``response.trace``."""
     ignore_robots_txt: bool = False
     disable_cookies: bool = False
     cache_dir: str | None = None
@@ -89,7 +93,13 @@ class CollectorOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     def scope(self) -> Scope:
         """Return the scope of one collector."""
-        return Scope(allowed_domains=self.allowed_domains, **self.scope_settings())
+        wanted = {**self.scope_settings(), "max_url_length": self.max_url_length, **self.settings}
+        bounds = {
+            name: wanted[name]
+            for name in ("allow", "deny", "depth_limit", "max_url_length")
+            if wanted.get(name) is not None
+        }
+        return Scope(allowed_domains=self.allowed_domains, **bounds)
 
     def job_settings(self) -> dict[str, Any]:
         """Return the settings of the job, except for its scope."""
@@ -104,6 +114,8 @@ class CollectorOptions(msgspec.Struct, frozen=True, kw_only=True):
             "headers": self.headers or None,
             "max_pages": self.max_requests or None,
             "max_body": self.max_body_size,
+            "truncate_body": self.truncate_body or None,
+            "http_trace": self.http_trace or None,
             "max_url_length": self.max_url_length,
             "robots": False if self.ignore_robots_txt else None,
             "cache_dir": self.cache_dir,
@@ -186,11 +198,13 @@ def _from_text(name: str, text: str) -> Any:
 
 
 def _domain_pattern(domain: str) -> str:
-    name = domain.strip().lower().lstrip("*").lstrip(".")
-    if not name or "/" in name:
+    text = domain.strip().lower()
+    name = text.removeprefix(EXACT) if text.startswith(EXACT) else text.lstrip("*").lstrip(".")
+    if not name or "/" in name or name.startswith("*"):
         raise SettingsError(
             f"invalid domain in disallowed_domains: {domain!r}",
             remedy="write it like example.com, without a scheme",
             field="disallowed_domains",
         )
-    return rf"^https?://(?:[^/?#@]*@)?(?:[^/?#@:]+\.)?{re.escape(name)}(?::\d+)?(?:[/?#]|$)"
+    below = "" if text.startswith(EXACT) else r"(?:[^/?#@:]+\.)?"
+    return rf"^https?://(?:[^/?#@]*@)?{below}{re.escape(name)}(?::\d+)?(?:[/?#]|$)"

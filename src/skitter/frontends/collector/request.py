@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from skitter.errors import RequestError, UsageError
 from skitter.request import Request
-from skitter.response import Response
+from skitter.response import HTTP_TRACE, Response
 from skitter.web.urls import normalize
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ from urllib.parse import urlencode
 
 from skitter.forms import FormFile, encode_multipart
 from skitter.links import Links
-from skitter.scope import DEPTH, HOST, LENGTH, PATTERN, SCHEME, UNPARSABLE
+from skitter.scope import DEPTH, HOST, LENGTH, PATTERN, SCHEME, SLOW_PATTERN, UNPARSABLE
 
 
 class VisitRefusal(StrEnum):
@@ -29,6 +29,7 @@ class VisitRefusal(StrEnum):
     DEPTH = DEPTH
     HOST = HOST
     PATTERN = PATTERN
+    SLOW_PATTERN = SLOW_PATTERN
     UNPARSABLE = UNPARSABLE
 
 
@@ -76,6 +77,8 @@ class CollectorRequest:
         """Return a mapping of the request as a copy that can be edited."""
         if name not in self._edited:
             self._edited[name] = copy.deepcopy(getattr(self.request, name))
+            if name == "meta":
+                self._edited[name].pop(HTTP_TRACE, None)  # it belongs to the page, not to its children
         return self._edited[name]
 
     @property

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import uuid
+from email.message import Message
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from skitter.frontends.collector.request import CollectorRequest
 from skitter.html.selector import SelectorList
-from skitter.response import Response
-from skitter.web.file_names import file_name_of
+from skitter.response import HTTP_TRACE, Response
 from skitter.web.headers import Headers
 
 
@@ -71,6 +73,21 @@ class CollectorResponse:
         """Seconds from sending the request to the first byte of the response."""
         return self.response.latency
 
+    @property
+    def trace(self) -> dict[str, Any]:
+        """Times of the transfer; empty without the option ``http_trace``, and for pages that were not fetched by HTTP.
+
+        In seconds: ``dns``, ``connect``, ``tls``, ``first_byte`` and ``total``; and ``reused``, whether the connection was
+        open already.
+        """
+        trace: dict[str, Any] = self.response.meta.get(HTTP_TRACE, {})
+        return trace
+
+    @property
+    def is_truncated(self) -> bool:
+        """Whether the body was cut at ``max_body_size``."""
+        return self.response.is_truncated
+
     def json(self) -> Any:
         """Return the body parsed as JSON. Raises ValueError for invalid JSON."""
         return self.response.json()
@@ -88,7 +105,7 @@ class CollectorResponse:
         """A file name from ``Content-Disposition`` (RFC 6266) or the URL, without folders.
 
         Unsafe characters become underscores. The default is ``index``, with ``.html`` for HTML pages. The name has at most 200
-        bytes; see :func:`skitter.web.file_names.file_name_of`.
+        bytes; see :func:`skitter.frontends.collector.response.file_name_of`.
         """
         response = self.response
         default = "index.html" if response.is_html else "index"
@@ -106,3 +123,30 @@ def _write(path: Path, body: bytes) -> None:
     draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     draft.write_bytes(body)
     draft.replace(path)
+
+
+_UNSAFE = re.compile(r"[^\w.\- ]+")
+_RESERVED = re.compile(r"(?:con|prn|aux|nul|com[0-9¹²³]|lpt[0-9¹²³])(?:\.|$)", re.IGNORECASE)
+"""Names of devices on Windows, with any extension."""
+_MAX_BYTES = 200
+"""Most file systems allow 255. The rest is for the prefixes and suffixes of temporary files."""
+
+
+def file_name_of(url: str, content_disposition: str = "", default: str = "index") -> str:
+    """Return a file name from ``Content-Disposition`` (RFC 6266) or else from the last segment of a URL's path.
+
+    The name contains no folder, no control character and nothing that a shell interprets, is not hidden, and is not
+    the name of a device on Windows. It has at most 200 bytes; a longer name loses its beginning and keeps its extension.
+    """
+    name = _disposed(content_disposition) or unquote(urlsplit(url).path).rpartition("/")[2]
+    name = _UNSAFE.sub("_", name.replace("\\", "/").rpartition("/")[2]).strip(". ").lstrip("-")
+    name = name.encode("utf-8", "replace")[-_MAX_BYTES:].decode("utf-8", "ignore").strip(". ")
+    return f"_{name[-_MAX_BYTES:]}" if _RESERVED.match(name) else name or default
+
+
+def _disposed(header: str) -> str:
+    if not header:
+        return ""
+    message = Message()
+    message["Content-Disposition"] = header.replace("\r", " ").replace("\n", " ")
+    return message.get_filename() or ""

@@ -99,7 +99,10 @@ def _job_spec(group: CollectorGroup, options: RunOptions, name: str, spider: str
         job=options.job or name,
         spider=spider,
         arguments={**options.arguments, **visits},
-        settings=dict(options.settings),
+        settings={
+            **({"initial_cookies": group.initial_cookies} if group.initial_cookies else {}),
+            **options.settings,
+        },
         outputs=list(options.outputs),
         frontier=options.frontier,
         workers=options.workers,
@@ -164,10 +167,18 @@ def spider_class(group: CollectorGroup, name: str, job: str) -> type[Spider]:
     root = group.root
     bounds = root.options.scope_settings() if group.share_bounds else {}
     limits = [msgspec.to_builtins(rule) for rule in root.limits]
+    if (storage := group.storage) is not None:
+        from skitter.frontends.collector.storage import StorageCookies  # noqa: PLC0415 - as above
+
+        stored = {"cookies": lambda context: StorageCookies(storage, context.settings.initial_cookies)}
+    else:
+        stored = {}
     settings = {
+        **stored,
         **root.options.job_settings(),
         **bounds,
         **({"limit_rules": tuple(_written(rule) for rule in limits)} if limits else {}),
+        **({"initial_cookies": group.initial_cookies} if group.initial_cookies else {}),
         **root.options.settings,
     }
     return type(

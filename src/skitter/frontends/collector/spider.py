@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import re
 from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
+
+from lxml import etree
 
 from skitter.browsing import PLAIN_BROWSING, Browsing
 from skitter.errors import NoSeeds, RetryRequest, SpiderError
@@ -15,6 +18,7 @@ from skitter.frontends.collector.element import Element, XmlElement
 from skitter.frontends.collector.group import Callback, CollectorGroup
 from skitter.frontends.collector.request import CollectorRequest, PendingRequests, VisitRefusal
 from skitter.frontends.collector.response import CollectorResponse
+from skitter.html.selector import Selector, SelectorList, parsel_backed_selector
 from skitter.request import Request, decode_request, encode_request
 from skitter.response import Response
 from skitter.spider import Spider
@@ -67,9 +71,11 @@ class CollectorSpider(Spider):
 
     # Start and stop
 
-    def on_start(self, worker: Worker) -> None:
+    async def on_start(self, worker: Worker) -> None:
         """Keep the worker, which callbacks can stop and query."""
         self.group.worker = worker
+        if self.group.storage is not None:
+            await self.group.storage.init()
 
     def on_stop(self, worker: Worker) -> None:
         """Drop the worker."""
@@ -104,8 +110,10 @@ class CollectorSpider(Spider):
                 given = await given
             async for seed in _each(given):
                 visits.add([Request(seed, **root.fields({})) if isinstance(seed, str) else seed])
+                await self.group.store_cookies()
                 for request in visits.take():
                     yield request
+            await self.group.store_cookies()
             for request in visits.take():
                 yield request
         finally:
@@ -155,6 +163,7 @@ class CollectorSpider(Spider):
                 await _call_without_results(runner, callback, subject)
                 if asked.aborted:
                     break
+        await self.group.store_cookies()
         if given := asked.take_visits():
             assert self.group.worker is not None, "a worker runs the hook"
             await self.group.worker.add(given, asked.request)
@@ -166,7 +175,12 @@ class CollectorSpider(Spider):
         page = _Page(member, response)
         with page.active():
             await page.run()
-        return page.close()
+        given = page.close()
+        if self.group.storage is not None:
+            assert response.request is not None
+            given = await self.group.storage.unvisited(given)
+            await self.group.storage.mark(response.request)
+        return given
 
     async def _give_up(self, member: Collector, request: Request, error: BaseException) -> list[Any]:
         """Run the callbacks of a request that is given up."""
@@ -181,6 +195,11 @@ class CollectorSpider(Spider):
         return page.close()
 
 
+_LITERAL = re.compile(r"'[^']*'|\"[^\"]*\"")
+_PREFIXED = re.compile(r"[A-Za-z_][\w.-]*:(?!:)(?:\*|[A-Za-z_][\w.-]*)(?![\w.-]|\s*\()").search
+"""Finds a name with a prefix in an XPath query, other than a function."""
+
+
 class _Page:
     """A response while its callbacks run."""
 
@@ -189,6 +208,8 @@ class _Page:
         assert request is not None
         self._member = member
         self._raw = response
+        self._plain_xml: Selector | None = None
+        """The parsed XML page without its namespaces, if a query needs it."""
         self._visits = PendingRequests(response)
         self._runner = _runner_of(member.group)
         self._request = CollectorRequest(member, request, self._visits, response)
@@ -212,6 +233,8 @@ class _Page:
         given = await self._runner.call(callback, *arguments)
         if given is not None and given.__class__ is not VisitRefusal:
             self._visits.add(await results_of(given))
+        if self._member.group.new_cookies:
+            await self._member.group.store_cookies()
 
     async def run(self) -> None:
         """Run all callbacks in order, until one aborts."""
@@ -240,12 +263,28 @@ class _Page:
             return
         html = point == "html"
         make = Element if html else XmlElement
-        found = self._raw.css(query) if html else self._raw.xpath(query)
+        found = self._raw.css(query) if html else self._by_xpath(query)
         for index, selector in enumerate(found):
             self._emit(point, {"query": query})
             await self.call(callback, make(self.response, selector, index))
             if not self._continues():
                 return
+
+    def _by_xpath(self, query: str) -> SelectorList:
+        """Select by XPath. On an XML page, names without a prefix match in any namespace, as in Colly."""
+        if not self._raw.is_xml:
+            return self._raw.xpath(query)
+        names = _LITERAL.sub("", query)
+        if "namespace-uri" in names or _PREFIXED(names):
+            page = self._raw.selector
+            for _, (prefix, uri) in etree.iterwalk(page.root, events=["start-ns"]):
+                if prefix:
+                    page.register_namespace(prefix, uri)
+            return page.xpath(query)
+        if self._plain_xml is None:
+            self._plain_xml = parsel_backed_selector(self._raw.text, "xml", self._raw.max_memory)
+            self._plain_xml.remove_namespaces()
+        return self._plain_xml.xpath(query)
 
     def _continues(self) -> bool:
         return not (self._request.aborted or self._request.wants_retry)

@@ -12,7 +12,11 @@ from skitter.frontends.recipe.source import FieldPath, RecipeProblems
 
 
 class CompileContext:
-    """Compiles the small parts that need checking. ``reads_json``: a bare string is JMESPath, not CSS."""
+    """Compiles the small parts that need checking.
+
+    ``recipe``: the name of the recipe.
+    ``reads_json``: a bare string is JMESPath, not CSS.
+    """
 
     def __init__(
         self,
@@ -20,8 +24,10 @@ class CompileContext:
         pages: Collection[str],
         path: FieldPath = (),
         *,
+        recipe: str,
         reads_json: bool = False,
     ) -> None:
+        self.recipe = recipe
         self.problems = problems
         self.pages = pages
         self.path = path
@@ -30,7 +36,8 @@ class CompileContext:
     def at(self, *parts: str | int, reads_json: bool | None = None) -> CompileContext:
         """Return the context for a nested place."""
         json = self.reads_json if reads_json is None else reads_json
-        return CompileContext(self.problems, self.pages, (*self.path, *parts), reads_json=json)
+        path = (*self.path, *parts)
+        return CompileContext(self.problems, self.pages, path, recipe=self.recipe, reads_json=json)
 
     def problem(self, text: str, remedy: str, *parts: str | int) -> None:
         """Add a problem at this place, or at a nested one."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -13,12 +13,15 @@ from skitter.frontends.recipe.forms import LoginStep
 from skitter.frontends.recipe.model import Recipe
 from skitter.frontends.recipe.page_loading import page_loading
 from skitter.frontends.recipe.pages import PageReader
-from skitter.frontends.recipe.source import RecipeProblems, RecipeSource
+from skitter.frontends.recipe.source import FieldPath, RecipeProblems, RecipeSource
 from skitter.frontends.recipe.starts import StartRule, check_domains, domains_of
 from skitter.frontends.recipe.validation import given_variables, substitute, validate
 from skitter.settings import build_settings
 from skitter.store.outputs import open_output
 from skitter.worker.item_meter import make_item_meter
+
+if TYPE_CHECKING:
+    from skitter.frontends.scripting.engine import ScriptEngine
 
 
 class CompiledRecipe:
@@ -108,26 +111,52 @@ class CompiledRecipe:
 
 
 def compile_recipe(
-    source: RecipeSource, arguments: Mapping[str, Any] | None = None, *, complete: bool = True
+    source: RecipeSource,
+    arguments: Mapping[str, Any] | None = None,
+    *,
+    complete: bool = True,
+    scripts: ScriptEngine | None = None,
 ) -> CompiledRecipe:
     """Check and compile a recipe with the given variables.
 
-    ``complete``: every variable must have a value. Raises :class:`~skitter.frontends.recipe.source.RecipeError` with all
+    ``complete``: every variable must have a value. ``scripts``: checks the syntax of the scripts as well. Raises :class:`~skitter.frontends.recipe.source.RecipeError` with all
     problems.
     """
     problems = RecipeProblems()
     data = source.data
     if isinstance(data, dict):
-        variables = given_variables(data, arguments or {}, problems)
+        variables = given_variables(data, arguments or {}, problems, complete=complete)
         data = substitute(data, variables, problems, complete=complete)
     validate(data, problems)
     if problems:
         raise source.error(problems.found)
     recipe = msgspec.convert(data, Recipe)
-    compiled = CompiledRecipe(recipe, CompileContext(problems, recipe.pages.keys()))
+    compiled = CompiledRecipe(recipe, CompileContext(problems, recipe.pages.keys(), recipe=recipe.name))
+    if scripts is not None:
+        for path, script, is_rule in _scripts_of(data):
+            if fault := scripts.fault_of(script, is_rule=is_rule):
+                problems.add(path, fault, "correct the script")
     if problems:
         raise source.error(problems.found)
     return compiled
+
+
+_VALUES = frozenset({"variables", "form", "json", "headers", "each", "settings"})
+"""Parts of a recipe whose keys are not those of recipes."""
+
+
+def _scripts_of(value: Any, path: FieldPath = ()) -> Iterator[tuple[FieldPath, str, bool]]:
+    """Yield every script of a recipe with its path, and whether it is a rule."""
+    if isinstance(value, list):
+        for place, inner in enumerate(value):
+            yield from _scripts_of(inner, (*path, place))
+    elif isinstance(value, dict):
+        by_name = path[-1:] in {("fields",), ("data",), ("pages",)}
+        for name, inner in value.items():
+            if name == "script" and isinstance(inner, str) and not by_name:
+                yield (*path, name), inner, len(path) == 2 and path[0] in {"pages", "start"}
+            elif by_name or name not in _VALUES:
+                yield from _scripts_of(inner, (*path, name))
 
 
 def _place_of_start(recipe: Recipe, place: int) -> tuple[str | int, ...]:

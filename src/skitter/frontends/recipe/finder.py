@@ -13,8 +13,7 @@ from lxml import etree
 from skitter.errors import UsageError
 from skitter.frontends.recipe.compile_context import CompileContext
 from skitter.frontends.recipe.model import Selection
-from skitter.html.css import compile_css
-from skitter.html.selector import Selector
+from skitter.html.selector import Selector, compile_css
 
 
 class Finder:

@@ -39,7 +39,7 @@ class PageReader:
             LinkRule(_follow(one, name, compile_context), compile_context.at("follow", place))
             for place, one in enumerate(page.follow)
         ]
-        self._script = None if page.script is None else ScriptRule(page.script, compile_context.pages)
+        self._script = None if page.script is None else ScriptRule(page.script, compile_context)
         self._next = None if page.next is None else next_page(page.next, name, compile_context.at("next"))
         declared = self._items or self._rules or self._next
         if not declared and self._script is None:

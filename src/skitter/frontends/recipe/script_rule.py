@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
 
 from skitter.errors import did_you_mean
+from skitter.frontends.recipe.compile_context import CompileContext
 from skitter.frontends.recipe.page_context import PageContext, PageError
 from skitter.frontends.recipe.request_data import batches, fields_for
 from skitter.frontends.scripting.engine import ScriptEngine, ScriptPage
@@ -42,9 +43,10 @@ class ScriptOutput(msgspec.Struct):
 class ScriptRule:
     """Reads a page, or makes start requests, with a script."""
 
-    def __init__(self, script: str, pages: Collection[str]) -> None:
+    def __init__(self, script: str, compile_context: CompileContext) -> None:
         self._script = script
-        self._pages = pages
+        self._recipe = compile_context.recipe
+        self._pages = compile_context.pages
 
     def read(self, context: PageContext) -> Iterator[dict[str, Any] | Links | Request]:
         """Yield items and requests.
@@ -53,7 +55,10 @@ class ScriptRule:
         """
         assert context.scripts is not None, "a recipe with scripts has a script engine"
         variables = {**context.variables(), "rule": context.page}
-        given = self._run(context.scripts, script_page(context.response), variables)
+        read = script_page(context.response)
+        if (request := context.response.request) is not None:
+            read.method, read.priority = request.method, request.priority
+        given = self._run(context.scripts, read, variables)
         yield from given.items
         parent = context.response.request
         for wanted in given.requests:
@@ -81,6 +86,7 @@ class ScriptRule:
             yield Request(wanted.url, method=wanted.method, body=wanted.body.encode(), **fields)
 
     def _run(self, scripts: ScriptEngine, page: ScriptPage, variables: Mapping[str, Any]) -> ScriptOutput:
+        page.task, page.rules = self._recipe, [*self._pages]
         given = scripts.run_rule(self._script, page, variables)
         try:
             return msgspec.convert(given, ScriptOutput)

@@ -40,7 +40,7 @@ class StartRule:
         )
         self._match = compile_context.patterns(start.match, "match")
         self._skip = compile_context.patterns(start.skip, "skip")
-        self._script = None if start.script is None else ScriptRule(start.script, compile_context.pages)
+        self._script = None if start.script is None else ScriptRule(start.script, compile_context)
         self._url = Template(start.url or start.sitemap or "")
         self._check(compile_context, bare=isinstance(given, str))
 

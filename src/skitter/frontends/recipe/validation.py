@@ -10,6 +10,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 from skitter.errors import did_you_mean
@@ -24,11 +25,21 @@ _REFERENCE = re.compile(r"\$\{([A-Za-z_][\w.]*)\}")
 
 
 def given_variables(
-    data: Mapping[str, Any], arguments: Mapping[str, Any], problems: RecipeProblems
+    data: Mapping[str, Any], arguments: Mapping[str, Any], problems: RecipeProblems, *, complete: bool
 ) -> dict[str, Any]:
-    """Return the variables with the values passed from outside. An unknown name is a problem."""
+    """Return the variables with the values passed from outside. An unknown name is a problem.
+
+    A declared value may refer to the environment and to variables before it. ``complete``: see :func:`substitute`.
+    """
     declared = data.get("variables")
     variables = dict(declared) if isinstance(declared, dict) else {}
+    for name, value in variables.items():
+        if name not in arguments:
+            # Earlier variables and the environment, but not in a value from outside: a caller must not read the environment.
+            earlier = dict(islice(variables.items(), list(variables).index(name)))
+            variables[name] = _Substitution(earlier, problems, complete=complete).of(
+                value, ("variables", name)
+            )
     for name, value in arguments.items():
         if name not in variables:
             problems.add(("variables",), f"unknown variable {name!r}", did_you_mean(name, variables or ["-"]))

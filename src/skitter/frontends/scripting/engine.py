@@ -6,6 +6,7 @@ interrupted. So the kernel kills the process when a script has used up its CPU t
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +15,8 @@ import msgspec
 from skitter._utils.limited_process import LimitedProcess, ProcessDied
 from skitter.errors import SkitterError
 from skitter.plugins import need
+
+log = logging.getLogger("skitter.scripts")
 
 
 class ScriptError(SkitterError):
@@ -43,14 +46,27 @@ class ScriptEngine:
         return self._run(ScriptCall(code, dict(variables)))
 
     def run_rule(self, code: str, page: ScriptPage, variables: Mapping[str, Any]) -> Any:
-        """Run a script that reads a page through ``ctx``, and return its results. Raises :class:`ScriptError`."""
+        """Run a script that reads a page through ``ctx``, and return its results. Raises :class:`ScriptError`.
+
+        What the script writes to ``console`` goes to the log ``skitter.scripts``, unless it exceeds its CPU time.
+        """
         return self._run(ScriptCall(code, dict(variables), page))
+
+    def fault_of(self, code: str, *, is_rule: bool) -> str:
+        """Return the syntax error of a script, which is not run; empty if there is none."""
+        try:
+            self._run(ScriptCall(code, page=ScriptPage("", "") if is_rule else None, is_check=True))
+        except ScriptError as error:
+            return str(error)
+        return ""
 
     def _run(self, call: ScriptCall) -> Any:
         try:
             result = msgspec.json.decode(self._process.call(call), type=ScriptResult)
         except ProcessDied as error:
             result = ScriptResult(error=str(error))
+        for level, text in result.logs:
+            log.log(logging.getLevelNamesMapping()[level.upper()], "%s", text)
         if result.error:
             raise ScriptError(f"script: {result.error}", remedy="correct the script", field="script")
         return result.value
@@ -67,6 +83,8 @@ class ScriptCall(msgspec.Struct, omit_defaults=True):
     variables: dict[str, Any] = {}
     page: ScriptPage | None = None
     """The page of a rule; ``None`` for an expression."""
+    is_check: bool = False
+    """Whether only the syntax of the script is checked."""
 
 
 class ScriptPage(msgspec.Struct, omit_defaults=True):
@@ -77,6 +95,12 @@ class ScriptPage(msgspec.Struct, omit_defaults=True):
     status: int = 200
     kind: str = "html"
     """``html``, ``xml`` or ``json``."""
+    method: str = "GET"
+    priority: int = 0
+    task: str = ""
+    """Name of the recipe, which is the name of its task."""
+    rules: list[str] = []
+    """Names of all pages of the recipe."""
 
 
 class ScriptResult(msgspec.Struct, omit_defaults=True):
@@ -84,3 +108,5 @@ class ScriptResult(msgspec.Struct, omit_defaults=True):
 
     value: Any = None
     error: str = ""
+    logs: list[tuple[str, str]] = []
+    """Level and text of each message that the script wrote to ``console``."""

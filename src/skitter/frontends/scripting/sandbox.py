@@ -20,6 +20,9 @@ from skitter.html.selector import Selector, parsel_backed_selector
 _STACK = 512 * 1024
 _PAGE_MEMORY = 1 << 30
 """Memory for the page and its selectors, in bytes, besides that of the script."""
+_MAX_LOG_LINES = 100
+_MAX_LOG_LINE = 2_000
+"""Characters of a message that are kept."""
 _EXPRESSION = "(function({names}) {{\n return (\n{code}\n); }})"
 _BODY = "(function({names}) {{\n{code}\n}})"
 
@@ -36,17 +39,26 @@ class Sandbox:
         context = quickjs.Context()
         context.set_memory_limit(self._memory)
         context.set_max_stack_size(_STACK)
+        result = ScriptResult(logs=[])
         try:
-            return ScriptResult(self._run(context, call))
+            result.value = self._run(context, call, result.logs)
         except quickjs.JSException as error:
-            return ScriptResult(error=_describe(error))
+            result.error = _describe(error)
         except MemoryError:
-            return ScriptResult(error="ran out of memory")
+            result.error = "ran out of memory"
+        return result
 
-    def _run(self, context: Any, call: ScriptCall) -> Any:
+    def _run(self, context: Any, call: ScriptCall, logs: list[tuple[str, str]]) -> Any:
+        def write_log(level: str, text: str) -> None:
+            if len(logs) < _MAX_LOG_LINES:
+                logs.append((level, text[:_MAX_LOG_LINE]))
+
         variables = dict(call.variables)
+        if call.is_check:
+            return _check(context, call)
         if call.page is not None:
             context.add_callable("__select", _PageSelector(call.page).select)
+            context.add_callable("__log", write_log)
             context.eval(self._prelude)
             variables["__page"] = msgspec.to_builtins(call.page)
         names = [*variables]
@@ -71,6 +83,20 @@ def _compile(context: Any, call: ScriptCall, names: list[str]) -> Any:
             if not str(error).startswith("SyntaxError"):
                 raise
     return context.eval(_BODY.format(names=given, code=call.code))
+
+
+def _check(context: Any, call: ScriptCall) -> None:
+    """Raise the syntax error of a script, which is not called. Code after the end of its function would run here."""
+    sources = [call.code] if call.page is not None else [f"return (\n{call.code}\n)", call.code]
+    context.set("__sources", msgspec.json.encode(sources).decode())
+    context.eval("""{
+        const sources = JSON.parse(__sources);
+        let fault = null;
+        for (const source of sources) {
+            try { new Function("ctx", source); fault = null; break; } catch (error) { fault = error; }
+        }
+        if (fault) throw fault;
+    }""")
 
 
 class _PageSelector:

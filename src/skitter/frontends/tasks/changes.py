@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
+from itertools import count
 from typing import Any, Literal
 
 import msgspec
@@ -22,10 +23,15 @@ class TaskChange(msgspec.Struct, omit_defaults=True, kw_only=True):
     """One line of a task file: a task is added, paused, resumed or closed, or a recrawl of it starts."""
 
     task: str
+    """Key of the task: its name, or the name and a number if a closed task had the name before."""
+    name: str = ""
+    """Name of the task that the line adds. Empty: its key."""
     file: str = ""
     """Name of the recipe's file, for messages."""
     text: str = ""
-    """The recipe. Empty if the line does not add a task."""
+    """The recipe, if the line adds one."""
+    spider: str = ""
+    """The spider that defines the task, if the line adds a task in Python."""
     variables: dict[str, Any] = {}
     outputs: list[str] = []
     """Outputs of the task's items. Empty: the outputs of the job."""
@@ -41,12 +47,20 @@ class TaskChange(msgspec.Struct, omit_defaults=True, kw_only=True):
     at: float = 0.0
     """Unix time of the line; 0 where the time has no meaning."""
 
+    @property
+    def adds(self) -> bool:
+        """Whether the line adds a task."""
+        return bool(self.text or self.spider)
+
 
 class TaskState(msgspec.Struct, kw_only=True):
     """The state of a task after all changes to it."""
 
     task: str
+    """Key of the task."""
+    name: str
     file: str
+    """The recipe's file, or the spider that defines the task."""
     variables: dict[str, Any]
     outputs: list[str]
     reload: float | None
@@ -67,17 +81,37 @@ class TaskState(msgspec.Struct, kw_only=True):
 
 
 def task_states(changes: Iterable[TaskChange]) -> dict[str, TaskState]:
-    """Return the state of each task by name, in the order in which the tasks were added."""
+    """Return the state of each task by key, in the order in which the tasks were added."""
     states: dict[str, TaskState] = {}
     for change in changes:
-        if change.text:
+        if change.adds:
             states[change.task] = TaskState(
-                task=change.task, file=change.file, variables=change.variables, outputs=change.outputs,
+                task=change.task, name=change.name or change.task, file=change.file or change.spider, variables=change.variables, outputs=change.outputs,
                 reload=change.reload, schedule=change.schedule, since=change.at,
             )  # fmt: skip
         elif change.task in states:
             _apply(change, states[change.task])
     return states
+
+
+def tasks_by_name(changes: Iterable[TaskChange]) -> dict[str, TaskState]:
+    """Return the state of each task by name. Of several tasks that had a name, the last one."""
+    return {state.name: state for state in task_states(changes).values()}
+
+
+def with_key(change: TaskChange, changes: Sequence[TaskChange]) -> TaskChange:
+    """Return the line that adds a task, with a key that no task had before.
+
+    Raises :class:`ValueError` if a task of this name is not closed.
+    """
+    known = tasks_by_name(changes)
+    if change.task in known and known[change.task].state != "closed":
+        raise ValueError(change.task)
+    taken = {one.task for one in changes}
+    if change.task not in taken:
+        return change
+    number = next(number for number in count(2) if f"{change.task}~{number}" not in taken)
+    return msgspec.structs.replace(change, task=f"{change.task}~{number}", name=change.task)
 
 
 def _apply(change: TaskChange, state: TaskState) -> None:
@@ -92,19 +126,20 @@ def _apply(change: TaskChange, state: TaskState) -> None:
 
 
 def change_for(task: str, changes: Iterable[TaskChange], kind: ChangeKind, now: float) -> TaskChange | None:
-    """Return the line that pauses, resumes or closes a task, or ``None`` if the task is in that state already.
+    """Return the line that pauses, resumes or closes the task of a name, or ``None`` if it is in that state already.
 
     Raises :class:`KeyError` for an unknown task, and :class:`ValueError` for a closed one.
     """
-    state = task_states(changes)[task].state
+    found = tasks_by_name(changes)[task]
+    state = found.state
     target = {"pause": "paused", "resume": "open", "close": "closed"}[kind]
     if state == target:
         return None
     if state == "closed":
         raise ValueError(task)
     if kind == "close":
-        return TaskChange(task=task, closed=True, at=now)
-    return TaskChange(task=task, paused=kind == "pause", at=now)
+        return TaskChange(task=found.task, closed=True, at=now)
+    return TaskChange(task=found.task, paused=kind == "pause", at=now)
 
 
 class Schedule:

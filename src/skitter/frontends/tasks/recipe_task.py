@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +21,24 @@ from skitter.settings import build_settings
 from skitter.worker.hooks import HookAction
 
 _TASK_SETTINGS = frozenset(
-    {"delay", "jitter", "rates", "concurrency_per_slot", "depth_limit", "headers", "user_agent"}
+    [
+        "concurrency_per_slot",
+        "delay",
+        "depth_limit",
+        "fetcher",
+        "headers",
+        "jitter",
+        "proxies",
+        "rates",
+        "user_agent",
+        "user_agents",
+    ]
 )
 """Settings that a single task can have. All others belong to the job."""
 
 
 class RecipeTask(Task):
-    """A task that follows a recipe. The recipe's settings for delay, rates, depth and headers apply to the task only.
+    """A task that follows a recipe. Settings of the recipe, such as its delay and proxies, apply to the task only.
 
     ``outputs``
         Outputs of its items. ``None``: those of the recipe.
@@ -46,22 +58,27 @@ class RecipeTask(Task):
     ) -> None:
         compiled = compile_recipe(source, arguments)
         _check(compiled, source)
+        settings = build_settings(compiled.recipe.settings)
+        fetcher = compiled.recipe.settings.get("fetcher", "")
         super().__init__(
             compiled.name,
             start=(),
             rules=dict.fromkeys(compiled.pages, _read_by_recipe),
             limits=_limits_of(compiled),
+            fetcher=fetcher,
+            user_agents=settings.user_agents,
+            proxies=settings.proxies,
             allowed_domains=compiled.allowed_domains,
             reload=compiled.recipe.reload,
             outputs=compiled.recipe.outputs if outputs is None else outputs,
         )
-        settings = build_settings(compiled.recipe.settings)
         agent = {"User-Agent": settings.user_agent} if "user_agent" in compiled.recipe.settings else {}
         self.defaults = request_defaults_of(
             compiled,
             name=self.name,
             allowed_domains=compiled.allowed_domains,
             headers={**agent, **settings.headers},
+            fetcher=fetcher,
             depth_limit=settings.depth_limit,
             scheduled=scheduled,
         )
@@ -77,7 +94,8 @@ class RecipeTask(Task):
         """Create the task that a line of a task file adds."""
         source = RecipeSource.of_text(change.text, change.file)
         task = cls(source, change.variables, outputs=change.outputs, scheduled=bool(change.schedule))
-        task.paused, task.closed = bool(change.paused), change.closed
+        task.key = change.task
+        task.defaults = replace(task.defaults, name=task.key)
         return task
 
     async def start_requests(self) -> AsyncIterator[Request]:

@@ -9,10 +9,11 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from skitter.errors import DeferRequest, SpiderError, did_you_mean
+from skitter.fetch.identity.contract import IdentitySources
 from skitter.frontends.request_defaults import RECRAWL
 from skitter.frontends.tasks.limits import limit_rules
 from skitter.frontends.tasks.task import Task
-from skitter.frontier.group_filter import TASK
+from skitter.frontier.records import TASK
 from skitter.request import Request
 from skitter.response import Response
 from skitter.spider import Spider
@@ -53,7 +54,7 @@ class TaskSpider(Spider):
 
     def __init__(self, tasks: Iterable[Task] | None = None, **arguments: Any) -> None:
         super().__init__(**arguments)
-        self.by_name: dict[str, Task] = {}
+        self.by_key: dict[str, Task] = {}
         self._reported_paused: set[str] = set()
         self._sweeper = ClosedTaskSweeper(self)
         for task in self.tasks if tasks is None else tasks:
@@ -62,28 +63,28 @@ class TaskSpider(Spider):
 
     def add_task(self, task: Task) -> None:
         """Add a task. Raises :class:`~skitter.errors.SpiderError` if its name is taken."""
-        if task.name in self.by_name:
+        if task.key in self.by_key:
             raise SpiderError(
                 f"two tasks have the name {task.name!r}", remedy="give each task a unique name", field="name"
             )
-        self.by_name[task.name] = task
+        self.by_key[task.key] = task
 
     def _settings(self) -> dict[str, Any]:
         """Return the settings of the class, with the limits and the expiry that the tasks need."""
         own = dict(type(self).custom_settings)
         rules = [*own.get("limit_rules", ()), *self._limit_rules()]
-        if any(task.defaults.reloads for task in self.by_name.values()):
+        if any(task.defaults.reloads for task in self.by_key.values()):
             own.setdefault(
                 "visited_ttl", _VISITED_TTL
             )  # a recrawl of the job fetches only pages of a new period
         return own | ({"limit_rules": rules} if rules else {})
 
     def _limit_rules(self) -> list[dict[str, Any]]:
-        return limit_rules(self.by_name.values())
+        return limit_rules(self.by_key.values())
 
     async def start(self) -> AsyncIterator[Request]:
         """Yield the start requests of all tasks."""
-        for task in [*self.by_name.values()]:
+        for task in [*self.by_key.values()]:
             async for request in self.start_requests_of(task):
                 yield request
 
@@ -129,29 +130,41 @@ class TaskSpider(Spider):
         return _marked(found, await found.step(name, response), response)
 
     async def find_task(self, name: str) -> Task:
-        """Return a task. A request without a task name, such as an external seed, belongs to the only task.
+        """Return a task by its key. A request without a task, such as an external seed, belongs to the only task.
 
         Raises :class:`~skitter.errors.SpiderError` for an unknown name.
         """
-        if not name and len(self.by_name) == 1:
+        if not name and len(self.by_key) == 1:
             return self._only_task()
-        if name not in self.by_name:
+        if name not in self.by_key:
             raise SpiderError(
-                f"unknown task {name!r}", remedy=did_you_mean(name, self.by_name or ["-"]), field="task"
+                f"unknown task {name!r}", remedy=did_you_mean(name, self.by_key or ["-"]), field="task"
             )
-        return self.by_name[name]
+        return self.by_key[name]
 
     def route_of(self, request: Request) -> tuple[str, ...]:
         """Return the outputs of a request's task; see :class:`~skitter.worker.routing.OutputRouter`."""
-        task = self.by_name.get(request.cb_kwargs.get("task", ""))
+        task = self.by_key.get(request.cb_kwargs.get("task", ""))
         return tuple((self._only_task() if task is None else task).outputs)
+
+    def identity_of(self, request: Request) -> IdentitySources | None:
+        """Return the identity of a request's task; see :class:`~skitter.fetch.identity.contract.IdentityChooser`.
+
+        A request without a task, such as that of a robots.txt, belongs to the first task that may fetch from its host.
+        """
+        if (name := request.cb_kwargs.get(TASK)) is not None:
+            task = self.by_key.get(name)
+        else:
+            host = host_of(request.url)
+            task = next((one for one in self.by_key.values() if one.may_fetch_from(host)), None)
+        return None if task is None else task.identity
 
     def routes(self) -> Sequence[tuple[str, ...]]:
         """Return the outputs of all tasks; see :class:`~skitter.worker.routing.OutputRouter`."""
-        return list(dict.fromkeys(tuple(task.outputs) for task in [*self.by_name.values()]))
+        return list(dict.fromkeys(tuple(task.outputs) for task in [*self.by_key.values()]))
 
     def _only_task(self) -> Task:
-        return next(iter(self.by_name.values()))
+        return next(iter(self.by_key.values()))
 
     async def refresh(self) -> None:
         """Read changes of the tasks that another program made. The tasks of this class never change."""
@@ -163,7 +176,7 @@ class TaskSpider(Spider):
     async def on_error(self, request: Request, error: BaseException) -> HookAction | None:
         """Do not retry requests of a closed task."""
         del error
-        task = self.by_name.get(request.cb_kwargs.get(TASK, ""))
+        task = self.by_key.get(request.cb_kwargs.get(TASK, ""))
         return HookAction.DROP if task is not None and task.closed else None
 
     async def before_request(self, request: Request) -> HookAction | None:
@@ -175,18 +188,18 @@ class TaskSpider(Spider):
         if task.paused and not task.closed:
             self._report_pause(task)
             host = host_of(normalize(request.url) or "")
-            alone = not any(other.may_fetch_from(host) for other in self.by_name.values())
+            alone = not any(other.may_fetch_from(host) for other in self.by_key.values())
             delay = _PAUSED_HOST_DELAY if alone else _PAUSED_REQUEST_DELAY
             raise DeferRequest(f"task {task.name} is paused", delay, slot=alone)
-        self._reported_paused.discard(task.name)
+        self._reported_paused.discard(task.key)
         if not task.closed:
             return None
-        self._sweeper.sweep_again(task.name)
+        self._sweeper.sweep_again(task.key)
         return HookAction.DROP
 
     def _report_pause(self, task: Task) -> None:
-        if task.name not in self._reported_paused:
-            self._reported_paused.add(task.name)
+        if task.key not in self._reported_paused:
+            self._reported_paused.add(task.key)
             log.warning("task %s is paused: its requests stay queued, and the job does not finish", task.name)
 
     async def after_request(self, response: Response) -> HookAction | None:
@@ -197,7 +210,7 @@ class TaskSpider(Spider):
     async def on_stop(self, worker: object) -> None:
         """Close the resources of the tasks in this process."""
         del worker
-        for task in self.by_name.values():
+        for task in self.by_key.values():
             await task.close()
 
 
@@ -248,8 +261,8 @@ class ClosedTaskSweeper:
         """Sweep until the worker ends."""
         while True:
             await self._spider.refresh()
-            for task in [task for task in self._spider.by_name.values() if task.closed]:
-                await self._sweep(task.name, worker)
+            for task in [task for task in self._spider.by_key.values() if task.closed]:
+                await self._sweep(task.key, worker)
             await asyncio.sleep(POLL_INTERVAL)
 
     async def _sweep(self, task: str, worker: Worker) -> None:
@@ -258,7 +271,7 @@ class ClosedTaskSweeper:
             self._schedules[task] = SweepSchedule(began, 1.5 * worker.settings.lease_seconds)
         schedule = self._schedules[task]
         if began >= schedule.next_at:
-            found = await worker.drop_group(task, 0.9 * schedule.gap)
+            found = await worker.drop_task(task, 0.9 * schedule.gap)
             schedule.note(began, time.monotonic(), found)
 
     def sweep_again(self, task: str) -> None:

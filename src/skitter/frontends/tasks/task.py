@@ -5,12 +5,15 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from copy import copy
+from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from skitter.errors import SpiderError, did_you_mean
+from skitter.fetch.identity.contract import IdentitySources
 from skitter.frontends.request_defaults import RequestDefaults
+from skitter.frontends.tasks.changes import TaskChange
 from skitter.html.selector import SelectorList
 from skitter.links import Links
 from skitter.politeness import HostLimits
@@ -27,11 +30,11 @@ class Task:
     """One crawl of a job. All arguments besides the name are keywords.
 
     Raises :class:`~skitter.errors.SpiderError` if the name or the rules are empty, and for a ``reload`` that is not
-    above 0.
+    above 0; :class:`~skitter.errors.SettingsError` for a fetcher, a user agent source or a proxy that does not exist.
     """
 
     name: str
-    """Unique within the job. Requests refer to their task by name, so every worker can fetch them."""
+    """Unique among the open tasks of the job. Requests refer to their task, so every worker can fetch them."""
     _: KW_ONLY
     start: StartRequests
     """URLs or requests to start with, or a function of any kind that returns them."""
@@ -46,6 +49,12 @@ class Task:
     """Sent with its requests, to its own domains only."""
     headers: Mapping[str, str] = field(default_factory=dict)
     """Sent with its requests."""
+    fetcher: str = ""
+    """Name of the fetcher of its requests, as in ``Request.fetcher``. Empty: that of the settings."""
+    user_agents: Any = None
+    """Source of its browser headers, as the setting ``user_agents``. ``None``: that of the settings."""
+    proxies: Any = None
+    """Its proxies, as the setting ``proxies``; ``"none"``: no proxies. ``None``: those of the settings."""
     allowed_domains: Sequence[str] | None = None
     """Domains, with their subdomains, that the task stays within. ``None``: the hosts of a ``start`` list. Empty: all
     domains."""
@@ -71,14 +80,37 @@ class Task:
                 remedy="give a number of seconds, or None",
                 field="reload",
             )
+        self.key = self.name
+        """What requests name: the name, or the name and a number if a closed task had the name before."""
         self.rules = dict(self.rules)
         self.outputs = tuple(self.outputs)
         self.bounds = _hosts_of(self.start) if self.allowed_domains is None else list(self.allowed_domains)
         """Domains that the task stays within, as resolved from ``allowed_domains`` and ``start``."""
         self.defaults = RequestDefaults(
             name=self.name, allowed_domains=self.bounds, cookie_domains=self.bounds, cookies=self.cookies,
-            headers=self.headers, priority=self.priority, depth_limit=self.depth_limit, reload=self.reload,
+            headers=self.headers, fetcher=self.fetcher, priority=self.priority, depth_limit=self.depth_limit,
+            reload=self.reload,
         )  # fmt: skip
+        self.identity = self._own_identity()
+        """Its sources of identity; ``None``: those of the settings."""
+
+    def _own_identity(self) -> IdentitySources | None:
+        if self.fetcher or self.user_agents is not None or self.proxies is not None:
+            from skitter.run.fetcher_factory import check_task  # noqa: PLC0415 - few tasks need the fetchers
+
+            identity = IdentitySources(self.user_agents, self.proxies)
+            check_task(self.fetcher, identity)
+            if self.user_agents is not None or self.proxies is not None:
+                return identity
+        return None
+
+    def added_by(self, change: TaskChange) -> Task:
+        """Return this task as a line of a task file adds it."""
+        task = copy(self)
+        task.key = change.task
+        task.outputs = tuple(change.outputs) or task.outputs
+        task.defaults = replace(self.defaults, name=task.key, scheduled=bool(change.schedule))
+        return task
 
     def may_fetch_from(self, host: str) -> bool:
         """Return whether the task is active and may have requests for a host (as in a URL, with its port)."""
@@ -169,13 +201,16 @@ class RuleContext:
         return self.response.xpath(query)
 
     def output(self, data: Mapping[str, Any]) -> dict[str, Any]:
-        """Return an item with its origin: task, rule, URL and time, besides ``data``."""
+        """Return an item with the fields of ``data`` and its origin: ``task``, ``rule``, ``url`` and ``time``.
+
+        A field of ``data`` replaces the origin of the same name.
+        """
         return {
             "task": self.task,
             "rule": self.rule,
             "url": self.url,
             "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
-            "data": dict(data),
+            **data,
         }
 
     def follow(

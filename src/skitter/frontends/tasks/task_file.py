@@ -20,8 +20,16 @@ import msgspec
 
 from skitter.errors import UsageError, did_you_mean
 from skitter.frontends.recipe.source import RecipeSource
-from skitter.frontends.tasks.changes import ChangeKind, TaskChange, change_for, task_states
+from skitter.frontends.tasks.changes import (
+    ChangeKind,
+    TaskChange,
+    change_for,
+    task_states,
+    tasks_by_name,
+    with_key,
+)
 from skitter.frontends.tasks.limits import domain_limits
+from skitter.frontends.tasks.python_task import new_python_change, task_of_change
 from skitter.frontends.tasks.recipe_task import RecipeTask, new_task_change
 from skitter.frontends.tasks.spider import POLL_INTERVAL, TaskSpider
 from skitter.frontends.tasks.task import Task
@@ -74,15 +82,34 @@ class TaskFile:
         )
         for target in change.outputs:
             _refuse_secrets(target)
-        with self._locked() as changes:
-            if any(known.task == change.task for known in changes):
-                raise UsageError(
-                    f"{self._path} already has a task {change.task!r}",
-                    remedy="give the recipe another name",
-                    field="name",
-                )
-            self._append(change)
+        _refuse_proxy_secrets(RecipeTask.of_change(change).proxies)
+        self._add(change)
         return change.task
+
+    def add_python(self, spider: str, task: str, *, outputs: Sequence[str] = (), schedule: str = "") -> None:
+        """Add a task that a :class:`TaskSpider` defines in Python. Running workers notice it within about a second.
+
+        ``spider``
+            ``package.module:Class`` or ``FILE.py:Class``. Every machine of the fleet has to have the module or the file.
+
+        ``outputs`` and ``schedule`` are those of :meth:`add`. Raises :class:`~skitter.errors.SkitterError` for a spider or a
+        task that does not exist, an invalid output or schedule, or a name that is taken.
+        """
+        for target in outputs:
+            open_output(target)
+            _refuse_secrets(target)
+        self._add(new_python_change(spider, task, outputs=outputs, schedule=schedule))
+
+    def _add(self, change: TaskChange) -> None:
+        with self._locked() as changes:
+            try:
+                self._append(with_key(change, changes))
+            except ValueError:
+                raise UsageError(
+                    f"{self._path} already has an open task {change.task!r}",
+                    remedy="close it, or choose another name",
+                    field="name",
+                ) from None
 
     def change(self, name: str, kind: ChangeKind) -> None:
         """Pause, resume or close a task.
@@ -95,13 +122,11 @@ class TaskFile:
             try:
                 change = change_for(name, changes, kind, time.time())
             except KeyError:
-                known = task_states(changes)
+                known = tasks_by_name(changes)
                 remedy = did_you_mean(name, known) if known else "add one with `skitter task add`"
                 raise UsageError(f"{self._path} has no task {name!r}", remedy=remedy, field="task") from None
             except ValueError:
-                raise UsageError(
-                    f"task {name!r} is closed", remedy="add it again under another name", field="task"
-                ) from None
+                raise UsageError(f"task {name!r} is closed", remedy="add it again", field="task") from None
             if change is not None:
                 self._append(change)
 
@@ -115,7 +140,7 @@ class TaskFile:
             )
 
     def start_recrawl(self, name: str, number: int) -> None:
-        """Record that a recrawl of a task starts. Without effect if it was recorded before."""
+        """Record that a recrawl of a task (by its key) starts. Without effect if it was recorded before."""
         with self._locked() as changes:
             if not any(change.task == name and change.recrawl == number for change in changes):
                 self._append(TaskChange(task=name, recrawl=number))
@@ -198,6 +223,16 @@ def _refuse_secrets(target: str) -> None:
         )
 
 
+def _refuse_proxy_secrets(proxies: Any) -> None:
+    given = proxies.split(",") if isinstance(proxies, str) else proxies or ()
+    if any(without_secrets(str(proxy)) != str(proxy) for proxy in given):
+        raise UsageError(
+            "a proxy of the recipe contains a password, and the task file would store it",
+            remedy="write the proxies to a file, and give proxies: file:PATH",
+            field="proxies",
+        )
+
+
 class TaskFileSpider(TaskSpider):
     """Runs all tasks of a task file.
 
@@ -257,10 +292,10 @@ class TaskFileSpider(TaskSpider):
         changes = self._file.changes()
         new: dict[str, Task] = {}
         for change in changes[self._read_lines :]:
-            if change.text:
-                new[change.task] = RecipeTask.of_change(change)
+            if change.adds:
+                new[change.task] = task_of_change(change)
                 continue
-            task = new.get(change.task) or self.by_name[change.task]
+            task = new.get(change.task) or self.by_key[change.task]
             task.closed |= change.closed
             if change.paused is not None:
                 task.paused = change.paused
@@ -280,7 +315,7 @@ class TaskFileSpider(TaskSpider):
                 return
             new = await asyncio.to_thread(self._new_tasks)
             if any(task.limits for task in new):
-                await self._limit([*self.by_name.values(), *new])  # before the first request of a new task
+                await self._limit([*self.by_key.values(), *new])  # before the first request of a new task
             for task in new:
                 self.add_task(task)
 
@@ -289,18 +324,18 @@ class TaskFileSpider(TaskSpider):
 
     async def _limit(self, tasks: Iterable[Task]) -> None:
         if self._worker is not None:
-            await self._worker.limit_domains(domain_limits(tasks))
+            await self._worker.limit_domains(domain_limits(task for task in tasks if not task.closed))
 
     async def on_start(self, worker: Worker) -> None:
         """Pass the limits of the tasks on to the frontier, and start the sweeper of closed tasks."""
         self._worker = worker
-        await self._limit(self.by_name.values())
+        await self._limit(self.by_key.values())
         await super().on_start(worker)
 
     async def find_task(self, name: str) -> Task:
         """Return a task, including one added just now. Raises as :meth:`TaskSpider.find_task`."""
         await self.refresh()
-        if name and name not in self.by_name:
+        if name and name not in self.by_key:
             await self._wait_for(name)
         return await super().find_task(name)
 
@@ -309,7 +344,7 @@ class TaskFileSpider(TaskSpider):
         deadline = time.monotonic() + (_TASK_TIMEOUT if self._watch else 0.0)
         self._polled = -POLL_INTERVAL
         await self.refresh()
-        while name not in self.by_name and time.monotonic() < deadline:
+        while name not in self.by_key and time.monotonic() < deadline:
             await asyncio.sleep(POLL_INTERVAL)
             await self.refresh()
 
@@ -340,7 +375,7 @@ class TaskFileSpider(TaskSpider):
             await asyncio.sleep(POLL_INTERVAL)
 
     async def _first(self, change: TaskChange) -> AsyncIterator[Any]:
-        if not change.text and change.recrawl is None:
+        if not change.adds and change.recrawl is None:
             return
         task = await self.find_task(change.task)
         # A closed task yields a placeholder for each first request: a restarted job skips as many as it took before.

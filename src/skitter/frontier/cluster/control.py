@@ -7,17 +7,19 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from heapq import nlargest
+from itertools import chain
 
 import msgspec
 
-from skitter._utils.notes import OPENED_NETWORKS
+from skitter._utils.notes import DECISIVE
 from skitter.frontier.cluster.background import BackgroundTasks, gather_all
 from skitter.frontier.cluster.partitions import PartitionClient, PartitionMap
 from skitter.frontier.cluster.state import ClusterState
 from skitter.frontier.contract import DeadLetters
 from skitter.frontier.options import SettingsChanges
-from skitter.frontier.records import DeadLetter, JobState
-from skitter.frontier.stats import OTHERS, StatsGroup, StatsRow, in_order
+from skitter.frontier.records import DeadLetter, JobState, SlotStatus, VisitsPart
+from skitter.frontier.stats import OTHERS, StatsDimension, StatsRow, in_order
 from skitter.frontier.workers import WorkerReport, WorkerStatus
 
 _NO_LIMIT = 1_000_000_000
@@ -65,10 +67,10 @@ class ClusterControl:
         client.touch()
         return dropped
 
-    async def drop_group(self, group: str) -> int:
-        """Remove the waiting requests of a group in every partition; forwarded requests stay."""
+    async def drop_task(self, task: str) -> int:
+        """Remove the waiting requests of a task in every partition; forwarded requests stay."""
         counts = await gather_all(
-            client.frontier.control.drop_group(group) for client in self._partitions.clients
+            client.frontier.control.drop_task(task) for client in self._partitions.clients
         )
         self._partitions.touch()
         return sum(counts)
@@ -104,11 +106,11 @@ class ClusterNotes:
     async def get(self, key: str) -> bytes | None:
         """Return a note; ``None`` also while its partition is away.
 
-        :data:`~skitter._utils.notes.OPENED_NETWORKS` is waited for: a worker that took its absence for a fact would give up
-        requests to networks that a seed has opened.
+        :data:`~skitter._utils.notes.DECISIVE` notes are waited for: a worker that took the absence of one for a fact would,
+        for example, give up requests to networks that a seed has opened.
         """
         client = self._partitions.of_key(key)
-        if key == OPENED_NETWORKS:
+        if key in DECISIVE:
             return await client.frontier.notes.get(key)
         if client.partition.is_away:
             return None
@@ -132,17 +134,31 @@ class ClusterReports:
         self._partitions = partitions
         self._tasks = tasks
 
-    async def stats(self, group: StatsGroup, limit: int = 100) -> list[StatsRow]:
+    async def stats(self, dimension: StatsDimension, limit: int = 100) -> list[StatsRow]:
         """Return the counts per worker, host or request group."""
         found = await gather_all(
-            client.frontier.reports.stats(group, _NO_LIMIT) for client in self._partitions.clients
+            client.frontier.reports.stats(dimension, _NO_LIMIT) for client in self._partitions.clients
         )
         return _aggregate_stats(found, self._partitions.first.options.stats_max_keys, limit)
+
+    async def slots(self, limit: int) -> list[SlotStatus]:
+        """Return the slots with queued or leased requests, most queued first. Each belongs to one partition."""
+        found = await gather_all(client.frontier.reports.slots(limit) for client in self._partitions.clients)
+        return nlargest(limit, chain.from_iterable(found), key=lambda slot: slot.queued)
 
     async def outputs(self) -> dict[str, list[tuple[int, int]]]:
         """Return the committed byte ranges of each part file."""
         found = await gather_all(client.frontier.reports.outputs() for client in self._partitions.clients)
         return _aggregate_outputs(found)
+
+    async def visits(self, cursor: str = "", limit: int = 1000) -> VisitsPart:
+        """Return some of the remembered pages: partition by partition. The cursor begins with the number of one."""
+        number, _, rest = (cursor or "0:").partition(":")
+        client = self._partitions.clients[int(number)]
+        part = await client.frontier.reports.visits(rest, limit)
+        following = int(number) + (not part.cursor)
+        is_last = following == len(self._partitions)
+        return VisitsPart(part.pages, "" if is_last else f"{following}:{part.cursor}")
 
     async def announce(self, report: WorkerReport, ttl: float) -> None:
         """Register a worker as alive. Does nothing while the first partition is away."""
@@ -209,10 +225,11 @@ def _aggregate_stats(found: Iterable[Sequence[StatsRow]], max_keys: int, limit: 
             sums[row.key].update(
                 {name: value for name, value in msgspec.structs.asdict(row).items() if name != "key"}
             )
-    ranked = in_order((StatsRow(key, **amounts) for key, amounts in sums.items()), len(sums))
-    for row in ranked[max_keys:]:
-        if row.key != OTHERS:
-            sums[OTHERS].update(sums.pop(row.key))
+    ranked = sorted(
+        sums.keys() - {OTHERS}, key=lambda key: sums[key]["pages"] + sums[key]["failed"], reverse=True
+    )
+    for key in ranked[max_keys:]:
+        sums[OTHERS].update(sums.pop(key))
     return in_order((StatsRow(key, **amounts) for key, amounts in sums.items()), limit)
 
 

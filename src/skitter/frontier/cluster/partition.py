@@ -11,7 +11,7 @@ from typing import Protocol
 import msgspec
 
 from skitter.frontier.contract import Frontier
-from skitter.frontier.options import FrontierOptions
+from skitter.frontier.options import FrontierSettings
 from skitter.frontier.records import AddResult, Entry, JobInfo, JobState, Outcome, SeedProgress
 
 
@@ -84,7 +84,7 @@ class Partition(Protocol):
         ...
 
     @property
-    def options(self) -> FrontierOptions:
+    def options(self) -> FrontierSettings:
         """The options of the job. Known after :meth:`join`."""
         ...
 

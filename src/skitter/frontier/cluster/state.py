@@ -11,16 +11,15 @@ from skitter.frontier.cluster.forwarder import Forwarder
 from skitter.frontier.cluster.partition import PartitionStatus
 from skitter.frontier.cluster.partitions import PartitionClient, PartitionMap
 from skitter.frontier.options import (
-    FrontierOptions,
+    FrontierSettings,
     has_limits,
     queue_capacity,
     reached_limit,
     remaining_pages,
 )
-from skitter.frontier.records import FrontierStatus, JobState
+from skitter.frontier.records import BUSIEST_SLOTS, FrontierStatus, JobState
 from skitter.queues import DEFAULT_QUEUE
 
-BUSIEST_SLOTS = 20
 DELIVERY_TIMEOUT = 2.0
 """Seconds within which delivered requests are normally safe: replicas report their offsets every second."""
 POLL_INTERVAL = 0.05
@@ -33,7 +32,7 @@ class ClusterBudget:
     pages by the leases that its workers take within one reading. It never misses a limit.
     """
 
-    def __init__(self, options: FrontierOptions) -> None:
+    def __init__(self, options: FrontierSettings) -> None:
         self._options = options
         self.has_limits = has_limits(options)
         self.bounds_queue = options.max_queued is not None
@@ -71,7 +70,7 @@ class ClusterState:
         self._partitions = partitions
         self._tasks = tasks
         self._forwarder = forwarder
-        self.budget = ClusterBudget(FrontierOptions())
+        self.budget = ClusterBudget(FrontierSettings())
         self.revision = 0
 
     async def read(self) -> list[PartitionStatus]:
@@ -147,6 +146,7 @@ def aggregate_status(parts: Sequence[FrontierStatus], state: JobState, reason: s
         reason=reason,
         fetchable=sum(part.fetchable for part in parts),
         queues=dict(queues) if any(part.queues for part in parts) else {},
+        pass_number=parts[0].pass_number,
     )
 
 

@@ -6,11 +6,11 @@ import msgspec
 
 from skitter.frontier.embedded.job import EmbeddedJob
 from skitter.frontier.embedded.journal import Journal
+from skitter.frontier.embedded.reports import EmbeddedReports
 from skitter.frontier.embedded.requests import RequestTable
 from skitter.frontier.embedded.scheduler import Slot, SlotScheduler
-from skitter.frontier.group_filter import GroupFilter
 from skitter.frontier.options import SettingsChanges
-from skitter.frontier.records import JobState
+from skitter.frontier.records import JobState, TaskFilter
 from skitter.politeness import Politeness
 
 
@@ -23,12 +23,14 @@ class EmbeddedControl:
         job: EmbeddedJob,
         slots: SlotScheduler,
         requests: RequestTable,
+        reports: EmbeddedReports,
         politeness: Politeness,
     ) -> None:
         self._journal = journal
         self._job = job
         self._slots = slots
         self._requests = requests
+        self._reports = reports
         self._politeness = politeness
 
     async def set_state(self, state: JobState) -> JobState:
@@ -76,9 +78,9 @@ class EmbeddedControl:
             await self._set_ban(slot, banned=True)
         return await self._requests.drop_slot(slot)
 
-    async def drop_group(self, group: str) -> int:
-        """Remove the waiting requests of a group."""
-        return await self._requests.drop_group(GroupFilter(group))
+    async def drop_task(self, task: str) -> int:
+        """Remove the waiting requests of a task."""
+        return await self._requests.drop_task(TaskFilter(task))
 
     async def unban(self, slot: str) -> bool:
         """Accept requests for a slot again."""
@@ -103,10 +105,18 @@ class EmbeddedControl:
         """Start a finished job again."""
         if self._requests.current_state() is not JobState.FINISHED:
             return False
-        if self._job.options.visited_ttl is None:
-            await self._journal.read(lambda tables: tables.forget_visits())
+        forgets = self._job.options.visited_ttl is None
+        remembers = self._job.options.changes is not None
+        number = self._job.pass_number + 1
+        await self._journal.read(
+            lambda tables: tables.begin_pass(number, forget_fingerprints=forgets, forget_outputs=remembers)
+        )
+        self._job.pass_number = number
+        if forgets:
             self._requests.seen.clear()
             self._job.seen_on_disk = False
+        if remembers:
+            self._reports.forget_outputs()
         self._job.seeds.restart()
         self._job.write()
         await self._journal.flush()

@@ -14,24 +14,24 @@ from typing import ClassVar, Protocol, Self
 import msgspec
 
 from skitter.frontier.contract import Catalog, Liveness, Partitions, SeedKeys
-from skitter.frontier.embedded.budgets import SlotUsage
 from skitter.frontier.embedded.control import EmbeddedControl
 from skitter.frontier.embedded.dead_letters import EmbeddedDeadLetters, EmbeddedNotes
 from skitter.frontier.embedded.job import EmbeddedJob
 from skitter.frontier.embedded.journal import Journal, MemoryJournal, SqliteJournal
 from skitter.frontier.embedded.leases import HeldLease
 from skitter.frontier.embedded.reports import EmbeddedReports
-from skitter.frontier.embedded.requests import LeasedRequest, RequestTable
+from skitter.frontier.embedded.requests import LeasedRequest, RequestTable, SlotUsage
 from skitter.frontier.embedded.scheduler import HeapEntry, NamedSlots, Slot, SlotScheduler
 from skitter.frontier.embedded.tables import file_of
 from skitter.frontier.options import (
     FrontierContext,
-    FrontierOptions,
+    FrontierSettings,
     SettingsChanges,
     SlotBudgets,
     queue_capacity,
 )
 from skitter.frontier.records import (
+    BUSIEST_SLOTS,
     AddResult,
     Entry,
     FetchReport,
@@ -46,12 +46,10 @@ from skitter.frontier.records import (
     SlotLeases,
 )
 from skitter.frontier.scheduling import steady_clock, wait_for
-from skitter.frontier.stats import StatsGroup, StatsKey, StatsTable
+from skitter.frontier.stats import StatsDimension, StatsKey, StatsTable
 from skitter.politeness import Politeness
 from skitter.queues import QueueQuotas
 from skitter.request import FINGERPRINT_VERSION
-
-BUSIEST_SLOTS = 20
 
 
 class RequestSource(Protocol):
@@ -80,13 +78,13 @@ class EmbeddedFrontier:
     def __init__(
         self,
         politeness: Politeness | None = None,
-        options: FrontierOptions | None = None,
+        options: FrontierSettings | None = None,
         *,
         path: str | Path | None = None,
         clock: Callable[[], float] | None = None,
     ) -> None:
         politeness = politeness if politeness is not None else Politeness()
-        options = options if options is not None else FrontierOptions()
+        options = options if options is not None else FrontierSettings()
         self._clock = clock if clock is not None else steady_clock()
         file = None if path is None else SqliteJournal(Path(path), options.durability)
         self._journal: Journal = MemoryJournal() if file is None else file
@@ -99,10 +97,12 @@ class EmbeddedFrontier:
         self._leases = self._requests.leases
         self._is_careful = False
         """Whether each lease is durable before it is given: after a crash of an owner, which a page may have caused."""
-        self.control = EmbeddedControl(self._journal, self._job, self._slots, self._requests, politeness)
+        self.reports = EmbeddedReports(self._journal, self._clock, stats, self._slots, self._requests)
+        self.control = EmbeddedControl(
+            self._journal, self._job, self._slots, self._requests, self.reports, politeness
+        )
         self.dead_letters = EmbeddedDeadLetters(self._journal, self._job, self._requests)
         self.notes = EmbeddedNotes(self._journal, self._clock)
-        self.reports = EmbeddedReports(self._journal, self._clock, stats)
 
     @classmethod
     def from_url(cls, url: str, context: FrontierContext) -> Self:
@@ -286,7 +286,7 @@ class EmbeddedFrontier:
             await self._journal.flush()
         elif granted:
             self._journal.flush_soon()
-        return self._lease_result(leases, now, allowances)
+        return self._lease_result(await self._requests.visits.recall(leases), now, allowances)
 
     def _must_be_durable(self, leases: Sequence[Lease]) -> bool:
         """Return whether leases must be in the file before they are given, and not only soon after.
@@ -361,7 +361,9 @@ class EmbeddedFrontier:
             self.reports.write_stats(changed)
         self._job.write()
         if self._usage.is_limited:
-            await self._requests.refuse_spent([slot for group, slot in changed if group == StatsGroup.HOST])
+            await self._requests.refuse_spent(
+                [slot for dimension, slot in changed if dimension == StatsDimension.HOST]
+            )
         await self._journal.flush()
         await self._requests.move_seen_if_large()
         return accepted
@@ -411,4 +413,5 @@ class EmbeddedFrontier:
             busiest=[slot.status(leased[slot.key], now) for slot in busy[:BUSIEST_SLOTS]],
             oldest_lease=self._leases.oldest_age(now), reason=job.limit_reached(), queues=self._slots.queued(),
             fetchable=sum(1 for slot in busy if slot.queued and slot.has_place and slot.ready_at() <= now),
+            pass_number=job.pass_number,
         )  # fmt: skip

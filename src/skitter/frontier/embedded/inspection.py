@@ -16,9 +16,16 @@ import msgspec
 
 from skitter.frontier.embedded.tables import SqliteTables, check_format, explain_error
 from skitter.frontier.options import SettingsChanges
-from skitter.frontier.records import DeadLetter, FrontierStatus, JobState, SlotStatus
-from skitter.frontier.stats import StatsGroup, StatsRow, in_order
-from skitter.queues import DEFAULT_QUEUE, queue_of
+from skitter.frontier.records import (
+    BUSIEST_SLOTS,
+    DeadLetter,
+    FrontierStatus,
+    JobState,
+    SlotStatus,
+    VisitsPart,
+)
+from skitter.frontier.stats import StatsDimension, StatsRow, in_order
+from skitter.queues import BAR, DEFAULT_QUEUE, queue_of
 
 
 def read_status(path: Path) -> FrontierStatus | None:
@@ -40,15 +47,19 @@ def read_dead_letters(path: Path, after: int, limit: int) -> list[DeadLetter]:
         return tables.dead_letters(keys, after, limit)
 
 
-def read_stats(path: Path, group: StatsGroup, limit: int) -> list[StatsRow]:
+def read_stats(path: Path, dimension: StatsDimension, limit: int) -> list[StatsRow]:
     """Read the counts per worker, host or request group."""
     with _reading(path) as tables:
         if tables is None:
             return []
-        found = tables.file.execute(
-            'SELECT key, pages, items, bytes, failed, retried FROM stats WHERE "group" = ?', (group.value,)
-        )
-        return in_order((StatsRow(*row) for row in found), limit)
+        found = tables.file.execute("SELECT * FROM stats WHERE dimension = ?", (dimension.value,))
+        return in_order((StatsRow(*row[1:]) for row in found), limit)
+
+
+def read_slots(path: Path, limit: int) -> list[SlotStatus]:
+    """Read the slots with queued requests, most queued first."""
+    with _reading(path) as tables:
+        return [] if tables is None else _slots(tables, limit)
 
 
 def read_changes(path: Path) -> tuple[SettingsChanges, list[str]]:
@@ -65,6 +76,12 @@ def read_note(path: Path, key: str) -> bytes | None:
     """Read a note of the workers; ``None`` if it does not exist or has expired."""
     with _reading(path) as tables:
         return None if tables is None else tables.note(key, time.time())
+
+
+def read_visits(path: Path, cursor: str, limit: int) -> VisitsPart:
+    """Read some of the remembered pages."""
+    with _reading(path) as tables:
+        return VisitsPart([], "") if tables is None else tables.visits(cursor, limit)
 
 
 def read_outputs(path: Path) -> dict[str, list[tuple[int, int]]]:
@@ -96,10 +113,10 @@ def read_only_address(path: Path) -> str:
 
 
 def _status(tables: SqliteTables) -> FrontierStatus | None:
-    job = tables.file.execute("SELECT state, done, seeds_done FROM job").fetchone()
+    job = tables.file.execute("SELECT state, done, seeds_done, pass_number FROM job").fetchone()
     if job is None:
         return None
-    state, done, seeds_done = job
+    state, done, seeds_done, number = job
     in_queue, delayed, failed = (tables.count(table) for table in ("queue", "delayed", "dead"))
     leased = tables.leased()
     if seeds_done and not (in_queue or delayed):
@@ -109,27 +126,32 @@ def _status(tables: SqliteTables) -> FrontierStatus | None:
         delayed=delayed, leased=leased, done=done, failed=failed, seeds_loading=not seeds_done,
         counters=tables.counters(),
         slots=tables.file.execute("SELECT count(DISTINCT slot) FROM queue").fetchone()[0],
-        busiest=_busiest(tables), oldest_lease=0.0, queues=_queues(tables),
+        busiest=_slots(tables, BUSIEST_SLOTS), oldest_lease=0.0, queues=_queues(tables), pass_number=number,
     )  # fmt: skip
 
 
 def _queues(tables: SqliteTables) -> dict[str, int]:
-    """Count the queued and leased requests of each queue."""
+    """Count the queued and leased requests of each queue; empty if there is only the default queue."""
     rows = tables.file.execute(
-        "SELECT key, count(queue.seq) FROM slots LEFT JOIN queue ON slot = slots.id GROUP BY key"
+        "SELECT key, count(queue.seq) FROM slots LEFT JOIN queue ON slot = slots.id WHERE instr(key, ?) GROUP BY key",
+        (BAR,),
     )
     counts = {DEFAULT_QUEUE: 0}
     for key, waiting in rows:
         counts[queue_of(key)] = counts.get(queue_of(key), 0) + waiting
-    return counts if len(counts) > 1 else {}
+    if len(counts) == 1:
+        return {}
+    counts[DEFAULT_QUEUE] = tables.count("queue") - sum(counts.values())
+    return counts
 
 
-def _busiest(tables: SqliteTables) -> list[SlotStatus]:
+def _slots(tables: SqliteTables, limit: int) -> list[SlotStatus]:
     now = time.time()
     rows = tables.file.execute(
         "SELECT key, waiting, min_delay, paused_until FROM slots"
-        " JOIN (SELECT slot, count(*) AS waiting FROM queue GROUP BY slot ORDER BY 2 DESC LIMIT 20)"
-        " ON slots.id = slot ORDER BY waiting DESC"
+        " JOIN (SELECT slot, count(*) AS waiting FROM queue GROUP BY slot ORDER BY 2 DESC LIMIT ?)"
+        " ON slots.id = slot ORDER BY waiting DESC",
+        (limit,),
     )
     return [
         SlotStatus(key, waiting, 0, min_delay, max(0.0, paused_until - now))

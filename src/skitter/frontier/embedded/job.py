@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from skitter.frontier.embedded.journal import Journal
 from skitter.frontier.embedded.leases import SeedLoading
 from skitter.frontier.embedded.tables import StoredJob
-from skitter.frontier.options import FrontierOptions, SettingsChanges, reached_limit, remaining_pages
+from skitter.frontier.options import FrontierSettings, SettingsChanges, reached_limit, remaining_pages
 from skitter.frontier.records import JobState
 from skitter.queues import without_queue
 from skitter.request import FINGERPRINT_VERSION
@@ -21,7 +21,7 @@ SKIPPED_NUMBERS = 1 << 20
 class EmbeddedJob:
     """The facts about a job as a whole. Its counts of requests are kept by the request table."""
 
-    def __init__(self, journal: Journal, options: FrontierOptions, clock: Callable[[], float]) -> None:
+    def __init__(self, journal: Journal, options: FrontierSettings, clock: Callable[[], float]) -> None:
         self._journal = journal
         self._initial_options = options
         self.options = options
@@ -37,6 +37,7 @@ class EmbeddedJob:
         self.banned: set[str] = set()
         self.fingerprint_seed = secrets.randbits(64)
         self.seen_on_disk = False
+        self.pass_number = 1
         self._last_number = 0
         self._active_at = clock()
 
@@ -51,6 +52,7 @@ class EmbeddedJob:
         self.counters = stored.counters
         self.banned = stored.banned
         self.seen_on_disk = stored.seen_on_disk
+        self.pass_number = stored.pass_number
 
     @property
     def last_number(self) -> int:
@@ -107,5 +109,6 @@ class EmbeddedJob:
         row = (
             1, self.state.value, self.added, self.done, self._last_number, self.seeds.position,
             int(self.seeds.is_done), signed, FINGERPRINT_VERSION, int(self.seen_on_disk),
+            self.pass_number, self._initial_options.changes or "",
         )  # fmt: skip
         self._journal.put("put_job", 1, row)

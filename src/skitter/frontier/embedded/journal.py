@@ -11,28 +11,30 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from heapq import heapify, heappop, heappush
+from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
+
+import msgspec
 
 from skitter._utils.executor import SingleThreadExecutor
 from skitter.errors import FrontierError
 from skitter.frontier.embedded.damage import take_checksum, write_checksum
 from skitter.frontier.embedded.lock import OwnerLock
 from skitter.frontier.embedded.tables import (
-    APPLICATION_ID,
     FORGOTTEN,
-    FORMAT_VERSION,
     RequestRow,
     SqliteTables,
     Tables,
     check_format,
+    create_tables,
+    decode_ranges,
     explain_error,
     remove_file,
 )
-from skitter.frontier.group_filter import GroupFilter
-from skitter.frontier.options import FrontierOptions
-from skitter.frontier.records import DeadLetter
-from skitter.frontier.scripts import named_statements, script
+from skitter.frontier.options import FrontierSettings
+from skitter.frontier.records import DeadLetter, PageChange, TaskFilter, VisitedPage, VisitsPart
+from skitter.frontier.scripts import named_statements
 
 CHECKPOINT_PAGES = 20_000
 """Pages in the write-ahead log (80 MB) before it is merged into the file: measured to cost 1.7 times less than the
@@ -91,6 +93,10 @@ class Journal(Protocol):
         """Run a query that sees everything that was appended."""
         ...
 
+    async def peek(self, query: Callable[[Tables], AnswerT]) -> AnswerT:
+        """Run a query that may miss what was appended since the last flush. Costs no flush."""
+        ...
+
 
 class SqliteJournal:
     """Group commits to, and reads from, one SQLite file that this process owns.
@@ -140,10 +146,7 @@ class SqliteJournal:
             connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
             connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
             if is_new:
-                connection.executescript(
-                    f"BEGIN;{script('schema.sql')}"
-                    f"PRAGMA application_id = {APPLICATION_ID};PRAGMA user_version = {FORMAT_VERSION};COMMIT;"
-                )
+                create_tables(connection)
         except sqlite3.Error as error:
             raise explain_error(error, self.path) from error
         return connection
@@ -212,6 +215,10 @@ class SqliteJournal:
     async def read(self, query: Callable[[SqliteTables], AnswerT]) -> AnswerT:
         """Run a query, in the journal's thread, that sees everything that was appended."""
         await self.flush()
+        return await self.peek(query)
+
+    async def peek(self, query: Callable[[SqliteTables], AnswerT]) -> AnswerT:
+        """Run a query, in the journal's thread, that may miss what was appended since the last flush."""
         return await self._thread.run(self._query, query)
 
     def _query(self, query: Callable[[SqliteTables], AnswerT]) -> AnswerT:
@@ -296,6 +303,8 @@ class MemoryJournal:
             "add_dead": self._tables.add_dead,
             "remove_dead": self._tables.remove_dead,
             "put_note": self._tables.put_note,
+            "put_visit": self._tables.put_visit,
+            "mark_visit": self._tables.mark_visit,
         }
 
     async def open(self) -> None:
@@ -330,6 +339,8 @@ class MemoryJournal:
         """Run a query."""
         return query(self._tables)
 
+    peek = read
+
 
 class MemoryTables:
     """Delayed requests, dead letters and notes of a frontier in memory."""
@@ -338,6 +349,7 @@ class MemoryTables:
         self._delayed: list[tuple[float, int, RequestRow]] = []
         self._dead: dict[int, tuple[RequestRow, str, float]] = {}
         self._notes: dict[str, tuple[bytes, float]] = {}
+        self._visits: dict[bytes, tuple[VisitedPage, bytes]] = {}
 
     def add_delayed(self, row: Values) -> None:
         """Keep a row of the statement ``delay``."""
@@ -358,7 +370,7 @@ class MemoryTables:
         key, value, until = row
         self._notes[key] = (value, until)
 
-    def restore(self, options: FrontierOptions, now: float) -> None:  # noqa: ARG002 - as for a file
+    def restore(self, options: FrontierSettings, now: float) -> None:  # noqa: ARG002 - as for a file
         """Return ``None``: the frontier itself holds its state."""
         return
 
@@ -383,9 +395,9 @@ class MemoryTables:
         """Remove the delayed requests of a slot with a number up to ``last``."""
         return self._drop(lambda row: row.slot == slot and row.seq <= last)
 
-    def drop_delayed(self, group: GroupFilter) -> tuple[int, float]:
-        """Remove the delayed requests of a group."""
-        return self._drop(lambda row: group.is_on(row.record))
+    def drop_delayed(self, task: TaskFilter) -> tuple[int, float]:
+        """Remove the delayed requests of a task."""
+        return self._drop(lambda row: task.matches(row.record))
 
     def delayed_by_slot(self) -> dict[int, int]:
         """Return the number of delayed requests by slot number."""
@@ -416,8 +428,44 @@ class MemoryTables:
         wanted = list(self._dead) if ids is None else list(dict.fromkeys(ids))
         return [(letter_id, *self._dead[letter_id][:2]) for letter_id in wanted if letter_id in self._dead]
 
-    def forget_visits(self) -> None:
-        """Mark the dead letters: their URLs may be added again."""
+    def put_visit(self, row: Values) -> None:
+        """Keep a row of the statement ``put_visit``."""
+        fingerprint, number, change, status, since, url, ranges, memory = row
+        page = VisitedPage(fingerprint, url, PageChange(change), status, number, since, decode_ranges(ranges))
+        self._visits[fingerprint] = (page, memory)
+
+    def mark_visit(self, row: Values) -> None:
+        """Keep a row of the statement ``mark_visit``."""
+        number, change, status, fingerprint = row
+        if fingerprint in self._visits:
+            page, memory = self._visits[fingerprint]
+            page = msgspec.structs.replace(page, pass_number=number, change=PageChange(change), status=status)
+            self._visits[fingerprint] = (page, memory)
+
+    def recall(self, fingerprints: Sequence[bytes]) -> dict[bytes, bytes]:
+        """Return the memory of pages."""
+        found = ((fingerprint, self._visits.get(fingerprint)) for fingerprint in fingerprints)
+        return {
+            fingerprint: visit[1]
+            for fingerprint, visit in found
+            if visit is not None and visit[0].change is not PageChange.GONE
+        }
+
+    def visits(self, cursor: str, limit: int) -> VisitsPart:
+        """Return some of the visits."""
+        start = int(cursor or 0)
+        pages = [page for page, _ in islice(self._visits.values(), start, start + limit)]
+        return VisitsPart(pages, str(start + limit) if len(pages) == limit else "")
+
+    def begin_pass(self, number: int, *, forget_fingerprints: bool, forget_outputs: bool) -> None:  # noqa: ARG002 - the frontier has them
+        """Mark the dead letters, whose URLs may be added again, and remove the visits of pages that are gone."""
+        self._visits = {
+            fingerprint: visit
+            for fingerprint, visit in self._visits.items()
+            if visit[0].pass_number == number - 1 and visit[0].change is not PageChange.GONE
+        }
+        if not forget_fingerprints:
+            return
         self._dead = {
             letter_id: (row._replace(dedup=FORGOTTEN) if row.dedup else row, error, failed_at)
             for letter_id, (row, error, failed_at) in self._dead.items()

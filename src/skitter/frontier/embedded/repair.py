@@ -18,8 +18,7 @@ from skitter.errors import FrontierError
 from skitter.frontier.embedded.damage import REQUEST_TABLES, checksum_path, decode_text, find_damage, matches
 from skitter.frontier.embedded.lock import OwnerLock
 from skitter.frontier.embedded.seen import FOREVER
-from skitter.frontier.embedded.tables import APPLICATION_ID, FORMAT_VERSION, explain_error
-from skitter.frontier.scripts import script
+from skitter.frontier.embedded.tables import create_tables, explain_error
 
 _BY_NUMBER = {
     "job": "id",
@@ -29,6 +28,7 @@ _BY_NUMBER = {
     "dead": "id",
     "seen_log": "id",
     "settings_changes": "id",
+    "visits": "rowid",
 }
 _BY_KEY = ("delayed", "outputs", "counters", "notes", "stats", "bans")
 _MAX_FAILURES = 100_000
@@ -114,10 +114,7 @@ def _rebuild(path: Path, damage: list[str]) -> Repair:
 def _salvage(source_path: Path, draft: Path, repair: Repair, path: Path) -> Repair:
     with closing(_open(source_path)) as source, closing(_open(draft)) as target:
         source.execute("PRAGMA writable_schema = ON")  # otherwise nothing of a truncated file can be read
-        target.executescript(
-            f"BEGIN;{script('schema.sql')}"
-            f"PRAGMA application_id = {APPLICATION_ID};PRAGMA user_version = {FORMAT_VERSION};COMMIT;"
-        )
+        create_tables(target)
         return _Copying(source, target, repair).run(path)
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
+from heapq import nlargest
 
 from skitter.frontier.embedded.journal import Journal
+from skitter.frontier.embedded.requests import RequestTable
+from skitter.frontier.embedded.scheduler import SlotScheduler
 from skitter.frontier.embedded.tables import StoredJob
-from skitter.frontier.records import Outcome
+from skitter.frontier.records import Outcome, SlotStatus, VisitsPart
 from skitter.frontier.scheduling import extend_ranges
-from skitter.frontier.stats import OTHERS, StatsGroup, StatsKey, StatsRow, StatsTable
+from skitter.frontier.stats import OTHERS, StatsDimension, StatsKey, StatsRow, StatsTable
 from skitter.frontier.workers import WorkerRegistry, WorkerReport, WorkerStatus
 from skitter.item import OutputRange
 
@@ -16,21 +20,38 @@ from skitter.item import OutputRange
 class EmbeddedReports:
     """What a job counts and who works on it. The methods are those of :class:`~skitter.frontier.contract.Reports`."""
 
-    def __init__(self, journal: Journal, clock: Callable[[], float], stats: StatsTable) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        clock: Callable[[], float],
+        stats: StatsTable,
+        slots: SlotScheduler,
+        requests: RequestTable,
+    ) -> None:
         self._journal = journal
         self._clock = clock
         self._stats = stats
+        self._slots = slots
+        self._leases = requests.leases
         self._outputs: dict[str, list[tuple[int, int]]] = {}
         self._workers = WorkerRegistry()
+        self._visits = requests.visits
 
     def restore(self, stored: StoredJob) -> None:
         """Load the counts and outputs of earlier runs."""
         self._stats.load(stored.stats)
         self._outputs = stored.outputs
 
-    async def stats(self, group: StatsGroup, limit: int = 100) -> list[StatsRow]:
+    async def stats(self, dimension: StatsDimension, limit: int = 100) -> list[StatsRow]:
         """Return the counts per worker, host or request group."""
-        return self._stats.read(group, limit)
+        return self._stats.read(dimension, limit)
+
+    async def slots(self, limit: int) -> list[SlotStatus]:
+        """Return the slots with queued or leased requests, most queued first."""
+        now, leased = self._clock(), Counter(held.slot.key for held in self._leases)
+        busy = (slot for slot in self._slots if slot.queued or leased[slot.key])
+        fullest = nlargest(limit, busy, key=lambda slot: slot.queued)
+        return [slot.status(leased[slot.key], now) for slot in fullest]
 
     def count(self, worker: str, slot: str, outcome: Outcome) -> list[StatsKey]:
         """Count an outcome. Return the keys that changed, for :meth:`write_stats`."""
@@ -42,7 +63,7 @@ class EmbeddedReports:
         for key in folded:
             self._journal.withdraw("put_stats", key)
             self._journal.append("remove_stats", key)
-        for key in {*changed, *((group, OTHERS) for group, _ in folded)}:
+        for key in {*changed, *((dimension, OTHERS) for dimension, _ in folded)}:
             row = self._stats.row(key)
             if row is not None:
                 self._journal.put("put_stats", key, row)
@@ -52,6 +73,14 @@ class EmbeddedReports:
         ranges = {part: sorted(known) for part, known in self._outputs.items()}
         await self._journal.flush()
         return ranges
+
+    def forget_outputs(self) -> None:
+        """Forget all committed ranges, after the same has been done in the journal."""
+        self._outputs = {}
+
+    async def visits(self, cursor: str = "", limit: int = 1000) -> VisitsPart:
+        """Return some of the remembered pages."""
+        return await self._visits.read(cursor, limit)
 
     def extend_output(self, written: OutputRange) -> None:
         """Add a committed range."""

@@ -10,23 +10,54 @@ from functools import partial
 import msgspec
 
 from skitter.frontier.embedded.backlog import Backlog, BacklogSearch
-from skitter.frontier.embedded.budgets import SlotUsage
 from skitter.frontier.embedded.job import EmbeddedJob
 from skitter.frontier.embedded.journal import Journal, SqliteJournal
 from skitter.frontier.embedded.leases import HeldLease, LeaseTable
 from skitter.frontier.embedded.scheduler import Slot, SlotScheduler
 from skitter.frontier.embedded.seen import SeenSet
 from skitter.frontier.embedded.tables import FORGOTTEN, RequestRow, SqliteTables, StoredJob
-from skitter.frontier.group_filter import GroupFilter
-from skitter.frontier.options import REFUSED_FULL
-from skitter.frontier.records import AddResult, Entry, JobState, Lease, Outcome, Resolution
+from skitter.frontier.embedded.visits import VisitTable
+from skitter.frontier.options import REFUSED_FULL, SlotBudgets
+from skitter.frontier.records import AddResult, Entry, JobState, Lease, Outcome, Resolution, TaskFilter
 from skitter.frontier.scheduling import lost_error, rank_of, retry_delay_after_loss
+from skitter.frontier.stats import StatsTable
 from skitter.queues import without_queue
 
+
+class SlotUsage:
+    """What the slots of one job have used of their budgets (``docs/design/traps.md``)."""
+
+    def __init__(self, budgets: SlotBudgets, stats: StatsTable) -> None:
+        self._budgets = budgets
+        self._stats = stats
+        self.is_limited = budgets.are_set
+        self.delayed: Counter[int] = Counter()
+        """Number of delayed requests by slot number."""
+
+    def pages_left(self, slot: str) -> float:
+        """Return how many more pages a slot may have."""
+        return self._budgets.pages_left(self._stats.used(slot)[0])
+
+    def spent(self, slot: str) -> str:
+        """Return the counter of requests that a used up slot refuses; empty if it is not used up."""
+        return self._budgets.spent(*self._stats.used(slot)) if self._budgets.limits_use else ""
+
+    def is_full(self, slot: Slot, number: int) -> bool:
+        """Return whether a slot accepts no further links."""
+        return self._budgets.is_full(slot.queued + slot.leased + self.delayed[number])
+
+    def update(self, slot: Slot, slots: SlotScheduler) -> None:
+        """Apply the budget to a slot after one of its leases has ended."""
+        slot.pages_left = self.pages_left(slot.key)
+        slots.reschedule(slot)
+
+
 DUE_BATCH_SIZE = 1_000
+DUE_STEP = 0.05
+"""Minimum time in seconds between two moves of due requests to the queue, so that each move serves several."""
 REMOVE_BATCH_SIZE = 5_000
 SEARCH_BATCH_SIZE = 20_000
-"""Requests that are searched for a group in one step, so that other calls do not wait long."""
+"""Requests that are searched for a task in one step, so that other calls do not wait long."""
 OWNER = 0
 """Id of the empty lease batch that is in the file while an owner has it open."""
 
@@ -68,18 +99,21 @@ class RequestTable:
         self.backlog = Backlog(file, slots)
         self.leases: LeaseTable[LeasedRequest] = LeaseTable(slots, job.options.lease_seconds)
         self.seen = SeenSet(journal, file, job.options)
+        self.visits = VisitTable(journal, job)
         self.adding = asyncio.Lock()
         """Held from the look-up of fingerprints until the decision which requests are new."""
         self._moving_delayed = asyncio.Lock()
         self._slot_numbers: dict[str, int] = {}
         self.slot_keys: dict[int, str] = {}
         """The key of each slot by its number in the file."""
-        self.next_due = float("inf")
+        self._first_due = float("inf")
         """When the first delayed request is due."""
+        self._moved_at = 0.0
+        """When due requests were moved to the queue last."""
 
     async def restore(self, stored: StoredJob) -> None:
         """Load the requests of an earlier run."""
-        self.next_due = stored.next_due
+        self._first_due = stored.next_due
         self._journal.put("put_leases", OWNER, (OWNER, msgspec.msgpack.encode([])))
         await self.seen.restore(on_disk=stored.seen_on_disk)
         now = self._job.clock()
@@ -190,7 +224,7 @@ class RequestTable:
             self._journal.append("delay", (at, *row))
             self._job.delayed += 1
             self._usage.delayed[row.slot] += 1
-            self.next_due = min(self.next_due, at)
+            self._first_due = min(self._first_due, at)
             return
         self._journal.put("enqueue", row.seq, row)
         self._enqueue(row)
@@ -265,26 +299,36 @@ class RequestTable:
             record = row.record if outcome.record is None else outcome.record
             row = row._replace(attempt=row.attempt + (not outcome.free), record=record)
             self._requeue(row, now + outcome.after, now)
+        if outcome.visit is not None:
+            self.visits.write(row, outcome)
         return True
+
+    @property
+    def next_due(self) -> float:
+        """When delayed requests are to be moved to the queue next; infinite if there are none."""
+        return max(self._first_due, self._moved_at + DUE_STEP)
 
     async def requeue_due(self, now: float) -> None:
         """Queue the requests of expired leases, and the delayed requests that are due."""
         for lease_id in self.leases.expired(now):
             self.requeue_lost(lease_id, now)
+        if self._moved_at > now:  # the clock was set back
+            self._moved_at = 0.0
         if self.next_due <= now:
             async with self._moving_delayed:
                 await self._enqueue_due(now)
 
     async def _enqueue_due(self, now: float) -> None:
-        while self.next_due <= now:
-            self.next_due = float("inf")
+        self._moved_at = now
+        while self._first_due <= now:
+            self._first_due = float("inf")
             rows, following = await self._journal.read(lambda tables: tables.take_due(now, DUE_BATCH_SIZE))
             self._job.delayed -= len(rows)
             for row in rows:
                 self._usage.delayed[row.slot] -= 1
                 if not self.drop_if_refused(row):
                     self._enqueue(row)
-            self.next_due = min(self.next_due, following)
+            self._first_due = min(self._first_due, following)
 
     def requeue_lost(self, lease_id: int, now: float) -> None:
         """Queue a request whose lease expired or whose worker died. One that was lost too often becomes a dead letter."""
@@ -341,6 +385,7 @@ class RequestTable:
         self._journal.append("add_dead", (self._job.next_number(), *dead, error, now))
         if is_forgotten:
             self.seen.forget(row.fingerprint, now)
+        self.visits.mark_dead(row)
         self._job.write()
 
     def revive(self, row: RequestRow, now: float) -> bool:
@@ -394,48 +439,48 @@ class RequestTable:
             self._job.delayed -= delayed
             self._usage.delayed[number] -= delayed
             self._job.added -= delayed
-            self.next_due = min(self.next_due, following)
+            self._first_due = min(self._first_due, following)
         return dropped + delayed
 
-    async def drop_group(self, group: GroupFilter) -> int:
-        """Drop the waiting requests of a group: search the file, then remove them from it, some at a time."""
+    async def drop_task(self, task: TaskFilter) -> int:
+        """Drop the waiting requests of a task: search the file, then remove them from it, some at a time."""
         async with self._moving_delayed, self.backlog.reading:
-            dropped = await self._search(group)
+            dropped = await self._search(task)
             for start in range(0, len(dropped), REMOVE_BATCH_SIZE):
                 batch = dropped[start : start + REMOVE_BATCH_SIZE]
                 for seq in batch:
                     self._remove(seq)
                 self._job.queued -= len(batch)
                 await self._count_dropped(len(batch))
-            delayed, following = await self._journal.read(lambda tables: tables.drop_delayed(group))
+            delayed, following = await self._journal.read(lambda tables: tables.drop_delayed(task))
             if delayed:
                 left = await self._journal.read(lambda tables: tables.delayed_by_slot())
                 self._usage.delayed = Counter(left)
             self._job.delayed -= delayed
-            self.next_due = min(self.next_due, following)
+            self._first_due = min(self._first_due, following)
             await self._count_dropped(delayed)
         return len(dropped) + delayed
 
-    async def _search(self, group: GroupFilter) -> list[int]:
-        """Drop the waiting requests of a group from the backlog. Return the numbers of the rows to remove."""
+    async def _search(self, task: TaskFilter) -> list[int]:
+        """Drop the waiting requests of a task from the backlog. Return the numbers of the rows to remove."""
         search = BacklogSearch(self.backlog, self._slots)
         after, last = 0, self._job.last_number
         while self._file is not None:
             rows, after = await self._file.read(
                 partial(
                     SqliteTables.find_waiting,
-                    pattern=group.trace,
+                    pattern=task.trace,
                     after=after,
                     last=last,
                     limit=SEARCH_BATCH_SIZE,
                 )
             )
             for seq, number, rank, record in rows:
-                if group.is_on(record):
+                if task.matches(record):
                     search.add(self.slot_keys[number], rank, seq)
             if not after:
                 break
-        return search.drop(lambda row: group.is_on(row.record), self._slot_numbers)
+        return search.drop(lambda row: task.matches(row.record), self._slot_numbers)
 
     async def _count_dropped(self, count: int) -> None:
         if count:

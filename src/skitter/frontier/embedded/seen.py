@@ -13,7 +13,7 @@ from rbloom import Bloom
 
 from skitter.frontier.embedded.journal import Journal, SqliteJournal
 from skitter.frontier.embedded.tables import SqliteTables
-from skitter.frontier.options import FrontierOptions
+from skitter.frontier.options import FrontierSettings
 
 FOREVER = float("inf")
 SHARDS = 256
@@ -228,7 +228,7 @@ async def move_to_disk(seen: MemorySeen | TimedSeen, journal: SqliteJournal) -> 
 class SeenSet:
     """The seen set of a job: keys in memory with a log in the journal, or on disk."""
 
-    def __init__(self, journal: Journal, file: SqliteJournal | None, options: FrontierOptions) -> None:
+    def __init__(self, journal: Journal, file: SqliteJournal | None, options: FrontierSettings) -> None:
         self._journal = journal
         self._file = file
         """``None``: the keys stay in memory."""

@@ -3,33 +3,53 @@
 from __future__ import annotations
 
 import json
+import re
 import secrets
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
 from skitter.errors import FrontierError
 from skitter.frontier.embedded.lock import OwnerLock
-from skitter.frontier.group_filter import GroupFilter
-from skitter.frontier.options import FrontierOptions
-from skitter.frontier.records import DeadLetter, JobState
+from skitter.frontier.options import FrontierSettings, changed_mode
+from skitter.frontier.records import DeadLetter, JobState, PageChange, TaskFilter, VisitedPage, VisitsPart
 from skitter.frontier.scheduling import lost_error, retry_delay_after_loss
+from skitter.frontier.scripts import script
+from skitter.item import OutputRange
 from skitter.request import FINGERPRINT_VERSION
 
 APPLICATION_ID = 0x736B6974
 """``skit``: identifies a frontier file, also for ``file(1)``."""
-FORMAT_VERSION = 4
+FORMAT_VERSION = 7
 
 FORGOTTEN = 2
 """Value of ``dedup`` in a dead letter whose fingerprint was forgotten, so that its URL may have been added again."""
 
+_COMMENT = re.compile(r"--[^\n]*")
+
+
+def create_tables(connection: sqlite3.Connection) -> None:
+    """Create the tables of an empty file.
+
+    SQLite stores the statements. Without comments and indents they fit into the first page of the file, so that
+    ``skitter repair`` can read the tables of a truncated file.
+    """
+    statements = " ".join(_COMMENT.sub("", script("schema.sql")).split())
+    connection.executescript(
+        f"BEGIN;{statements}PRAGMA application_id = {APPLICATION_ID};PRAGMA user_version = {FORMAT_VERSION};COMMIT;"
+    )
+
+
 _COLUMNS = "seq, slot, rank, fingerprint, url, record, priority, dedup, attempt, lost"
 _SEEN_BATCH_SIZE = 500
+
+
+decode_ranges = msgspec.msgpack.Decoder(list[OutputRange]).decode
 
 
 class RequestRow(NamedTuple):
@@ -78,9 +98,11 @@ class StoredJob(msgspec.Struct):
     counters: Counter[str]
     seen_on_disk: bool
     banned: set[str]
-    stats: list[tuple[str, str, int, int, int, int, int]]
+    stats: list[tuple[Any, ...]]
+    """Group, key, amounts."""
     settings_changes: bytes
     """MessagePack; empty: no changes."""
+    pass_number: int
     killed: bool
     """Whether the last owner ended without closing the file."""
 
@@ -88,7 +110,7 @@ class StoredJob(msgspec.Struct):
 class Tables(Protocol):
     """What every embedded frontier reads back, from a file or from memory."""
 
-    def restore(self, options: FrontierOptions, now: float) -> StoredJob | None:
+    def restore(self, options: FrontierSettings, now: float) -> StoredJob | None:
         """Take back the leases of the last run and read the whole state; ``None``: nothing was stored."""
         ...
 
@@ -103,8 +125,8 @@ class Tables(Protocol):
         """
         ...
 
-    def drop_delayed(self, group: GroupFilter) -> tuple[int, float]:
-        """Remove the delayed requests of a group. Return their number, and when the next one is due."""
+    def drop_delayed(self, task: TaskFilter) -> tuple[int, float]:
+        """Remove the delayed requests of a task. Return their number, and when the next one is due."""
         ...
 
     def delayed_by_slot(self) -> dict[int, int]:
@@ -127,8 +149,16 @@ class Tables(Protocol):
         """Return dead letters by id (all for ``None``), each with its request and its error."""
         ...
 
-    def forget_visits(self) -> None:
-        """Make every fingerprint unknown, those of dead letters included."""
+    def begin_pass(self, number: int, *, forget_fingerprints: bool, forget_outputs: bool) -> None:
+        """Begin a pass and load the seeds again, in one step. Remove the visits of pages that are gone."""
+        ...
+
+    def recall(self, fingerprints: Sequence[bytes]) -> dict[bytes, bytes]:
+        """Return the memory of pages that are remembered and not gone."""
+        ...
+
+    def visits(self, cursor: str, limit: int) -> VisitsPart:
+        """Return some of the visits."""
         ...
 
 
@@ -140,18 +170,22 @@ class SqliteTables:
 
     # --- starting a run ----------------------------------------------------------------------------------
 
-    def restore(self, options: FrontierOptions, now: float) -> StoredJob:
+    def restore(self, options: FrontierSettings, now: float) -> StoredJob:
         """Take back the leases of the last run and read the whole state.
 
         Raises :class:`~skitter.errors.FrontierError` for fingerprints of another version.
         """
-        state, done, sequence, position, seeds_done, seed, version, seen_on_disk = self._job()
+        state, done, sequence, position, seeds_done, seed, version, seen_on_disk, number, changes = (
+            self._job()
+        )
         if version != FINGERPRINT_VERSION:
             raise FrontierError(
                 f"the job has fingerprints of version {version}, but this skitter uses version {FINGERPRINT_VERSION}",
                 remedy="finish the job with the skitter version that started it, or start again with --fresh",
                 field="fingerprint_version",
             )
+        if changes is not None and changes != (options.changes or ""):
+            raise changed_mode(changes, options.changes or "", "the job")
         killed = self.count("leases") > 0
         new_dead = self._take_back_leases(options, now)
         failed, delayed = self.count("dead"), self.count("delayed")
@@ -164,21 +198,22 @@ class SqliteTables:
             fingerprint_seed=seed % 2**64, failed=failed, delayed=delayed, next_due=self._next_due(),
             slots=self._slots(), outputs=self.outputs(), counters=Counter(self.counters()),
             seen_on_disk=bool(seen_on_disk), banned=set(self.banned()),
-            stats=list(self.file.execute('SELECT "group", key, pages, items, bytes, failed, retried FROM stats')),
-            settings_changes=self.settings_changes(), killed=killed,
+            stats=list(self.file.execute("SELECT * FROM stats")),
+            settings_changes=self.settings_changes(), pass_number=number, killed=killed,
         )  # fmt: skip
 
-    def _job(self) -> tuple[str, int, int, int, int, int, int, int]:
+    def _job(self) -> tuple[str, int, int, int, int, int, int, int, int, str | None]:
         query = (
             "SELECT state, done, sequence, seed_position, seeds_done,"
-            " fingerprint_seed, fingerprint_version, seen_on_disk FROM job"
+            " fingerprint_seed, fingerprint_version, seen_on_disk, pass_number, changes FROM job"
         )
-        found: tuple[str, int, int, int, int, int, int, int] | None = self.file.execute(query).fetchone()
+        found: tuple[str, int, int, int, int, int, int, int, int, str] | None
+        found = self.file.execute(query).fetchone()
         if found is None:
-            return (JobState.RUNNING, 0, 0, 0, 0, secrets.randbits(64), FINGERPRINT_VERSION, 0)
+            return (JobState.RUNNING, 0, 0, 0, 0, secrets.randbits(64), FINGERPRINT_VERSION, 0, 1, None)
         return found
 
-    def _take_back_leases(self, options: FrontierOptions, now: float) -> int:
+    def _take_back_leases(self, options: FrontierSettings, now: float) -> int:
         """Count a loss for each request that was leased. Return the number of those that became dead letters."""
         lost = dead = 0
         self.file.execute("BEGIN IMMEDIATE")
@@ -219,6 +254,11 @@ class SqliteTables:
             "INSERT INTO dead SELECT ?, seq, slot, rank, fingerprint, url, record, priority, dedup, attempt + 1,"
             " lost, ?, ? FROM queue WHERE seq = ?",
             (letter_id, error, now, seq),
+        )
+        self.file.execute(
+            "UPDATE visits SET pass_number = (SELECT pass_number FROM job), change = ?, status = 0"
+            " WHERE fingerprint = (SELECT fingerprint FROM queue WHERE seq = ? AND dedup <> 0)",
+            (PageChange.UNCHECKED.value, seq),
         )
         self.file.execute("DELETE FROM queue WHERE seq = ?", (seq,))
 
@@ -321,10 +361,10 @@ class SqliteTables:
         )
         return rows.fetchall(), 0 if bound is None else until
 
-    def drop_delayed(self, group: GroupFilter) -> tuple[int, float]:
-        """Remove the delayed requests of a group."""
-        rows = self.file.execute("SELECT at, seq, record FROM delayed WHERE instr(record, ?)", (group.trace,))
-        matches = [(at, seq) for at, seq, record in rows if group.is_on(record)]
+    def drop_delayed(self, task: TaskFilter) -> tuple[int, float]:
+        """Remove the delayed requests of a task."""
+        rows = self.file.execute("SELECT at, seq, record FROM delayed WHERE instr(record, ?)", (task.trace,))
+        matches = [(at, seq) for at, seq, record in rows if task.matches(record)]
         self.file.execute("BEGIN IMMEDIATE")
         self.file.executemany("DELETE FROM delayed WHERE at = ? AND seq = ?", matches)
         self.file.execute("COMMIT")
@@ -374,13 +414,47 @@ class SqliteTables:
 
     # --- fingerprints ------------------------------------------------------------------------------------
 
-    def forget_visits(self) -> None:
-        """Make every fingerprint unknown."""
+    def begin_pass(self, number: int, *, forget_fingerprints: bool, forget_outputs: bool) -> None:
+        """Begin a pass."""
         self.file.execute("BEGIN IMMEDIATE")
-        self.file.execute("DELETE FROM seen_log")
-        self.file.execute("DELETE FROM seen_keys")
-        self.file.execute("UPDATE dead SET dedup = ? WHERE dedup <> 0", (FORGOTTEN,))
+        if forget_fingerprints:
+            self.file.execute("DELETE FROM seen_log")
+            self.file.execute("DELETE FROM seen_keys")
+            self.file.execute("UPDATE dead SET dedup = ? WHERE dedup <> 0", (FORGOTTEN,))
+            self.file.execute("UPDATE job SET seen_on_disk = 0")
+        if forget_outputs:
+            self.file.execute("DELETE FROM outputs")
+        self.file.execute(
+            "DELETE FROM visits WHERE pass_number < ? OR change = ?", (number - 1, PageChange.GONE.value)
+        )
+        self.file.execute("UPDATE job SET pass_number = ?, seed_position = 0, seeds_done = 0", (number,))
         self.file.execute("COMMIT")
+
+    # --- visits ------------------------------------------------------------------------------------------
+
+    def recall(self, fingerprints: Sequence[bytes]) -> dict[bytes, bytes]:
+        """Return the memory of pages."""
+        # In one row: the interpreter lock is released at each step, and a busy event loop returns it late.
+        query = (
+            "SELECT group_concat(hex(fingerprint) || hex(memory)) FROM visits"  # noqa: S608 - marks
+            f" WHERE fingerprint IN ({', '.join('?' * len(fingerprints))}) AND change <> ?"
+        )
+        (found,) = self.file.execute(query, (*fingerprints, PageChange.GONE.value)).fetchone()
+        rows = [bytes.fromhex(row) for row in (found or "").split(",")]
+        return {row[:16]: row[16:] for row in rows}
+
+    def visits(self, cursor: str, limit: int) -> VisitsPart:
+        """Return some of the visits."""
+        rows = self.file.execute(
+            "SELECT rowid, fingerprint, url, change, status, pass_number, since, ranges FROM visits"
+            " WHERE rowid > ? ORDER BY rowid LIMIT ?",
+            (int(cursor or 0), limit),
+        ).fetchall()
+        pages = [
+            VisitedPage(fingerprint, url, PageChange(change), status, met, since, decode_ranges(ranges))
+            for _, fingerprint, url, change, status, met, since, ranges in rows
+        ]
+        return VisitsPart(pages, str(rows[-1][0]) if len(rows) == limit else "")
 
     def seen_log(self) -> Iterator[tuple[str, float, bytes]]:
         """Return the log of fingerprints: kind of event, time, fingerprints."""

@@ -18,8 +18,8 @@ from redis.backoff import NoBackoff
 from skitter.errors import FrontierError
 from skitter.secrets import FRONTIER_PASSWORD, SENTINEL_PASSWORD, refuse_raw_password, secret_outside
 
-PATIENCE = 3600.0
-"""Default of ``?patience=``: seconds for which calls wait for a server that does not answer."""
+OUTAGE_TIMEOUT = 3600.0
+"""Default of ``?outage_timeout=``: seconds for which calls wait for a server that does not answer."""
 TIMEOUT = 20.0
 """Default of ``?socket_timeout=``: seconds until one call counts as not answered."""
 DEFAULT_PARTITIONS = 8
@@ -48,7 +48,7 @@ class RedisAddress(msgspec.Struct, frozen=True):
     """For the client, without the options of skitter."""
     where: str
     """For messages, without passwords."""
-    patience: float = PATIENCE
+    outage_timeout: float = OUTAGE_TIMEOUT
     timeout: float = TIMEOUT
     sentinels: tuple[tuple[str, int], ...] = ()
     service: str = ""
@@ -94,7 +94,7 @@ class ClusterAddress(msgspec.Struct, frozen=True):
     """For messages, without passwords."""
     partitions: int | None = None
     """``None``: the number that the job has, :data:`DEFAULT_PARTITIONS` for a new job."""
-    patience: float = PATIENCE
+    outage_timeout: float = OUTAGE_TIMEOUT
     timeout: float = TIMEOUT
     access: dict[str, Any] = {}
     """User, password and TLS options."""
@@ -129,14 +129,14 @@ def parse_address(url: str) -> RedisAddress:
         refuse_raw_password(url)
         parts = urlsplit(url)
         options = dict(parse_qsl(parts.query, strict_parsing=bool(parts.query)))
-        patience, timeout = _times(options)
+        outage_timeout, timeout = _times(options)
         if parts.scheme.endswith("+sentinel"):
-            return _sentinel_address(parts, options, patience, timeout)
+            return _sentinel_address(parts, options, outage_timeout, timeout)
         where = _check_server(parts.scheme, parts.hostname, parts.port, parts.path, options)
     except ValueError as error:
         raise _invalid(str(error), _URL_REMEDY) from error
     url = parts._replace(query=urlencode(options)).geturl()
-    return RedisAddress(url, where, patience, timeout, password=secret_outside(FRONTIER_PASSWORD))
+    return RedisAddress(url, where, outage_timeout, timeout, password=secret_outside(FRONTIER_PASSWORD))
 
 
 def parse_cluster(url: str) -> ClusterAddress:
@@ -153,14 +153,14 @@ def _invalid(problem: str, remedy: str) -> FrontierError:
 
 
 def _times(options: dict[str, str]) -> tuple[float, float]:
-    """Remove patience and time-out from the options of a URL and return them. Raise :class:`ValueError`."""
-    patience = float(options.pop("patience", PATIENCE))
+    """Remove the time-outs for outages and answers from the options of a URL and return them. Raise :class:`ValueError`."""
+    outage_timeout = float(options.pop("outage_timeout", OUTAGE_TIMEOUT))
     timeout = float(options.pop("socket_timeout", TIMEOUT))
-    if not patience >= 0:
-        raise ValueError(f"patience must be at least 0 seconds (got {patience:g})")
+    if not outage_timeout >= 0:
+        raise ValueError(f"outage_timeout must be at least 0 seconds (got {outage_timeout:g})")
     if not 0 < timeout < math.inf:
         raise ValueError(f"socket_timeout must be a positive number of seconds (got {timeout:g})")
-    return patience, timeout
+    return outage_timeout, timeout
 
 
 def _host_and_port(text: str, default_port: int) -> tuple[str, int]:
@@ -196,7 +196,7 @@ def _database(text: str) -> int:
 
 
 def _sentinel_address(
-    parts: SplitResult, options: dict[str, str], patience: float, timeout: float
+    parts: SplitResult, options: dict[str, str], outage_timeout: float, timeout: float
 ) -> RedisAddress:
     credentials, _, hosts = parts.netloc.rpartition("@")
     service, _, database = parts.path.strip("/").partition("/")
@@ -216,7 +216,9 @@ def _sentinel_address(
         **tls,
     }
     where = f"{parts.scheme}://{hosts}/{service}/{access['db']}"
-    return RedisAddress("", where, patience, timeout, sentinels, service, access, {**sentinel_access, **tls})
+    return RedisAddress(
+        "", where, outage_timeout, timeout, sentinels, service, access, {**sentinel_access, **tls}
+    )
 
 
 def _cluster_address(parts: SplitResult) -> ClusterAddress:
@@ -224,7 +226,7 @@ def _cluster_address(parts: SplitResult) -> ClusterAddress:
     partitions = int(options.pop("partitions", 0)) if "partitions" in options else None
     if partitions is not None and not 1 <= partitions <= MAX_PARTITIONS:
         raise ValueError(f"partitions must be 1 to {MAX_PARTITIONS} (got {partitions})")
-    patience, timeout = _times(options)
+    outage_timeout, timeout = _times(options)
     if parts.path.strip("/") not in {"", "0"}:
         raise ValueError("a cluster has only database 0")
     credentials, _, hosts = parts.netloc.rpartition("@")
@@ -238,7 +240,7 @@ def _cluster_address(parts: SplitResult) -> ClusterAddress:
     nodes = tuple(_host_and_port(host, _PORT) for host in hosts.split(",") if host)
     if not nodes:
         raise ValueError("the host is missing")
-    return ClusterAddress(nodes, f"{parts.scheme}://{hosts}", partitions, patience, timeout, access)
+    return ClusterAddress(nodes, f"{parts.scheme}://{hosts}", partitions, outage_timeout, timeout, access)
 
 
 def _credentials(user: str, password: str) -> dict[str, Any]:

@@ -7,12 +7,13 @@ import logging
 import time
 from typing import Any
 
+import msgspec
 import redis
 from redis.asyncio.cluster import ClusterNode, RedisCluster
 from redis.exceptions import RedisClusterException, RedisError
 
 from skitter.errors import FrontierError
-from skitter.frontier.redis.address import ClusterAddress, RedisAddress
+from skitter.frontier.redis.address import ClusterAddress, RedisAddress, parse_address, parse_cluster
 from skitter.frontier.redis.kvrocks import is_kvrocks
 from skitter.frontier.redis.server import Argument, RedisServer, in_time, server_life
 from skitter.frontier.redis.server_errors import ServerErrorRule, as_connection_error, explained
@@ -37,7 +38,7 @@ class OutageTracker:
         """Return whether a partition is away."""
         return partition in self._away
 
-    def begin(self, partition: str, reason: str, patience: float) -> None:
+    def begin(self, partition: str, reason: str, outage_timeout: float) -> None:
         """Note that a partition is away."""
         if self._end is not None:
             self._end.cancel()
@@ -47,7 +48,7 @@ class OutageTracker:
             log.warning(
                 "frontier %s: a part of the cluster does not work: %s; retrying for at most %.0f s while the other"
                 " parts continue",
-                self._where, reason, patience,
+                self._where, reason, outage_timeout,
             )  # fmt: skip
         self._away.add(partition)
 
@@ -78,9 +79,9 @@ class PartitionOutageLog:
         self._tracker = tracker
         self._key = key
 
-    def begin(self, rule: ServerErrorRule, error: RedisError, patience: float) -> None:
+    def begin(self, rule: ServerErrorRule, error: RedisError, outage_timeout: float) -> None:
         """Note that the partition is away."""
-        self._tracker.begin(self._key, f"{rule.problem} ({error})", patience)
+        self._tracker.begin(self._key, f"{rule.problem} ({error})", outage_timeout)
 
     def end(self) -> None:
         """Note that the partition answers again."""
@@ -267,5 +268,23 @@ class PartitionConnection:
 
 def partition_server(cluster: ClusterClient, connection: PartitionConnection, key: str) -> RedisServer:
     """Return the server of one partition."""
-    address = RedisAddress("", cluster.address.where, cluster.address.patience, cluster.address.timeout)
+    address = RedisAddress("", cluster.address.where, cluster.address.outage_timeout, cluster.address.timeout)
     return RedisServer(address, connection, PartitionOutageLog(cluster.outages, key))
+
+
+SCHEMES = frozenset({
+    "redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster",
+})  # fmt: skip
+
+
+def server_for(url: str, key: str, *, outage_timeout: float | None = None) -> RedisServer:
+    """Return the server, or the cluster, for a key and all keys with its hash tag; not yet connected.
+
+    ``outage_timeout``: seconds for which calls wait for a server that does not answer; ``None``: as in the URL. Raise
+    :class:`~skitter.errors.FrontierError` for an invalid URL.
+    """
+    change = {} if outage_timeout is None else {"outage_timeout": outage_timeout}
+    if url.partition(":")[0].lower().endswith("+cluster"):
+        cluster = ClusterClient(msgspec.structs.replace(parse_cluster(url), **change))
+        return partition_server(cluster, PartitionConnection(cluster, key, owns_cluster=True), key)
+    return RedisServer(msgspec.structs.replace(parse_address(url), **change))

@@ -11,7 +11,7 @@ from redis.crc import key_slot
 
 from skitter.errors import FrontierError
 from skitter.frontier.cluster.frontier import ClusterFrontier
-from skitter.frontier.options import FrontierContext, FrontierOptions
+from skitter.frontier.options import FrontierContext, FrontierSettings
 from skitter.frontier.redis.address import DEFAULT_PARTITIONS, parse_cluster
 from skitter.frontier.redis.cluster import ClusterClient, PartitionConnection, partition_server
 from skitter.frontier.redis.frontier import RedisFrontier
@@ -34,7 +34,7 @@ class RedisClusterFrontier(ClusterFrontier):
         url: str,
         job: str,
         politeness: Politeness | None = None,
-        options: FrontierOptions | None = None,
+        options: FrontierSettings | None = None,
         *,
         clock: Callable[[], float] | None = None,
         patient: bool = False,
@@ -43,7 +43,7 @@ class RedisClusterFrontier(ClusterFrontier):
         cluster = ClusterClient(parse_cluster(url))
 
         def make_frontier(server: RedisServer, number: int) -> RedisFrontier:
-            own_options = options or FrontierOptions()
+            own_options = options or FrontierSettings()
             if number:  # the seed keys are on the node of the first partition
                 own_options = msgspec.structs.replace(own_options, seed_keys=())
             return RedisFrontier(
@@ -106,7 +106,7 @@ class RedisPartitions:
         frontier.job.lease_id_heads //= count
         return RedisPartition(frontier, connection, f"{number}/{count} {_unit(frontier.politeness)}")
 
-    def _check_keys(self, options: FrontierOptions) -> None:
+    def _check_keys(self, options: FrontierSettings) -> None:
         first = keys_of(f"{self._job}/0")[0]
         for key in options.seed_keys:
             if key_slot(key.encode()) != key_slot(first.encode()):
@@ -118,7 +118,7 @@ class RedisPartitions:
         if options.group_counter_prefix is not None:
             raise FrontierError(
                 "group_counter_prefix does not work on a cluster: a commit cannot write counters on other nodes",
-                remedy="leave group_counter_prefix unset and run `skitter stats JOB --by task`, or use a single server",
+                remedy="leave group_counter_prefix unset and run `skitter stats JOB --by group`, or use a single server",
                 field="group_counter_prefix",
             )
 

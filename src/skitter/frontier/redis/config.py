@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import xxhash
 
-from skitter.frontier.options import FrontierOptions, SettingsChanges, SlotBudgets
+from skitter.frontier.options import FrontierSettings, SettingsChanges, SlotBudgets
 from skitter.politeness import DEFAULT_CONCURRENCY_PER_SLOT, HostLimits, LimitRule, Politeness, SlotUnit
 from skitter.queues import DEFAULT_QUEUE, queue_of
 
@@ -16,7 +16,7 @@ from skitter.queues import DEFAULT_QUEUE, queue_of
 class StoredJobConfig(msgspec.Struct, array_like=True, frozen=True):
     """The arguments of the last :meth:`open`, for processes that attach to the job without its spider."""
 
-    options: FrontierOptions
+    options: FrontierSettings
     policy: HostLimits
     rules: tuple[LimitRule, ...]
     unit: SlotUnit
@@ -31,7 +31,7 @@ class JobConfig:
     """Options and slot policies of a job, with the settings that were changed since it was created."""
 
     def __init__(
-        self, politeness: Politeness, options: FrontierOptions, changes: SettingsChanges | None = None
+        self, politeness: Politeness, options: FrontierSettings, changes: SettingsChanges | None = None
     ) -> None:
         self.changes = changes if changes is not None else SettingsChanges()
         self.stored = StoredJobConfig(
@@ -92,6 +92,7 @@ class JobConfig:
             "lease_seconds": options.lease_seconds,
             "max_worker_crashes": options.max_worker_crashes,
             "refetch_failed": options.refetch_failed,
+            "remembers": options.changes is not None,
             "stats_max_keys": options.stats_max_keys,
             "policies": [_policy(policy) for policy in self._policies],
         }
@@ -112,7 +113,7 @@ class JobConfig:
             counters: dict[str, Any] = {"prefix": options.group_counter_prefix}
             if options.group_counter_ttl is not None:
                 counters["ttl"] = options.group_counter_ttl
-            fields["task_counters"] = counters
+            fields["group_counters"] = counters
         if wait := options.seconds_to_wait():
             fields["wait_for_seeds"] = wait
         return msgspec.msgpack.encode(fields)

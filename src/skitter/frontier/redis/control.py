@@ -4,27 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from skitter.frontier.group_filter import GroupFilter
+from skitter.errors import FrontierError
 from skitter.frontier.options import SettingsChanges
-from skitter.frontier.records import DeadLetter, JobState
+from skitter.frontier.records import DeadLetter, JobState, SlotStatus, TaskFilter, VisitsPart
 from skitter.frontier.redis.job import RedisJob
 from skitter.frontier.redis.records import (
     LEASES_BATCH,
+    SLOTS_BATCH,
     encode,
     known_numbers,
     read_dead_letter,
     read_ranges,
+    read_slot,
     read_stats_row,
+    read_visit,
     read_worker,
     record_of,
     text,
     to_bytes,
     to_words,
 )
-from skitter.frontier.stats import StatsGroup, StatsRow, in_order
-from skitter.frontier.workers import WorkerReport, WorkerStatus
+from skitter.frontier.redis.server import RedisServer
+from skitter.frontier.stats import StatsDimension, StatsRow, in_order
+from skitter.frontier.workers import LIVENESS_SECONDS, SUSPICION_SECONDS, WorkerReport, WorkerStatus
 from skitter.frontier.workers import in_order as workers_in_order
 from skitter.queues import slot_in, without_queue
+
+_SLOTS_AT_ONCE = 500
+"""Slots that one script reads, in a few milliseconds."""
 
 
 class RedisControl:
@@ -75,15 +82,15 @@ class RedisControl:
             dropped += int(count)
         return dropped
 
-    async def drop_group(self, group: str) -> int:
-        """Remove the waiting requests of a group. The server returns candidates; the exact match is made here."""
-        group_filter, dropped = GroupFilter(group), 0
+    async def drop_task(self, task: str) -> int:
+        """Remove the waiting requests of a task. The server returns candidates; the exact match is made here."""
+        task_filter, dropped = TaskFilter(task), 0
         for part in ("queue", "delayed"):
             cursor, is_started = b"", False
             while cursor or not is_started:
                 is_started = True
-                cursor, found = await self._job.run("find_requests", part, cursor, group_filter.trace)
-                matches = [text(request) for request in found if group_filter.is_on(record_of(request))]
+                cursor, found = await self._job.run("find_requests", part, cursor, task_filter.trace)
+                matches = [text(request) for request in found if task_filter.matches(record_of(request))]
                 if matches:
                     dropped += int(await self._job.run_once("remove_requests", encode(matches)))
         return dropped
@@ -110,14 +117,32 @@ class RedisReports:
     def __init__(self, job: RedisJob) -> None:
         self._job = job
 
-    async def stats(self, group: StatsGroup, limit: int = 100) -> list[StatsRow]:
+    async def stats(self, dimension: StatsDimension, limit: int = 100) -> list[StatsRow]:
         """Return the counts per worker, host or request group."""
-        found = await self._job.command("HGETALL", self._job.key(f"by_{group.value}"))
+        found = await self._job.command("HGETALL", self._job.key(f"by_{dimension.value}"))
         return in_order((read_stats_row(key, packed) for key, packed in found.items()), limit)
+
+    async def slots(self, limit: int) -> list[SlotStatus]:
+        """Return the slots with queued or leased requests, most queued first, some hundred per script."""
+        if limit < 1:
+            return []
+        fullest = await self._job.command("ZRANGE", self._job.key("busy"), 0, limit - 1, "REV")
+        names = [text(name) for name in fullest]
+        found: list[SlotStatus] = []
+        for start in range(0, len(names), _SLOTS_AT_ONCE):
+            answer = await self._job.run("slots", encode(names[start : start + _SLOTS_AT_ONCE]))
+            found += [read_slot(slot) for slot in answer]
+        return found
 
     async def outputs(self) -> dict[str, list[tuple[int, int]]]:
         """Return the committed byte ranges of each part file."""
         return read_ranges(await self._job.run("outputs"))
+
+    async def visits(self, cursor: str = "", limit: int = 1000) -> VisitsPart:
+        """Return some of the remembered pages."""
+        following, *found = await self._job.run("visits", cursor or "0", min(limit, SLOTS_BATCH))
+        pages = [read_visit(key, packed) for key, packed in zip(found[::2], found[1::2], strict=True)]
+        return VisitsPart(pages, "" if following == b"0" else following.decode())
 
     async def announce(self, report: WorkerReport, ttl: float) -> None:
         """Register a worker as alive."""
@@ -187,3 +212,49 @@ class RedisDeadLetters:
             if not taken:
                 return settled
             settled += count
+
+
+_SUSPECT = b"?"
+
+
+class RedisLiveness:
+    """Implements :class:`~skitter.frontier.contract.Liveness`."""
+
+    def __init__(self, job: RedisJob) -> None:
+        self._job = job
+        self._server: RedisServer | None = None
+        self._since: bytes | str = "-inf"
+        """Time of the last heartbeat. Workers whose time was up before have been dealt with."""
+
+    async def open(self) -> None:
+        """Connect."""
+        server = self._job.twin_server()
+        await server.connect(patient=False)
+        self._since = "-inf"  # the server may have lost its last second
+        self._server = server
+
+    async def close(self) -> None:
+        """Disconnect."""
+        if self._server is not None:
+            server, self._server = self._server, None
+            await server.close()
+
+    async def beat(self, worker: str) -> list[str]:
+        """Record that a worker is alive. Return dead workers."""
+        job = self._job
+        keys = [job.key("job"), job.key("alive")]
+        arguments = job.generation, job.now, worker, LIVENESS_SECONDS, SUSPICION_SECONDS, self._since
+        answer = await self._open_server.run("beat", keys, arguments, patient=False)
+        self._since, *dead = answer
+        return [name.decode() for name in dead]
+
+    async def workers(self) -> list[str]:
+        """List all workers that have neither left nor been abandoned."""
+        names = await self._open_server.command("ZRANGE", self._job.key("alive"), 0, -1)
+        return [name.removeprefix(_SUSPECT).decode() for name in names]
+
+    @property
+    def _open_server(self) -> RedisServer:
+        if self._server is None:
+            raise FrontierError("the liveness of the workers is not open", remedy="call open() first")
+        return self._server

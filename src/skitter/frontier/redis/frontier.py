@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Self
 import msgspec
 
 from skitter.errors import FrontierError
-from skitter.frontier.options import FrontierContext, FrontierOptions
+from skitter.frontier.options import FrontierContext, FrontierSettings
 from skitter.frontier.records import (
     AddResult,
     Entry,
@@ -31,9 +31,14 @@ from skitter.frontier.records import (
 )
 from skitter.frontier.redis.address import parse_address
 from skitter.frontier.redis.config import JobConfig
-from skitter.frontier.redis.control import RedisControl, RedisDeadLetters, RedisNotes, RedisReports
+from skitter.frontier.redis.control import (
+    RedisControl,
+    RedisDeadLetters,
+    RedisLiveness,
+    RedisNotes,
+    RedisReports,
+)
 from skitter.frontier.redis.job import UNPARTITIONED, PartitionSpec, RedisJob, is_job_key, jobs_of
-from skitter.frontier.redis.liveness import RedisLiveness
 from skitter.frontier.redis.records import (
     CLEANUP_BATCH,
     ENTRIES_BATCH,
@@ -74,13 +79,13 @@ class RedisFrontier:
         server: str | RedisServer,
         job: str,
         politeness: Politeness | None = None,
-        options: FrontierOptions | None = None,
+        options: FrontierSettings | None = None,
         *,
         clock: Callable[[], float] | None = None,
         patient: bool = False,
         attach: bool = False,
     ) -> None:
-        config = JobConfig(politeness or Politeness(), options or FrontierOptions())
+        config = JobConfig(politeness or Politeness(), options or FrontierSettings())
         self._server = server if isinstance(server, RedisServer) else RedisServer(parse_address(server))
         self.job = RedisJob(self._server, job, config, clock)
         self.control = RedisControl(self.job)
@@ -273,6 +278,8 @@ class RedisFrontier:
                     left[queue] = share_of(left, queue, limit) - 1
             if len(leases) >= limit or not (has_more or len(found) == wanted):
                 break
+        if leases and self.job.options.changes is not None:
+            leases = await self._recall(leases)
         ask_again = wait_for(
             float(ready) if ready else None,
             min((float(time) for time in (delayed, late) if time), default=float("inf")),
@@ -303,6 +310,18 @@ class RedisFrontier:
         answer = await self.job.run("lease", *arguments, offer.packed(), repeated=7)
         offer.note(answer.pop())
         return answer
+
+    async def _recall(self, leases: Sequence[Lease]) -> list[Lease]:
+        """Return leases with the memory of their pages. Only the holder of a lease changes it."""
+        recalled: list[Lease] = []
+        for start in range(0, len(leases), LEASES_BATCH):
+            batch = leases[start : start + LEASES_BATCH]
+            found = await self.job.run("recall", b"".join(lease.fingerprint for lease in batch))
+            recalled += [
+                msgspec.structs.replace(lease, memory=memory) if memory else lease
+                for lease, memory in zip(batch, found, strict=True)
+            ]
+        return recalled
 
     def _take_data_loss(self) -> bool:
         """Return whether the server was restarted or replaced since the last call, and may have lost its last second."""
@@ -365,7 +384,8 @@ class RedisFrontier:
         for batch in in_batches(outcomes):
             writer = self.job.entry_writer()
             written = [write_outcome(outcome, writer, outbox.get(outcome.lease_id, ())) for outcome in batch]
-            packed = encode((writer.names, written, bool(outbox)))
+            grows = bool(outbox) or any(o.visit is not None and o.visit.memory is not None for o in batch)
+            packed = encode((writer.names, written, grows))
             answer = await self.job.run_once("commit", packed, *(("1",) if wants_report else ()))
             taken, _, mask = answer.partition(b"|")
             accepted += _mask(taken)

@@ -11,18 +11,19 @@ import msgspec
 
 from skitter.errors import FrontierError
 from skitter.frontier.contract import NoSuchJob
-from skitter.frontier.options import FrontierOptions, SettingsChanges
+from skitter.frontier.options import FrontierSettings, SettingsChanges, changed_mode
 from skitter.frontier.records import JobInfo
 from skitter.frontier.redis.config import JobConfig, StoredJobConfig
 from skitter.frontier.redis.records import SLOTS_BATCH, EntryWriter, encode, text, to_words
 from skitter.frontier.redis.server import Argument, RedisServer
 from skitter.request import FINGERPRINT_VERSION
 
-FORMAT_VERSION = "3"
+FORMAT_VERSION = "6"
 _KEY_NAMES = (
     "job", "queue", "delayed", "ready", "slots", "busy", "grants", "leases", "deadlines", "granted", "seen",
-    "dead", "counters", "outputs", "notes", "answers", "workers", "by_worker", "by_host", "by_task", "banned",
+    "dead", "counters", "outputs", "notes", "answers", "workers", "by_worker", "by_host", "by_group", "banned",
     "claimed", "outbox", "delivered", "ready_by_queue", "alive",
+    "visits",
 )  # fmt: skip
 """In the order that the scripts expect. ``docs/design/redis-frontier.md`` describes each key."""
 _VISITS = {"exact": "an exact seen_filter", "compact": "a compact seen_filter", "timed": "a visited_ttl"}
@@ -81,7 +82,7 @@ class RedisJob:
         """The server keeps one answer per client: calls of :meth:`run_once` come one after the other."""
 
     @property
-    def options(self) -> FrontierOptions:
+    def options(self) -> FrontierSettings:
         """The options that the job was created with."""
         return self.config.stored.options
 
@@ -100,12 +101,16 @@ class RedisJob:
                 "open", self.keys,
                 (FORMAT_VERSION, generation, secrets.randbits(64), FINGERPRINT_VERSION, config.packed(),
                  config.rules, config.visits, encode(config.changes), encode(config.stored),
-                 partition.shape, int(partition.must_exist), int(partition.generation != b"")),
+                 partition.shape, int(partition.must_exist), int(partition.generation != b""),
+                 self.options.changes or ""),
                 patient=patient,
             )  # fmt: skip
             if answer[0] != b"changed":
                 break
             self.config = config.changed(_read_changes(answer[1]))
+        if answer[0] == b"mode":
+            job = f"job {self.title!r} on {self._server.where}"
+            raise changed_mode(answer[1].decode(), self.options.changes or "", job)
         if answer[0] != b"ok":
             raise self._refusal(*(word.decode() for word in answer))
         _, self.generation, seed, version, has_other_rules, is_complete, recrawls = answer

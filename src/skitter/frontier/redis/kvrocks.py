@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from redis.asyncio import Redis
+from redis.asyncio.connection import AbstractConnection, Connection
 
 from skitter.errors import FrontierError
 
@@ -63,7 +64,7 @@ async def in_transaction(client: Redis, words: Sequence[Any]) -> Any:
     return answer
 
 
-async def kvrocks_life(connection: Any) -> bytes:
+async def kvrocks_life(connection: AbstractConnection) -> bytes:
     """Return an id that changes when the server behind a connection restarts: host, process and start time.
 
     Kvrocks has no ``run_id``. The second of its start is certain if the clock shows the same second before and after the
@@ -78,10 +79,10 @@ async def kvrocks_life(connection: Any) -> bytes:
     fields = dict(line.split(b":", 1) for line in report.split(b"\r\n") if b":" in line)
     started = int(before[0]) - int(fields[b"uptime_in_seconds"])
     # Two servers behind a sentinel may have been started together.
-    host = str(getattr(connection, "host", ""))
+    host = connection.host if isinstance(connection, Connection) else ""  # a Unix socket has none
     return b"%s/%s/%d" % (host.encode(), fields[b"process_id"], started)
 
 
-async def _ask(connection: Any, *words: str) -> Any:
+async def _ask(connection: AbstractConnection, *words: str) -> Any:
     await connection.send_command(*words)
     return await connection.read_response()

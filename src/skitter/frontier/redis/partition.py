@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from skitter.frontier.cluster.partition import ForwardedRequest, Partition, PartitionStatus, ReplicationOffset
-from skitter.frontier.options import FrontierOptions
+from skitter.frontier.options import FrontierSettings
 from skitter.frontier.records import AddResult, Entry, JobInfo, JobState, Outcome, SeedProgress
 from skitter.frontier.redis.cluster import PartitionConnection
 from skitter.frontier.redis.frontier import RedisFrontier
@@ -48,7 +48,7 @@ class RedisPartition:
         return self._connection.life
 
     @property
-    def options(self) -> FrontierOptions:
+    def options(self) -> FrontierSettings:
         """The options of the job."""
         return self._job.options
 

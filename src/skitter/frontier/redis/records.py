@@ -22,11 +22,15 @@ from skitter.frontier.records import (
     JobState,
     Lease,
     Outcome,
+    PageChange,
+    PageVisit,
     Resolution,
     SlotStatus,
+    VisitedPage,
 )
 from skitter.frontier.stats import StatsRow
 from skitter.frontier.workers import WorkerReport, WorkerStatus
+from skitter.item import OutputRange
 from skitter.queues import without_queue
 
 encode = msgspec.msgpack.Encoder().encode
@@ -53,6 +57,12 @@ _UNCUT = 255
 _LONGEST_URL = (1 << 24) - 1
 _CODES = {Resolution.DONE: 0, Resolution.RETRY: 1, Resolution.FAILED: 2}
 _LAST_NUMBER = (1 << 48) - 1
+_CHANGES = (
+    PageChange.NEW, PageChange.CHANGED, PageChange.UNCHANGED, PageChange.GONE, PageChange.UNCHECKED
+)  # fmt: skip
+"""By the codes 1 to 5 that the scripts know."""
+_VISIT = struct.Struct(">IBHII")
+_read_listing = msgspec.msgpack.Decoder(tuple[bytes, list[OutputRange]]).decode
 
 
 def text(data: bytes) -> msgspec.Raw:
@@ -160,7 +170,24 @@ def write_outcome(
         None if outcome.record is None else text(b"\xff" + outcome.record),
         text(to_bytes(outcome.group)),
         outbox,
+        *(() if outcome.visit is None else (_write_visit(outcome.visit, outcome.outputs),)),
     )
+
+
+def _write_visit(visit: PageVisit, outputs: Sequence[OutputRange]) -> tuple[Any, ...]:
+    head = (_CHANGES.index(visit.change) + 1, visit.status)
+    if visit.memory is None:
+        return head
+    listing = encode((to_bytes(visit.url), outputs))
+    of_page = (text(visit.page),) if visit.page else ()
+    return (*head, text(len(listing).to_bytes(4, "big") + listing + visit.memory), *of_page)
+
+
+def read_visit(fingerprint: bytes, packed: bytes) -> VisitedPage:
+    """Decode a visit without its memory."""
+    met, code, status, since, size = _VISIT.unpack_from(packed)
+    url, ranges = _read_listing(packed[_VISIT.size : _VISIT.size + size])
+    return VisitedPage(fingerprint, to_words(url), _CHANGES[code - 1], status, met, since, ranges)
 
 
 def in_batches(outcomes: Sequence[Outcome]) -> Iterator[list[Outcome]]:
@@ -245,10 +272,16 @@ def read_ranges(fields: Sequence[bytes]) -> dict[str, list[tuple[int, int]]]:
     return {part: sorted(known) for part, known in ranges.items()}
 
 
+def read_slot(fields: Sequence[Any]) -> SlotStatus:
+    """Decode a slot in an answer of the scripts ``status`` and ``slots``."""
+    name, queued, leased, delay, paused_for = fields
+    return SlotStatus(to_words(name), queued, leased, float(delay), float(paused_for))
+
+
 def read_status(answer: Sequence[Any]) -> FrontierStatus:
     """Decode the answer of the script ``status``."""
     state, limit, now, queued, delayed, leased, done, failed, seeds_done, slots, oldest, _ = answer[:12]
-    counters, busiest, queues, fetchable = answer[12:]
+    counters, busiest, queues, fetchable, number = answer[12:]
     return FrontierStatus(
         state=JobState(state.decode()),
         added=queued + delayed + leased + int(done) + failed,
@@ -256,26 +289,23 @@ def read_status(answer: Sequence[Any]) -> FrontierStatus:
         seeds_loading=seeds_done != b"1",
         counters={to_words(n): int(v) for n, v in zip(counters[::2], counters[1::2], strict=True)},
         slots=slots,
-        busiest=[
-            SlotStatus(to_words(name), waiting, held, float(delay), float(held_for))
-            for name, waiting, held, delay, held_for in busiest
-        ],
+        busiest=[read_slot(slot) for slot in busiest],
         oldest_lease=max(0.0, float(now) - float(oldest)) if oldest else 0.0,
         reason=limit.decode(),
         queues={name.decode(): count for name, count in queues},
         fetchable=fetchable,
+        pass_number=number,
     )  # fmt: skip
 
 
-_STATS_ROW = struct.Struct("<5d")
+_STATS_ROW = struct.Struct("<7d")
 _HEARD = struct.Struct("<d")
 _read_report = msgspec.msgpack.Decoder(WorkerReport).decode
 
 
 def read_stats_row(key: bytes, packed: bytes) -> StatsRow:
     """Decode the counts of one key."""
-    pages, items, size, failed, retried = _STATS_ROW.unpack(packed)
-    return StatsRow(to_words(key), int(pages), int(items), int(size), int(failed), int(retried))
+    return StatsRow(to_words(key), *(int(amount) for amount in _STATS_ROW.unpack(packed)))
 
 
 def read_worker(packed: bytes) -> WorkerStatus:

@@ -100,8 +100,8 @@ class ServerConnection(Protocol):
 class OutageLog(Protocol):
     """Logs the outages of a server."""
 
-    def begin(self, rule: ServerErrorRule, error: RedisError, patience: float) -> None:
-        """Note that a call failed, and is repeated for at most ``patience`` seconds."""
+    def begin(self, rule: ServerErrorRule, error: RedisError, outage_timeout: float) -> None:
+        """Note that a call failed, and is repeated for at most ``outage_timeout`` seconds."""
         ...
 
     def end(self) -> None:
@@ -172,13 +172,13 @@ class SingleOutageLog:
         self._where = where
         self._began: dict[ServerErrorRule, float] = {}
 
-    def begin(self, rule: ServerErrorRule, error: RedisError, patience: float) -> None:
+    def begin(self, rule: ServerErrorRule, error: RedisError, outage_timeout: float) -> None:
         """Log a reason if it is new."""
         if rule not in self._began:
             self._began[rule] = time.monotonic()
             log.warning(
                 "frontier %s: %s (%s); retrying for at most %.0f s",
-                self._where, rule.problem, text_of(error), patience,
+                self._where, rule.problem, text_of(error), outage_timeout,
             )  # fmt: skip
 
     def end(self) -> None:
@@ -250,7 +250,7 @@ class RedisServer:
                 raise ReadOnlyError("its role is that of a replica")
             return info
 
-        return await self._repeat(ask, patience=self._address.patience if patient else 0.0)
+        return await self._repeat(ask, outage_timeout=self._address.outage_timeout if patient else 0.0)
 
     def _check(self, info: dict[str, Any]) -> None:
         if is_kvrocks(info):
@@ -311,7 +311,7 @@ class RedisServer:
         """Run a script. ``repeated``: index of the argument that is ``1`` in every attempt after the first.
 
         Raise :class:`~skitter.errors.FrontierError` if the server refuses the script, or does not answer within the
-        patience of its URL.
+        ``outage_timeout`` of its URL.
         """
         script = self._scripts[name]
 
@@ -324,13 +324,15 @@ class RedisServer:
             except NoScriptError:
                 return await self.connection.execute("EVAL", script.source, len(keys), *keys, *given)
 
-        return await self._repeat(attempt, patience=self._address.patience if patient else 0.0)
+        return await self._repeat(attempt, outage_timeout=self._address.outage_timeout if patient else 0.0)
 
     async def command(self, *words: Argument) -> Any:
         """Run one command that only reads, or may be repeated."""
-        return await self._repeat(lambda _: self.connection.execute(*words), patience=self._address.patience)
+        return await self._repeat(
+            lambda _: self.connection.execute(*words), outage_timeout=self._address.outage_timeout
+        )
 
-    async def _repeat(self, attempt: Callable[[bool], Awaitable[Answer]], patience: float) -> Answer:
+    async def _repeat(self, attempt: Callable[[bool], Awaitable[Answer]], outage_timeout: float) -> Answer:
         """Repeat a call while the server has a temporary problem. The argument of the call is whether it is repeated."""
         backoff: Backoff | None = None
         first_failure = 0.0
@@ -342,9 +344,9 @@ class RedisServer:
                 if backoff is None:
                     backoff, first_failure = Backoff(first=FIRST_RETRY, maximum=MAX_RETRY_DELAY), now
                 rule = rule_of(error)
-                if rule is None or now - first_failure >= patience:
+                if rule is None or now - first_failure >= outage_timeout:
                     raise explained(error, self.where) from error
-                self._outages.begin(rule, error, patience)
+                self._outages.begin(rule, error, outage_timeout)
             else:
                 if backoff is not None:
                     self._outages.end()

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import socket
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import cached_property
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, cast
@@ -60,16 +61,25 @@ class FrontierServer:
         self.frontier = frontier
         self.info = info
         self.path = path
-        self.readers = {
-            name: operation.read_arguments for name, operation in all_operations(contract).items()
-        }
-        self.readers[CONNECT] = CONNECT_OPERATION.read_arguments
-        self.methods: dict[str, Callable[[object], Callable[..., Awaitable[object]]]] = {
-            name: attrgetter(name) for name in all_operations(contract)
-        }
+        self._contract = contract
         self._server: asyncio.Server | None = None
         self._connections: set[_Connection] = set()
         self.tasks: set[asyncio.Task[None]] = set()
+
+    # Made at the first call: a job with one worker often has none.
+
+    @cached_property
+    def readers(self) -> dict[str, Callable[[msgspec.Raw], msgspec.Struct]]:
+        """Functions that decode the arguments of a call, by operation."""
+        readers = {
+            name: operation.read_arguments for name, operation in all_operations(self._contract).items()
+        }
+        return {**readers, CONNECT: CONNECT_OPERATION.read_arguments}
+
+    @cached_property
+    def methods(self) -> dict[str, Callable[[object], Callable[..., Awaitable[object]]]]:
+        """Functions that return the method of an operation."""
+        return {name: attrgetter(name) for name in all_operations(self._contract)}
 
     async def start(self) -> None:
         """Listen. Raises :class:`~skitter.errors.FrontierError` if the socket cannot be created."""

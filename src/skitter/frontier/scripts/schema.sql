@@ -1,4 +1,4 @@
--- The file of an embedded frontier, format 4. One owner process writes it; any process may read it.
+-- The file of an embedded frontier, format 6. One owner process writes it; any process may read it.
 
 CREATE TABLE job (                 -- one row: the state of the job as a whole
     id             INTEGER PRIMARY KEY CHECK (id = 1),
@@ -10,7 +10,9 @@ CREATE TABLE job (                 -- one row: the state of the job as a whole
     seeds_done     INTEGER NOT NULL,
     fingerprint_seed    INTEGER NOT NULL,  -- signed 64 bits
     fingerprint_version INTEGER NOT NULL,
-    seen_on_disk   INTEGER NOT NULL        -- 0: seen_log, 1: seen_keys
+    seen_on_disk   INTEGER NOT NULL,       -- 0: seen_log, 1: seen_keys
+    pass_number    INTEGER NOT NULL,       -- 1: the first crawl
+    changes        TEXT    NOT NULL        -- the setting; '': the job does not remember pages
 );
 
 CREATE TABLE slots (               -- units of politeness
@@ -66,6 +68,13 @@ CREATE TABLE seen_keys (           -- the same as a tree, once there are too man
     fingerprint BLOB PRIMARY KEY, until REAL NOT NULL
 ) WITHOUT ROWID;
 
+-- What a job with the setting `changes` remembers of its pages. `since`: the pass that wrote the items; `ranges`: their
+-- byte ranges, as MessagePack.
+CREATE TABLE visits (
+    fingerprint BLOB NOT NULL UNIQUE, pass_number INTEGER NOT NULL, change TEXT NOT NULL, status INTEGER NOT NULL,
+    since INTEGER NOT NULL, url TEXT NOT NULL, ranges BLOB NOT NULL, memory BLOB NOT NULL
+);
+
 CREATE TABLE outputs (             -- committed byte ranges of part files
     part TEXT NOT NULL, start INTEGER NOT NULL, stop INTEGER NOT NULL,
     PRIMARY KEY (part, start)
@@ -77,10 +86,10 @@ CREATE TABLE notes (key TEXT PRIMARY KEY, value BLOB NOT NULL, until REAL NOT NU
 
 -- Counts per worker, host or request group. Beyond a limit, the smallest are added up under the empty key.
 CREATE TABLE stats (
-    "group" TEXT NOT NULL, key TEXT NOT NULL,
+    dimension TEXT NOT NULL, key TEXT NOT NULL,
     pages INTEGER NOT NULL, items INTEGER NOT NULL, bytes INTEGER NOT NULL,
-    failed INTEGER NOT NULL, retried INTEGER NOT NULL,
-    PRIMARY KEY ("group", key)
+    failed INTEGER NOT NULL, retried INTEGER NOT NULL, responses INTEGER NOT NULL, fetch_us INTEGER NOT NULL,
+    PRIMARY KEY (dimension, key)
 ) WITHOUT ROWID;
 
 CREATE TABLE bans (key TEXT PRIMARY KEY, banned INTEGER NOT NULL) WITHOUT ROWID;  -- slots

@@ -39,6 +39,15 @@ INSERT INTO seen_log (kind, at, fingerprints) VALUES (?, ?, ?)
 -- name: put_seen_key
 INSERT OR REPLACE INTO seen_keys VALUES (?, ?)
 
+-- name: put_visit
+INSERT INTO visits VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (fingerprint) DO UPDATE SET pass_number = excluded.pass_number, change = excluded.change, status = excluded.status,
+since = excluded.since, url = excluded.url, ranges = excluded.ranges, memory = excluded.memory
+
+-- name: mark_visit
+UPDATE visits SET pass_number = new.column1, change = new.column2, status = new.column3
+FROM (VALUES (?, ?, ?, ?)) AS new WHERE fingerprint = new.column4
+
 -- name: extend_output
 INSERT INTO outputs VALUES (?, ?, ?) ON CONFLICT (part, start) DO UPDATE SET stop = excluded.stop
 
@@ -46,10 +55,10 @@ INSERT INTO outputs VALUES (?, ?, ?) ON CONFLICT (part, start) DO UPDATE SET sto
 INSERT INTO counters VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value
 
 -- name: remove_stats
-DELETE FROM stats WHERE ("group", key) IN (VALUES (?, ?))
+DELETE FROM stats WHERE (dimension, key) IN (VALUES (?, ?))
 
 -- name: put_stats
-INSERT OR REPLACE INTO stats VALUES (?, ?, ?, ?, ?, ?, ?)
+INSERT OR REPLACE INTO stats VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: set_ban
 INSERT OR REPLACE INTO bans VALUES (?, ?)
@@ -61,4 +70,4 @@ INSERT OR REPLACE INTO settings_changes VALUES (?, ?)
 INSERT OR REPLACE INTO notes VALUES (?, ?, ?)
 
 -- name: put_job
-INSERT OR REPLACE INTO job VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT OR REPLACE INTO job VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)

@@ -17,7 +17,7 @@ from skitter._version import VERSION
 from skitter.errors import SkitterError
 from skitter.observe.metrics import expose
 from skitter.service.api.access import ApiTokens
-from skitter.service.api.auth import AsgiApp, AuthMiddleware, Gate
+from skitter.service.api.auth import AuthMiddleware, Gate
 from skitter.service.api.problems import add_handlers
 from skitter.service.api.recipe_routes import RECIPE_BODY, add_recipe_tools
 from skitter.service.api.requests import (
@@ -61,7 +61,7 @@ _FEATURES = ("jobs", "runs", "items", "log", "recipes", "nodes", "audit")
 
 def make_app(
     jobs: JobService, node: Node, tokens: ApiTokens, *, max_body: int, max_rate: float | None = None
-) -> AsgiApp:
+) -> AuthMiddleware:
     """Return the application of a node. The node works while the application runs; the store is open already.
 
     :param max_body: largest body of a request, in bytes

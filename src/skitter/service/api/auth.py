@@ -36,6 +36,8 @@ _MAX_DEPTH = 60
 
 _BODY_SECONDS = 60.0
 """Time in which a body has to arrive."""
+_MAX_CALLERS = 10_000
+"""Callers that are remembered before those without recent requests are forgotten."""
 _BURST_SECONDS = 2.0
 """Requests of this time may come at once."""
 _SAFE_HEADERS = (
@@ -62,7 +64,10 @@ AsgiApp = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 
 
 class RequestRate:
-    """Limits the requests of each caller to a number per second, with bursts of two seconds."""
+    """Limits the requests of each caller to a number per second, with bursts of two seconds.
+
+    A caller is a token or, without a valid one, an address.
+    """
 
     def __init__(self, per_second: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._per_second = per_second
@@ -73,6 +78,8 @@ class RequestRate:
     def seconds_to_wait(self, caller: bytes) -> float:
         """Count a request and return 0, or return the time until the next request is allowed."""
         now = self._clock()
+        if len(self._free_at) > _MAX_CALLERS:
+            self._free_at = {one: due for one, due in self._free_at.items() if due > now - _BURST_SECONDS}
         due = max(self._free_at.get(caller, 0.0), now - _BURST_SECONDS)
         if due > now:
             return due - now
@@ -100,11 +107,12 @@ class AuthMiddleware:
     """An ASGI middleware that rejects requests of unknown callers, bodies that are too large, and too many requests.
 
     :param max_body: largest body, in bytes
-    :param max_rate: requests per second of each token; ``None`` for no limit
+    :param max_rate: requests per second of each token, and of each address without a valid one; ``None`` for no limit
     """
 
     def __init__(self, app: AsgiApp, gate: Gate, max_body: int, max_rate: float | None = None) -> None:
-        self._app = app
+        self.inner = app
+        """The application behind it."""
         self._gate = gate
         self._max_body = max_body
         self._rate = None if max_rate is None else RequestRate(max_rate)
@@ -112,7 +120,7 @@ class AuthMiddleware:
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """Handle a request."""
         if scope["type"] == "lifespan":
-            await self._app(scope, receive, send)
+            await self.inner(scope, receive, send)
         elif scope["type"] == "http":  # there are no web sockets
             send = _with_safe_headers(send, _is_console(scope["path"]))
             send = _logged(scope, send) if log.isEnabledFor(logging.INFO) else send
@@ -131,7 +139,7 @@ class AuthMiddleware:
         except _Rejected as rejected:
             await _reject(send, rejected)
             return
-        await self._app(scope, _with_body(body, receive), send)
+        await self.inner(scope, _with_body(body, receive), send)
 
     async def _admit(
         self, scope: MutableMapping[str, Any], headers: dict[bytes, bytes]
@@ -143,11 +151,12 @@ class AuthMiddleware:
             identity = await self._identify(headers)
         except SkitterError as error:
             raise _Rejected(503, "The store is unavailable", error.remedy) from None
-        if identity is None:
-            raise _Rejected(401, "A valid token is required", "send Authorization: Bearer TOKEN")
-        if self._rate is not None and (wait := self._rate.seconds_to_wait(identity.caller.digest)):
+        key = _address(scope) if identity is None else identity.caller.digest
+        if self._rate is not None and (wait := self._rate.seconds_to_wait(key)):
             remedy = "send fewer requests; the operator sets this limit with --max-rate"
             raise _Rejected(429, "Too many requests", remedy, wait=wait)
+        if identity is None:
+            raise _Rejected(401, "A valid token is required", "send Authorization: Bearer TOKEN")
         scope[CALLER_KEY] = identity
         return identity
 
@@ -221,6 +230,12 @@ class AuthMiddleware:
                 return None
             if not message.get("more_body"):
                 return b"".join(chunks)
+
+
+def _address(scope: MutableMapping[str, Any]) -> bytes:
+    """Return the address of a caller without a valid token."""
+    client = scope.get("client") or ("",)
+    return f"address {client[0]}".encode()
 
 
 def _check_json(headers: dict[bytes, bytes], body: bytes) -> None:

@@ -108,9 +108,15 @@ class ScheduleRequest(RequestBody):
 
 
 class TaskRequest(RequestBody):
-    """A new task: a recipe with its variables."""
+    """A new task: a recipe with its variables, or a task that a spider of the operator defines in Python."""
 
-    recipe: Name
+    recipe: Name | None = None
+    spider: str | None = Field(
+        None,
+        max_length=500,
+        description="Instead of a recipe: a TaskSpider below the folder of `serve --spiders`, such as shop.py:Shop.",
+    )
+    task: str | None = Field(None, max_length=200, description="With `spider`: the name of the task.")
     arguments: Values = Field({}, description="Variables of the recipe.")
     schedule: str = Field(
         "",
@@ -189,8 +195,8 @@ class HostsQuery(BaseModel):
 
     order: HostOrder = Field(
         "pages",
-        description="Order, largest first. `failures` is the share of failed requests; `queued` and `delay` are known"
-        " for the hosts with the most queued requests.",
+        description="Order, largest first. `failures` is the share of failed requests, `fetch_time` the mean"
+        " time to the first byte in seconds. `queued` and `delay` are known for hosts with requests.",
     )
     contains: str = Field("", max_length=200, description="Only hosts whose names contain this text.")
     offset: int = Field(0, ge=0, lt=2**31, description="Number of hosts to skip.")

@@ -24,7 +24,7 @@ from skitter.service.api.requests import (
     TaskPath,
     TaskRequest,
 )
-from skitter.service.errors import Missing
+from skitter.service.errors import Missing, Refusal
 from skitter.service.items import ItemPage
 from skitter.service.jobs import JobService
 from skitter.service.logs import LogView, NumberedLine, as_json_lines, as_page, as_text
@@ -67,9 +67,24 @@ def add_task_routes(app: FastAPI, jobs: JobService, queries: JobQueries) -> None
 
     @app.post("/jobs/{name}/tasks", status_code=201)
     async def add_task(name: NamePath, body: TaskRequest, caller: CallerParam) -> dict[str, str]:
-        """Add a task to a job, also while the job runs. The task has the name of its recipe."""
+        """Add a task to a job, also while the job runs: a recipe, whose name it has, or a task of a spider."""
         caller.need(body.recipe)
-        task = await jobs.tasks.add(name, body.recipe, body.arguments, body.schedule, body.outputs)
+        given = (
+            body.recipe is not None,
+            body.spider is not None,
+            body.task is not None,
+            bool(body.arguments),
+        )
+        if body.recipe is not None and given[1:3] == (False, False):
+            task = await jobs.tasks.add(name, body.recipe, body.arguments, body.schedule, body.outputs)
+        elif body.spider is not None and body.task is not None and given[::3] == (False, False):
+            task = await jobs.tasks.add_python(name, body.spider, body.task, body.schedule, body.outputs)
+        else:
+            raise Refusal(
+                "a task is a recipe, or a task of a spider without arguments",
+                remedy="give either recipe, or spider and task",
+                field="recipe",
+            )
         return {"task": task}
 
     @app.get("/jobs/{name}/tasks/{task}/items")
@@ -99,14 +114,14 @@ def add_task_routes(app: FastAPI, jobs: JobService, queries: JobQueries) -> None
 
     @app.delete("/jobs/{name}/tasks/{task}", status_code=204)
     async def close_task(name: NamePath, task: TaskPath) -> None:
-        """Close a task: its queued requests are dropped, requests in progress are finished. Its name cannot be used again."""
-        await jobs.tasks.change(name, task, "close")
-        await queries.drop_task(await jobs.records.job(name), task)
+        """Close a task: its queued requests are dropped, requests in progress are finished. Its name can be used again."""
+        closed = await jobs.tasks.change(name, task, "close")
+        await queries.drop_task(await jobs.records.job(name), closed.task)
 
 
 def _task_view(task: TaskState) -> dict[str, Any]:
     return {
-        "task": task.task,
+        "task": task.name,
         "state": task.state,
         "arguments": task.variables,
         "outputs": task.outputs,

@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
+import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
+from typing import NamedTuple
 
 import uvicorn
 
@@ -18,19 +21,47 @@ _MAX_CONNECTIONS = 1000
 """Connections at a time. Further ones get the answer 503."""
 
 
+class TlsFiles(NamedTuple):
+    """The certificate of a node with its chain, and its private key, as PEM files (RFC 7468)."""
+
+    certificate: Path
+    key: Path
+
+    def check(self) -> None:
+        """Raise :class:`~skitter.errors.UsageError` if the files cannot be used."""
+        try:
+            ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(
+                self.certificate, self.key, lambda: b""
+            )
+        except (OSError, ValueError) as error:
+            raise UsageError(
+                f"cannot use the certificate {self.certificate} with the key {self.key}: {error}",
+                remedy="name a certificate and its private key without a passphrase, both as PEM files",
+                field="tls_cert",
+            ) from None
+
+
 async def serve_app(
-    app: AsgiApp, host: str, port: int, on_ready: Callable[[str], None], leaving: asyncio.Event
+    app: AsgiApp,
+    host: str,
+    port: int,
+    on_ready: Callable[[str], None],
+    leaving: asyncio.Event,
+    tls: TlsFiles | None = None,
 ) -> None:
     """Serve until SIGINT or SIGTERM, which sets ``leaving``. ``on_ready`` is called with the URL once the server accepts requests.
+
+    Without ``tls``, the server speaks plain HTTP.
 
     Raises :class:`~skitter.errors.UsageError` if the address cannot be used, and if the application fails to start.
     """
     config = uvicorn.Config(
         app, host=host, port=port, log_config=None, access_log=False, server_header=False, lifespan="on",
         timeout_graceful_shutdown=10, limit_concurrency=_MAX_CONNECTIONS,
+        ssl_certfile=tls and tls.certificate, ssl_keyfile=tls and tls.key,
     )  # fmt: skip
     try:
-        listener = _listen(host, port)
+        listener = listen(host, port)
     except OSError as error:
         raise UsageError(
             f"cannot listen on {host} port {port}: {error.strerror or error}",
@@ -38,7 +69,8 @@ async def serve_app(
             field="port",
         ) from None
     shown = f"[{host}]" if ":" in host else host
-    server = _Server(config, lambda: on_ready(f"http://{shown}:{listener.getsockname()[1]}"), leaving)
+    scheme = "http" if tls is None else "https"
+    server = _Server(config, lambda: on_ready(f"{scheme}://{shown}:{listener.getsockname()[1]}"), leaving)
     try:
         await server.serve([listener])
     finally:
@@ -76,7 +108,8 @@ class _Server(uvicorn.Server):
             self._on_ready()
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int) -> socket.socket:
+    """Return a socket that is bound to an address. Raises OSError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family)
     try:

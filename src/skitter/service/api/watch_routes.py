@@ -15,7 +15,7 @@ from fastapi.responses import StreamingResponse
 from skitter.errors import SkitterError
 from skitter.service.api.requests import CallerParam, FollowQuery, HostsQuery, JobsEventsQuery, NamePath
 from skitter.service.errors import Missing
-from skitter.service.inspection import declared_settings
+from skitter.service.inspection import declared_settings, select_hosts
 from skitter.service.jobs import JobService
 from skitter.service.queries import JobQueries
 
@@ -100,9 +100,11 @@ def add_watch_routes(app: FastAPI, jobs: JobService, queries: JobQueries, leavin
 
     @app.get("/jobs/{name}/hosts")
     async def hosts(name: NamePath, query: Annotated[HostsQuery, Query()]) -> dict[str, Any]:
-        """List the hosts of a job with their counts, and their number."""
-        found = await queries.hosts(await jobs.records.job(name), query.order, query.contains)
-        return {"hosts": found[query.offset : query.offset + query.limit], "total": len(found)}
+        """List the hosts of a job with their counts, and their number. All hosts are judged, then one page is returned."""
+        found = await queries.hosts(await jobs.records.job(name))
+        return await asyncio.to_thread(
+            select_hosts, found, query.order, query.contains, query.offset, query.limit
+        )
 
     @app.get("/settings")
     async def settings() -> dict[str, Any]:

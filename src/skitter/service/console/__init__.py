@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fastapi import FastAPI
-from fastapi.responses import FileResponse, RedirectResponse
+from fastapi import FastAPI, Response
+from fastapi.responses import RedirectResponse
 
 from skitter.service.api.auth import CONSOLE
 from skitter.service.errors import Missing
 
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
-_FILES = {path.name: path for path in (Path(__file__).parent / "static").iterdir() if path.suffix in _TYPES}
-"""The files of the console by name. Nothing else is served."""
+_FILES = {
+    path.name: (path.read_bytes(), _TYPES[path.suffix])
+    for path in (Path(__file__).parent / "static").iterdir()
+    if path.suffix in _TYPES
+}
+"""The files of the console by name, with their types. Nothing else is served."""
 
 
 def add_console(app: FastAPI) -> None:
@@ -23,16 +27,16 @@ def add_console(app: FastAPI) -> None:
         return RedirectResponse(f"{CONSOLE}/")
 
     @app.get(f"{CONSOLE}/", include_in_schema=False)
-    async def page() -> FileResponse:
+    async def page() -> Response:
         return _file("index.html")
 
     @app.get(f"{CONSOLE}/{{name}}", include_in_schema=False)
-    async def file(name: str) -> FileResponse:
+    async def file(name: str) -> Response:
         return _file(name)
 
 
-def _file(name: str) -> FileResponse:
+def _file(name: str) -> Response:
     if name not in _FILES:
         raise Missing(f"the console has no file {name!r:.80}", remedy=f"open {CONSOLE}/")
-    path = _FILES[name]
-    return FileResponse(path, media_type=_TYPES[path.suffix])
+    content, media_type = _FILES[name]
+    return Response(content, media_type=media_type)

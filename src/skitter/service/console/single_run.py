@@ -7,7 +7,6 @@ import contextlib
 import secrets
 import socket
 import threading
-from collections import deque
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -37,18 +36,18 @@ from skitter.service.audit import AuditLog
 from skitter.service.console import add_console
 from skitter.service.errors import Conflict, Missing
 from skitter.service.inspection import (
+    FigureHistory,
     LetterSelection,
     declared_settings,
-    figures_of,
     frontier_view,
-    host_rows,
     list_failures,
+    read_hosts,
+    select_hosts,
     settle_failures,
 )
 from skitter.service.sessions import Sessions
 from skitter.service.storage.sqlite import SqliteAppendLog, SqliteKeyValueStore
 
-_HISTORY_POINTS = 900
 _MAX_BODY = 1 << 20
 
 
@@ -91,7 +90,7 @@ class RunView:
 
     def __init__(self, folder: JobFolder) -> None:
         self.folder = folder
-        self.points: deque[dict[str, Any]] = deque(maxlen=_HISTORY_POINTS)
+        self.history = FigureHistory()
 
     async def job(self) -> dict[str, Any]:
         """Return the job, and add a point to its history."""
@@ -106,8 +105,7 @@ class RunView:
             "run": {"id": name, "reason": ""}, "node_errors": {}, "figures": None,
         }  # fmt: skip
         if found.counts is not None:
-            shown["figures"] = figures_of(found.counts, found.workers)
-            self.points.append(shown["figures"])
+            shown["figures"] = self.history.add(found.counts, found.workers)
             shown |= frontier_view(found)
         return shown
 
@@ -156,13 +154,14 @@ def _add_reading(app: FastAPI, run: RunView, leaving: asyncio.Event) -> None:
     @app.get("/jobs/{name}/events")
     async def events(name: str, follow: FollowQuery = False) -> StreamingResponse:
         run.named(name)
-        return event_stream(run.job, leaving, follow=follow, first=encode_event("history", list(run.points)))
+        return event_stream(
+            run.job, leaving, follow=follow, first=encode_event("history", list(run.history.points))
+        )
 
     @app.get("/jobs/{name}/hosts")
     async def hosts(name: str, query: Annotated[HostsQuery, Query()]) -> dict[str, Any]:
-        folder = run.named(name)
-        found = await host_rows(folder, (await job_status(folder)).counts, query.order, query.contains)
-        return {"hosts": found[query.offset : query.offset + query.limit], "total": len(found)}
+        found = await read_hosts(run.named(name))
+        return select_hosts(found, query.order, query.contains, query.offset, query.limit)
 
     @app.get("/jobs/{name}/failures")
     async def failures(name: str, query: Annotated[FailuresQuery, Query()]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from skitter.frontier.redis.connect import server_for
+from skitter.frontier.redis.cluster import server_for
 from skitter.service.storage import ENTRY_OVERHEAD
 
 _TIMEOUT = 5.0
@@ -114,7 +114,7 @@ class RedisKeyValueStore:
     """A key-value store: one hash for each kind, under ``{skitter-service}:``. Times are those of the server's clock."""
 
     def __init__(self, url: str) -> None:
-        self._server = server_for(url, _key(""), patience=_TIMEOUT)
+        self._server = server_for(url, _key(""), outage_timeout=_TIMEOUT)
 
     async def open(self) -> None:
         """Connect."""
@@ -165,17 +165,17 @@ class RedisAppendLog:
     :param name: what the log holds
     :param max_bytes: bound of the size; 0 means no bound
     :param writer: name of the process that appends, for the detection of repeated calls
-    :param patience: how long to wait for an unavailable server, in seconds; ``None`` means: as the URL says
+    :param outage_timeout: how long to wait for an unavailable server, in seconds; ``None`` means: as the URL says
     """
 
     def __init__(
         self, url: str, run: str, name: str, *,
-        max_bytes: int = 0, writer: str = "", patience: float | None = None,
+        max_bytes: int = 0, writer: str = "", outage_timeout: float | None = None,
     ) -> None:  # fmt: skip
         self._prefix = f"{{skitter-service:{run}}}:{name}"
         self._max_bytes = max_bytes
         self._writer = writer
-        self._server = server_for(url, self._prefix, patience=patience)
+        self._server = server_for(url, self._prefix, outage_timeout=outage_timeout)
         self._is_open = False
         self.name = f"{name} on {self._server.where}"
 

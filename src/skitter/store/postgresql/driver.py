@@ -6,8 +6,6 @@ single values need no conversion here, and a user's own table with other types w
 
 from __future__ import annotations
 
-import datetime as dt
-import decimal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -16,16 +14,17 @@ import asyncpg
 import msgspec
 
 from skitter._utils.backoff import Unavailable
+from skitter._utils.visible import one_line
 from skitter.errors import StoreError
 from skitter.item import encode_item, item_fields
 from skitter.secrets import output_variable
 from skitter.store.columns import ID_COLUMN, FieldLimitError, quoted
 from skitter.store.contract import StoreContext
-from skitter.store.database import Encoded, PageItems
-from skitter.store.postgresql.columns import PostgresColumns, RowShape, column_of, kind_of
+from skitter.store.database import Encoded, PageItems, put_or_bisect
+from skitter.store.postgresql.columns import RULES, column_of
 from skitter.store.postgresql.location import PostgresLocation
+from skitter.store.table_columns import KEPT, FilledColumnError, RowShape, TableColumns, kind_of
 
-_KEPT = (bytes, dt.datetime, dt.date, decimal.Decimal)
 _CONNECT_SECONDS = 10.0
 _COMMAND_SECONDS = 60.0
 _LOCK_SECONDS = 30
@@ -56,6 +55,7 @@ _ITEM_ERRORS = (
     asyncpg.RaiseError,
     asyncpg.ProgramLimitExceededError,
     FieldLimitError,
+    FilledColumnError,
 )
 _RETRY_REMEDY = "fix the cause, then run the same command again: nothing that was committed is lost"
 
@@ -71,7 +71,7 @@ class PostgresDriver:
     def __init__(self, location: PostgresLocation) -> None:
         self.name = location.name
         self._location = location
-        self._columns = PostgresColumns()
+        self._columns = TableColumns(RULES)
         self._connection: asyncpg.Connection[Any] | None = None
 
     async def open(self, context: StoreContext) -> None:  # noqa: ARG002 - the server decides on durability
@@ -114,7 +114,7 @@ class PostgresDriver:
         """Return the item as JSON with columns as keys, and the kinds of its values."""
         if self._location.layout == "jsonb":
             return Encoded(_without_nul(encode_item(item)))
-        fields = item_fields(item, keep=_KEPT)
+        fields = item_fields(item, keep=KEPT)
         row = {column_of(name): value for name, value in fields.items()}
         shape = (tuple(row), tuple(map(kind_of, row.values())))
         if "bytes" in shape[1]:
@@ -125,21 +125,9 @@ class PostgresDriver:
         """Write the rows in one transaction; see :meth:`skitter.store.database.Driver.put`."""
         with self._discarding_broken_connections():
             connection = await self._connected()
-            return await self._put_or_bisect(connection, pages)
-
-    async def _put_or_bisect(
-        self, connection: asyncpg.Connection[Any], pages: Sequence[PageItems]
-    ) -> list[str]:
-        """Write all pages, or find by bisection those that cannot be written."""
-        try:
-            await self._put_with_retries(connection, pages)
-        except _ITEM_ERRORS as error:
-            if len(pages) == 1:
-                return [" ".join(str(error).split())[:500]]
-            half = len(pages) // 2
-            first = await self._put_or_bisect(connection, pages[:half])
-            return first + await self._put_or_bisect(connection, pages[half:])
-        return [""] * len(pages)
+            return await put_or_bisect(
+                lambda part: self._put_with_retries(connection, part), pages, _ITEM_ERRORS
+            )
 
     async def _put_with_retries(
         self, connection: asyncpg.Connection[Any], pages: Sequence[PageItems]
@@ -234,7 +222,7 @@ class PostgresDriver:
             " ON attrelid = indrelid AND attnum = ANY(indkey) WHERE indrelid = $1::text::regclass AND indisprimary",
             self._location.relation,
         )
-        types = await self._types(connection)
+        types, _ = await self._types(connection)
         jsonb = types.get("item") == "jsonb"
         if [tuple(key) for key in keys] != [(ID_COLUMN, "text")] or (
             self._location.layout == "jsonb" and not jsonb
@@ -245,33 +233,34 @@ class PostgresDriver:
                 field="table",
             )
 
-    async def _types(self, connection: asyncpg.Connection[Any]) -> dict[str, str]:
-        """Return the columns that items may fill, without those that the database fills itself."""
+    async def _types(self, connection: asyncpg.Connection[Any]) -> tuple[dict[str, str], list[str]]:
+        """Return the types of the columns that items may fill, and the columns that the database fills itself."""
         rows = await connection.fetch(
-            "SELECT attname, format_type(atttypid, NULL) AS type FROM pg_attribute"
-            " WHERE attrelid = $1::text::regclass AND attnum > 0 AND NOT attisdropped AND NOT atthasdef"
-            " AND attidentity = '' AND attname <> $2 ORDER BY attnum",
+            "SELECT attname, format_type(atttypid, NULL) AS type, atthasdef OR attidentity <> '' AS filled"
+            " FROM pg_attribute WHERE attrelid = $1::text::regclass AND attnum > 0 AND NOT attisdropped"
+            " AND attname <> $2 ORDER BY attnum",
             self._location.relation,
             ID_COLUMN,
         )
-        return {row["attname"]: row["type"] for row in rows}
+        types = {row["attname"]: row["type"] for row in rows if not row["filled"]}
+        return types, [row["attname"] for row in rows if row["filled"]]
 
     async def _fit(self, connection: asyncpg.Connection[Any], shapes: set[RowShape]) -> None:
         """Add and widen columns as these shapes need."""
         if self._location.layout == "jsonb":
             return
         if not self._columns.types:
-            self._columns.learn(await self._types(connection))
+            self._columns.learn(*await self._types(connection))
         if not self._columns.misfits(shapes):
             return
         async with connection.transaction():
             await connection.execute(f"LOCK TABLE {self._location.relation} IN ACCESS EXCLUSIVE MODE")
-            before = await self._types(connection)
-            self._columns.learn(before)
+            before, filled = await self._types(connection)
+            self._columns.learn(before, filled)
             for column, wanted in self._columns.misfits(shapes).items():
                 await connection.execute(self._change(column, before.get(column), wanted))
-            types = await self._types(connection)
-        self._columns.learn(types)
+            found = await self._types(connection)
+        self._columns.learn(*found)
 
     def _change(self, column: str, present: str | None, wanted: str) -> str:
         name = quoted(column)
@@ -326,6 +315,6 @@ def _translated_errors(location: PostgresLocation) -> Iterator[None]:
             remedy="write postgresql://[USER:PASSWORD@]HOST[:PORT]/DATABASE?table=NAME",
         ) from error
     except _UNAVAILABLE as error:
-        raise Unavailable(" ".join(str(error).split()) or type(error).__name__) from error
+        raise Unavailable(one_line(error)) from error
     except asyncpg.PostgresError as error:
-        raise StoreError(f"{name}: {' '.join(str(error).split())}", remedy=_RETRY_REMEDY) from error
+        raise StoreError(f"{name}: {one_line(error)}", remedy=_RETRY_REMEDY) from error

@@ -33,6 +33,11 @@ look_through(ANSWERS, 'tidied_answers', function(_, answer)
 end)
 call_with_many('ZREM', DELIVERED, call('ZRANGE', DELIVERED, '-inf', text(now - A_DAY), 'BYSCORE', 'LIMIT', 0,
   ARGV[5]))
+if config.remembers then
+  look_through(VISITS, 'tidied_visits', function(_, visit)
+    return not is_valid(visit)
+  end)
+end
 if config.visited_ttl then
   call_with_many('ZREM', SEEN, call('ZRANGE', SEEN, '-inf', text(now), 'BYSCORE', 'LIMIT', 0, ARGV[5]))
 end

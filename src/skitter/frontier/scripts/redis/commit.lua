@@ -1,10 +1,11 @@
 -- commit: close leases, each together with its new requests, counters and output ranges.
--- ARGV: 5 names, outcomes (id, resolution, entries, counters, outputs, error, after, free, record, task, outbox),
---       whether any outcome has an outbox; 6 see report()
+-- ARGV: 5 names, outcomes (id, resolution, entries, counters, outputs, error, after, free, record, group, outbox,
+--       visit: nil, or code of the change, status, and the rest of the visit or nil),
+--       whether any outcome has an outbox or a new visit; 6 see report()
 -- Returns 1 or 0 for each outcome: whether it was in time.
 local DONE, RETRY = 0, 1
-local names, outcomes, has_outbox = unpack(decode(ARGV[5]))
-begin(#names > 0 or has_outbox)
+local names, outcomes, grows = unpack(decode(ARGV[5]))
+begin(#names > 0 or grows)
 local is_behind = queue_due()
 local parts = {}
 
@@ -32,14 +33,18 @@ local function retry(outcome, name, key, rest)
   enqueue_again(name, key, rest, now + outcome[7])
 end
 
--- Five doubles per key: pages, items, bytes, failed, retried; see frontier/stats.py.
-local stats = {[BY_WORKER] = {}, [BY_HOST] = {}, [BY_TASK] = {}}
+-- Seven doubles per key, in the order of the fields of StatsRow in frontier/stats.py.
+local STATS = '<ddddddd'
+local stats = {[BY_WORKER] = {}, [BY_HOST] = {}, [BY_GROUP] = {}}
 local function add_stats(worker, host, outcome)
   local counters, is_failure = outcome[4], outcome[2] ~= DONE
   local pages, items, bytes = counters.pages or 0, counters.items or 0, counters.bytes or 0
   local failed = is_failure and outcome[2] ~= RETRY and 1 or 0
   local retried = outcome[2] == RETRY and not outcome[8] and 1 or 0
-  if pages + items + bytes + failed + retried == 0 then
+  local fetch_us = counters['time/fetch/us']
+  local responses = fetch_us and 1 or 0
+  fetch_us = fetch_us or 0
+  if pages + items + bytes + failed + retried + responses == 0 then
     return
   end
   if budgets then
@@ -49,19 +54,20 @@ local function add_stats(worker, host, outcome)
       note_spent(host)
     end
   end
-  local function add(group, key)
-    local sums = stats[group][key]
+  local function add(dimension, key)
+    local sums = stats[dimension][key]
     if not sums then
-      stats[group][key] = {pages, items, bytes, failed, retried}
+      stats[dimension][key] = {pages, items, bytes, failed, retried, responses, fetch_us}
       return
     end
     sums[1], sums[2], sums[3] = sums[1] + pages, sums[2] + items, sums[3] + bytes
     sums[4], sums[5] = sums[4] + failed, sums[5] + retried
+    sums[6], sums[7] = sums[6] + responses, sums[7] + fetch_us
   end
   add(BY_WORKER, worker)
   add(BY_HOST, host)
   if outcome[10] ~= '' then
-    add(BY_TASK, outcome[10])
+    add(BY_GROUP, outcome[10])
   end
 end
 
@@ -78,6 +84,9 @@ local function close(lease, outcome)
   else
     mark_dead(name, key, rest, outcome[6])
   end
+  if outcome[12] then
+    remember(rest, outcome[12])
+  end
   insert(names, outcome[3], false, true)
   for counter, amount in pairs(outcome[4]) do
     count(counter, amount)
@@ -90,42 +99,46 @@ end
 
 local function plus(packed, sums)
   if packed then
-    local pages, items, bytes, failed, retried = struct.unpack('<ddddd', packed)
-    sums = {pages + sums[1], items + sums[2], bytes + sums[3], failed + sums[4], retried + sums[5]}
+    local known = {struct.unpack(STATS, packed)}
+    for i = 1, 7 do
+      known[i] = known[i] + sums[i]
+    end
+    sums = known
   end
-  return pack('<ddddd', unpack(sums))
+  return pack(STATS, unpack(sums, 1, 7))
 end
 
--- Draw some keys at random and add those with the fewest pages to the empty key.
-local function fold(group)
-  if group == BY_HOST and budgets and (budgets.pages or budgets.bytes) then
+-- Draw some keys at random and add those with the fewest pages and dead letters to the empty key.
+local function fold(dimension)
+  if dimension == BY_HOST and budgets and (budgets.pages or budgets.bytes) then
     return -- the budgets need exact counts
   end
-  local over = call('HLEN', group) - config.stats_max_keys
+  local over = call('HLEN', dimension) - config.stats_max_keys
   if over <= 0 then
     return
   end
-  local drawn = call('HRANDFIELD', group, 2 * over + 32, 'WITHVALUES')
-  local keys, pages, packed = {}, {}, {}
+  local drawn = call('HRANDFIELD', dimension, 2 * over + 32, 'WITHVALUES')
+  local keys, size, packed = {}, {}, {}
   for i = 1, #drawn, 2 do
     if drawn[i] ~= '' then
       keys[#keys + 1] = drawn[i]
       packed[drawn[i]] = drawn[i + 1]
-      pages[drawn[i]] = struct.unpack('<d', drawn[i + 1])
+      local pages, _, _, failed = struct.unpack('<dddd', drawn[i + 1])
+      size[drawn[i]] = pages + failed
     end
   end
   table.sort(keys, function(a, b)
-    return pages[a] < pages[b]
+    return size[a] < size[b]
   end)
-  local others = call('HGET', group, '')
+  local others = call('HGET', dimension, '')
   for i = 1, min(over + 16, #keys) do
-    others = plus(others, {struct.unpack('<ddddd', packed[keys[i]])})
-    call('HDEL', group, keys[i])
+    others = plus(others, {struct.unpack(STATS, packed[keys[i]])})
+    call('HDEL', dimension, keys[i])
   end
-  call('HSET', group, '', others)
+  call('HSET', dimension, '', others)
 end
 
-local function write_stats(group, changed)
+local function write_stats(dimension, changed)
   local keys, fields = {}, {}
   for key in pairs(changed) do
     keys[#keys + 1] = key
@@ -133,13 +146,13 @@ local function write_stats(group, changed)
   if #keys == 0 then
     return
   end
-  local known = call('HMGET', group, unpack(keys))
+  local known = call('HMGET', dimension, unpack(keys))
   for i, key in ipairs(keys) do
     fields[#fields + 1] = key
     fields[#fields + 1] = plus(known[i], changed[key])
   end
-  call_with_many('HSET', group, fields)
-  fold(group)
+  call_with_many('HSET', dimension, fields)
+  fold(dimension)
 end
 
 local answer = {}
@@ -157,19 +170,19 @@ end
 for part, range in pairs(parts) do
   call('HSET', OUTPUTS, part, pack('<dd', range[1], range[2]))
 end
-for group, changed in pairs(stats) do
-  write_stats(group, changed)
+for dimension, changed in pairs(stats) do
+  write_stats(dimension, changed)
 end
-local plain = config.task_counters
+local plain = config.group_counters
 if plain then
-  for task, sums in pairs(stats[BY_TASK]) do
+  for group, sums in pairs(stats[BY_GROUP]) do
     if sums[2] > 0 then
       -- The key may hold something else, or the user may lack permission; neither may interrupt a commit.
-      local raised = redis.pcall('INCRBY', plain.prefix .. task, sums[2])
+      local raised = redis.pcall('INCRBY', plain.prefix .. group, sums[2])
       if type(raised) ~= 'number' then
-        count('errors/task_counter', 1)
+        count('errors/group_counter', 1)
       elseif plain.ttl then
-        redis.pcall('PEXPIRE', plain.prefix .. task, format('%d', plain.ttl * 1000))
+        redis.pcall('PEXPIRE', plain.prefix .. group, format('%d', plain.ttl * 1000))
       end
     end
   end

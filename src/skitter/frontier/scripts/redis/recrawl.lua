@@ -6,5 +6,8 @@ end
 if not config.visited_ttl then
   forget_all()
 end
+if config.remembers then
+  call('UNLINK', OUTPUTS)
+end
 call('HSET', JOB, 'seeds_done', '0', 'seed_position', '0')
 return finish(tostring(call('HINCRBY', JOB, 'recrawls', 1)))

@@ -3,13 +3,12 @@ begin(false)
 local more = queue_due()
 finish('')
 local state, limit = current_state()
-local job = call('HMGET', JOB, 'done', 'seeds_done')
+local job = call('HMGET', JOB, 'done', 'seeds_done', 'recrawls')
 local _, oldest = first_of(GRANTED, 'granted')
 keep_floors()
 local busiest = {}
 for i, name in ipairs(call('ZRANGE', BUSY, 0, 19, 'REV')) do
-  local slot = slot_of(name)
-  busiest[i] = {name, slot.queued, slot.leased, text(delay_of(slot)), text(max(0, slot.paused_until - now))}
+  busiest[i] = status_of(name)
 end
 local fetchable = call('ZCOUNT', READY, '-inf', text(now)) -- slots from which a request may be fetched now
 for queue in string.gmatch('default' .. (queues or ''), '[^,]+') do
@@ -28,5 +27,5 @@ end
 return {
   state, limit, text(now), call('ZCARD', QUEUE), call('ZCARD', DELAYED), call('HLEN', LEASES), job[1],
   call('ZCARD', DEAD), job[2], call('ZCARD', BUSY), oldest or '', more and 1 or 0,
-  call('HGETALL', COUNTERS), busiest, queued, fetchable,
+  call('HGETALL', COUNTERS), busiest, queued, fetchable, (job[3] or 0) + 1,
 }

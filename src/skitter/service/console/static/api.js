@@ -1,6 +1,6 @@
 // Calls of the HTTP API. The session is a cookie that scripts cannot read; calls that change something repeat its CSRF value.
 
-import { notify } from "./dom.js";
+import { notify, replace } from "./dom.js";
 
 export let session = null;
 
@@ -14,6 +14,7 @@ export class Problem extends Error {
   }
 }
 
+const connection = document.getElementById("connection");
 let onSignedOut = () => {};
 export const whenSignedOut = (act) => { onSignedOut = act; };
 
@@ -56,6 +57,7 @@ const HINT = "skitter-signed-in";
 export async function resume() {
   if (!localStorage.getItem(HINT)) return null;
   const answer = await fetch("/session", { credentials: "same-origin" });
+  if (!answer.ok && answer.status !== 401) throw new Problem(answer.status, {}); // of a proxy; the session may be good
   session = answer.ok ? await answer.json() : null;
   if (!session) localStorage.removeItem(HINT);
   return session;
@@ -79,31 +81,83 @@ const SCOPES = ["read", "operate", "admin"];
 export const may = (scope) => session !== null && SCOPES.indexOf(session.scope) >= SCOPES.indexOf(scope);
 export const offers = (feature) => session !== null && session.features.includes(feature);
 
-// Listens to server-sent events until the returned function is called. The browser connects again by itself.
-// A hidden page listens to nothing: browsers allow six connections to a server over HTTP/1.1.
+// Whether what is shown changes by itself. A person who reads it with a screen reader or a lens can stop that (WCAG 2.2, 2.2.2).
+export let live = true;
+
+export function setLive(value) {
+  live = value;
+  document.dispatchEvent(new Event("livechange"));
+}
+
+const mayChange = () => live && !document.hidden;
+
+// Calls a function after a pause, as soon as what is shown may change then. Returns what cancels the call.
+export function later(work, pause) {
+  let timer = 0;
+  const wait = () => { timer = setTimeout(() => (mayChange() ? work() : wait()), pause); };
+  wait();
+  return () => clearTimeout(timer);
+}
+
+const LOST_AFTER = 4000;
+const FIRST_RETRY = 1000;
+const LONGEST_RETRY = 30000;
+
+// Listens to server-sent events until the returned function is called. After a broken connection, the browser connects again by
+// itself; after a refusal, such as that of a proxy whose server restarts, it does not, so we do.
+// A hidden page listens to nothing: browsers allow six connections to a server over HTTP/1.1. One that must not change by itself
+// takes the first update.
 export function listen(path, handlers) {
   let source = null;
-  let checking = false;
-  const open = () => {
+  let ended = false;
+  let pause = FIRST_RETRY;
+  let retry = 0;
+  let warning = 0;
+
+  const connected = () => {
+    clearTimeout(warning);
+    warning = 0;
+    pause = FIRST_RETRY;
+    replace(connection);
+  };
+  const lost = async () => {
+    handlers.lost?.();
+    warning ||= setTimeout(() => replace(connection, "No connection to the server. Trying again …"), LOST_AFTER);
+    if (source.readyState !== EventSource.CLOSED) return;
+    const known = await resume().catch(() => session);
+    if (ended) return;
+    if (!known) onSignedOut();
+    else {
+      clearTimeout(retry);
+      retry = setTimeout(open, pause);
+      pause = Math.min(2 * pause, LONGEST_RETRY);
+    }
+  };
+  function open() {
+    source?.close();
     source = new EventSource(path);
     for (const [name, act] of Object.entries(handlers)) {
-      source.addEventListener(name, (event) => act(event.data === undefined ? null : JSON.parse(event.data)));
+      source.addEventListener(name, (event) => {
+        act(event.data === undefined ? null : JSON.parse(event.data));
+        if (name === "update" && !live) source.close();
+      });
     }
-    source.addEventListener("error", async () => {
-      handlers.lost?.();
-      if (source.readyState !== EventSource.CLOSED || checking) return;
-      checking = true;
-      if (!(await resume().catch(() => session))) onSignedOut();
-    });
-  };
+    source.addEventListener("open", connected);
+    source.addEventListener("error", lost);
+  }
   const show = () => {
-    if (document.hidden) source.close();
+    if (!mayChange()) source.close();
     else if (source.readyState === EventSource.CLOSED) open();
   };
   open();
   document.addEventListener("visibilitychange", show);
+  document.addEventListener("livechange", show);
   return () => {
+    ended = true;
+    clearTimeout(retry);
+    connected();
     document.removeEventListener("visibilitychange", show);
+    document.removeEventListener("livechange", show);
     source.close();
   };
 }

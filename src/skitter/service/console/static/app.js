@@ -1,6 +1,6 @@
 // The frame of the console: sign-in, navigation, and the view that the address names.
 
-import { attempt, may, offers, resume, session, signIn, signOut, whenSignedOut } from "./api.js";
+import { attempt, live, may, offers, resume, session, setLive, signIn, signOut, whenSignedOut } from "./api.js";
 import { field, h, notify, replace } from "./dom.js";
 import { jobView } from "./job.js";
 import { jobsView } from "./jobs.js";
@@ -12,11 +12,16 @@ const main = document.getElementById("main");
 let leave = () => {};
 let current = "";
 
+// Part of an address that a person may have typed.
+function decoded(part) {
+  try { return decodeURIComponent(part); } catch { return part; }
+}
+
 const ROUTES = [
   [/^\/jobs$/, () => jobsView(main)],
-  [/^\/jobs\/([^/]+)(?:\/([a-z]+))?$/, (job, part) => jobView(main, decodeURIComponent(job), part ?? "overview")],
+  [/^\/jobs\/([^/]+)(?:\/([a-z]+))?$/, (job, part) => jobView(main, decoded(job), part ?? "overview")],
   [/^\/recipes$/, () => recipesView(main)],
-  [/^\/recipes\/([^/]+)$/, (name) => recipeView(main, decodeURIComponent(name))],
+  [/^\/recipes\/([^/]+)$/, (name) => recipeView(main, decoded(name))],
   [/^\/nodes$/, () => nodesView(main)],
   [/^\/audit$/, () => auditView(main)],
 ];
@@ -36,11 +41,14 @@ function drawHeader() {
     session ? h("nav", { "aria-label": "Main" }, links().map(([href, title]) =>
       h("a", { href, "aria-current": here === href ? "page" : null }, title))) : null,
     session ? h("div", { class: "who" },
+      h("button", { type: "button", class: "quiet live", "aria-pressed": String(live), onclick: () => { setLive(!live); drawHeader(); } }, "Live updates"),
       h("span", null, h("bdi", null, session.name), h("span", { class: "badge plain" }, session.scope)),
       h("button", { type: "button", class: "quiet", onclick: end }, "Sign out")) : null);
 }
 
 async function end() {
+  leave(); // its view asks for nothing without a session
+  leave = () => {};
   await signOut();
   start();
 }
@@ -71,8 +79,9 @@ function show() {
     const found = pattern.exec(path);
     if (found) {
       leave = view(...found.slice(1)) ?? (() => {});
-      const title = main.querySelector("h1")?.textContent;
-      document.title = title ? `${title} · skitter` : "skitter console";
+      const titles = [main.querySelector(".tabs [aria-current]"), main.querySelector("h1")].filter(Boolean).map((one) => one.textContent);
+      document.title = [...titles, "skitter"].join(" · ");
+      main.setAttribute("aria-label", titles.join(", "));
       if (current && current !== path) main.focus({ preventScroll: true });
       current = path;
       return;
@@ -85,7 +94,7 @@ async function start() {
   const given = /^#token=(.+)$/.exec(location.hash);
   if (given) {
     history.replaceState(null, "", location.pathname);
-    await attempt(() => signIn(decodeURIComponent(given[1])));
+    await attempt(() => signIn(decoded(given[1])));
   }
   if (!session) await resume().catch(() => null);
   if (session) show();
@@ -95,6 +104,10 @@ async function start() {
 whenSignedOut(() => {
   notify("The session has ended.", "error");
   resume().catch(() => null).then(() => (session ? null : signInView()));
+});
+document.querySelector(".skip").addEventListener("click", (event) => {
+  event.preventDefault(); // the address names a view, not an element
+  main.focus();
 });
 window.addEventListener("hashchange", () => (location.hash.startsWith("#token=") ? start() : show()));
 start();

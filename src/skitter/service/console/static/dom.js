@@ -28,24 +28,33 @@ const nodes = (children) =>
 
 const SCROLLED = ".scroll, .bars dl";
 
-// Replaces the content of an element. Views do so with each event, so the focus and the scroll positions stay.
+// Replaces the content of an element. Views do so with each event, so the focus, the scroll positions and open details stay.
 export function replace(element, ...children) {
-  const focus = element.contains(document.activeElement) && element !== document.activeElement ? pathTo(document.activeElement, element) : null;
+  const focused = element.contains(document.activeElement) && element !== document.activeElement ? document.activeElement : null;
+  const path = focused ? pathTo(focused, element) : null;
   const positions = [...element.querySelectorAll(SCROLLED)].map((one) => [one.scrollLeft, one.scrollTop]);
+  const isOpen = [...element.querySelectorAll("details")].map((one) => one.open);
   element.replaceChildren(...nodes(children));
   element.querySelectorAll(SCROLLED).forEach((one, index) => {
     if (positions[index]) [one.scrollLeft, one.scrollTop] = positions[index];
   });
-  if (focus) {
-    const found = focus.path.reduce((one, index) => one?.children[index], element);
-    if (found?.tagName === focus.tag) found.focus({ preventScroll: true });
-  }
+  element.querySelectorAll("details").forEach((one, index) => { if (isOpen[index]) one.open = true; });
+  if (focused) focusSuccessor(focused, path, element);
+}
+
+// Focuses the element that has taken the place of another one, or the content of the page if none can be focused. A button
+// that needs a second thought never comes under the fingers of a person who is about to press another one.
+function focusSuccessor(gone, path, element) {
+  const found = path.reduce((one, index) => one?.children[index], element);
+  const isLike = found?.tagName === gone.tagName && (gone.classList.contains("danger") || !found.classList.contains("danger"));
+  if (isLike) found.focus({ preventScroll: true });
+  if (!isLike || document.activeElement !== found) document.getElementById("main").focus({ preventScroll: true });
 }
 
 function pathTo(target, element) {
   const path = [];
   for (let one = target; one !== element; one = one.parentElement) path.unshift([...one.parentElement.children].indexOf(one));
-  return { path, tag: target.tagName };
+  return path;
 }
 
 export const text = (value) => h("bdi", null, value);
@@ -69,6 +78,7 @@ export function amount(bytes) {
 
 export function duration(seconds) {
   if (seconds === null || seconds === undefined) return "–";
+  if (seconds > 0 && seconds < 1) return `${seconds < 0.01 ? short.format(1000 * seconds) : Math.round(1000 * seconds)} ms`;
   if (seconds < 60) return `${short.format(seconds)} s`;
   const minutes = Math.round(seconds / 60);
   return minutes < 60 ? `${minutes} min` : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
@@ -129,16 +139,30 @@ export function searchBox(label, value, onsearch) {
 }
 
 export function notify(message, kind = "info") {
+  const dismiss = () => {
+    const hadFocus = notice.contains(document.activeElement);
+    notice.remove();
+    if (hadFocus) document.getElementById("main").focus({ preventScroll: true });
+  };
   const notice = h("div", { class: `notice ${kind}` }, h("span", null, message),
-    h("button", { type: "button", class: "close", "aria-label": "Dismiss", onclick: () => notice.remove() }, "×"));
+    h("button", { type: "button", class: "close", "aria-label": "Dismiss", onclick: dismiss }, "×"));
   document.getElementById("notices").append(notice);
-  if (kind === "info") setTimeout(() => notice.remove(), 6000);
+  if (kind === "info") setTimeout(dismiss, 6000);
 }
 
-// A dialog that asks before something that cannot be undone.
+// A dialog that asks before something that cannot be undone. The focus returns to the button that opened it, also if events
+// have drawn that button again meanwhile.
 export function confirmed(question, action) {
+  const opener = document.activeElement;
+  const main = document.getElementById("main");
+  const path = main.contains(opener) && opener !== main ? pathTo(opener, main) : null;
   return new Promise((resolve) => {
-    const dialog = h("dialog", { "aria-labelledby": "question", onclose: () => { resolve(dialog.returnValue === "yes"); dialog.remove(); } },
+    const close = () => {
+      dialog.remove();
+      if (path && !opener.isConnected) focusSuccessor(opener, path, main);
+      resolve(dialog.returnValue === "yes");
+    };
+    const dialog = h("dialog", { "aria-labelledby": "question", onclose: close },
       h("p", { id: "question" }, question),
       h("div", { class: "actions" },
         h("button", { type: "button", onclick: () => dialog.close("no") }, "Cancel"),

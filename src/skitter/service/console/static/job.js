@@ -1,6 +1,6 @@
 // One job: its plots and figures, and a tab for each kind of detail.
 
-import { attempt, call, get, listen, may, offers, query } from "./api.js";
+import { attempt, call, get, later, listen, may, offers, query } from "./api.js";
 import { amount, confirmed, duration, field, h, moment, number, pager, percent, rate, replace, searchBox, select, stateBadge, table, text, visible } from "./dom.js";
 import { jobActions } from "./jobs.js";
 import { barChart, levels, lineChart, rates } from "./plots.js";
@@ -11,21 +11,27 @@ export function jobView(main, name, part) {
   const tabs = [["overview", "Overview"], ["hosts", "Hosts"], ["workers", "Workers"], ["failures", "Dead letters"],
     ...(offers("items") ? [["items", "Items"]] : []), ...(offers("log") ? [["log", "Log"]] : []), ["settings", "Settings"]];
   const place = `/jobs/${encodeURIComponent(name)}`;
-  const top = h("div", { class: "head" }, h("h1", null, text(name)));
+  const state = h("span", { id: "state", role: "status" });
+  const actions = h("div", { class: "actions" });
   const problems = h("div");
   const content = h("section");
   const points = [];
   let job = null;
+  let shownState = "";
   let stop = () => {};
   const view = (VIEWS[part] ?? VIEWS.overview)(content, place, () => job, points);
 
   function draw() {
-    replace(top, h("h1", null, text(name)), h("span", { id: "state" }, stateBadge(job.state)), jobActions(job, watch));
+    if (job.state !== shownState) { // buttons that are drawn again each second cannot be pressed in peace
+      shownState = job.state;
+      replace(state, stateBadge(job.state));
+      replace(actions, jobActions(job, watch));
+    }
     const reasons = Object.entries(job.node_errors ?? {});
     replace(problems,
       job.run?.reason ? h("p", { class: "notice error" }, h("span", null, job.run.reason)) : null,
       reasons.map(([node, error]) => h("p", { class: "notice error" }, h("span", null, h("b", null, text(node)), ": ", text(error.error), error.remedy ? `; ${error.remedy}` : ""))),
-      Object.entries(job.unserved ?? {}).map(([queue, waiting]) => h("p", { class: "notice error" }, h("span", null, `No worker serves queue ${queue}, where ${number(waiting)} requests wait.`))));
+      Object.entries(job.queues_without_workers ?? {}).map(([queue, waiting]) => h("p", { class: "notice error" }, h("span", null, `No worker serves queue ${queue}, where ${number(waiting)} requests wait.`))));
     view?.update?.(job);
   }
 
@@ -40,7 +46,7 @@ export function jobView(main, name, part) {
     });
   }
 
-  replace(main, top, problems,
+  replace(main, h("div", { class: "head" }, h("h1", null, text(name)), state, actions), problems,
     h("nav", { class: "tabs", "aria-label": "Parts of the job" }, tabs.map(([key, title]) =>
       h("a", { href: `#${place}/${key}`, "aria-current": key === part ? "page" : null }, title))),
     content);
@@ -84,7 +90,9 @@ function overview(content, _place, _job, points) {
       const figures = [["Pages", number(counters.pages ?? 0)], ["Pages/s", rate(pace)], ["Items", number(counters.items ?? 0)],
         ["Received", amount(counters.bytes)], ["Queued", number(counts.queued)], ["Delayed", number(counts.delayed)],
         ["In flight", number(counts.leased)], ["Done", number(counts.done)], ["Dead letters", number(counts.failed)],
-        ["Hosts with work", number(counts.slots)], ["Workers", number(job.fleet.length)], ["Oldest lease", counts.oldest_lease ? duration(counts.oldest_lease) : "–"]];
+        ["Hosts with work", number(counts.slots)], ["Workers", number(job.fleet.length)], ["Oldest lease", counts.oldest_lease ? duration(counts.oldest_lease) : "–"],
+        ["Fetch time (median)", duration(job.latency?.p50)], ["Fetch time (p95)", duration(job.latency?.p95)], ["Fetch time (p99)", duration(job.latency?.p99)]];
+      const latencies = points.filter((point) => point.latency);
       const depths = group(counters, "depth").map(([depth, pages]) => [Number(depth), pages]).sort((one, other) => one[0] - other[0])
         .map(([depth, pages]) => [`depth ${depth}${depth === 50 ? " and more" : ""}`, pages]);
       replace(content,
@@ -94,8 +102,9 @@ function overview(content, _place, _job, points) {
           lineChart("Throughput", [{ name: "pages/s", points: rates(points, "pages") }, { name: "items/s", points: rates(points, "items") }]),
           lineChart("Queue", [{ name: "queued", points: levels(points, "queued") }, { name: "delayed", points: levels(points, "delayed") }, { name: "in flight", points: levels(points, "leased") }], number),
           lineChart("Errors per second by kind", kinds.length ? kinds.map((kind) => ({ name: kind, points: rates(points, (point) => point.errors[kind] ?? 0) })) : [{ name: "errors", points: points.map((point) => [point.at, 0]) }]),
-          latencyChart(job, points)),
+          lineChart("Fetch time", ["p50", "p95", "p99"].map((name) => ({ name, points: latencies.map((point) => [point.at, point.latency[name]]) })), duration)),
         h("div", { class: "plots" },
+          barChart("Fullest hosts by queued requests", counts.busiest.slice(0, 8).map((slot) => [slot.key, slot.queued]), "Nothing is queued."),
           barChart("Pages by depth", depths, "No page yet."),
           barChart("Responses by status", group(counters, "status"), "No response yet."),
           barChart("Failed attempts by kind", attempts(counters), "No errors."),
@@ -118,26 +127,19 @@ function passes(job) {
   ], known);
 }
 
-function latencyChart(job, points) {
-  const host = job.counts.busiest;
-  return points.some((point) => point.latency)
-    ? lineChart("Fetch latency", ["p50", "p90", "p99"].map((name) => ({ name, points: points.filter((point) => point.latency).map((point) => [point.at, point.latency[name]]) })), duration)
-    : barChart("Fullest hosts by queued requests", host.slice(0, 8).map((slot) => [slot.key, slot.queued]), "Nothing is queued.");
-}
-
 // --- hosts ------------------------------------------------------------------------------------------------------
 
-const ORDERS = [["pages", "Most pages"], ["failed", "Most failures"], ["failures", "Largest share of failures"], ["queued", "Fullest"], ["delay", "Slowest"],
+const ORDERS = [["pages", "Most pages"], ["failed", "Most failures"], ["failures", "Largest share of failures"], ["queued", "Fullest"], ["fetch_time", "Slowest"], ["delay", "Longest delay"],
   ["retried", "Most retries"], ["bytes", "Most data"], ["items", "Most items"]];
 
 function hosts(content, place) {
   const choice = { order: "pages", contains: "", offset: 0 };
   const list = h("div");
-  let timer = 0;
+  let cancel = () => {};
   let closed = false;
 
   async function load() {
-    clearTimeout(timer);
+    cancel();
     try {
       const found = await get(`${place}/hosts?${query({ ...choice, limit: 100 })}`);
       if (closed) return;
@@ -149,6 +151,7 @@ function hosts(content, place) {
         { title: "Failed", class: "n", cell: (host) => number(host.failed) },
         { title: "Share", class: "n", cell: (host) => percent(host.failures) },
         { title: "Retried", class: "n", cell: (host) => number(host.retried) },
+        { title: "Fetch time", class: "n", cell: (host) => duration(host.fetch_time) },
         { title: "Queued", class: "n", cell: (host) => number(host.queued) },
         { title: "Delay", class: "n", cell: (host) => duration(host.delay) },
         { title: "Paused for", class: "n", cell: (host) => (host.paused_for ? duration(host.paused_for) : "–") },
@@ -156,15 +159,15 @@ function hosts(content, place) {
     } catch (error) {
       replace(list, h("p", { class: "empty" }, error.message));
     }
-    if (!closed) timer = setTimeout(load, 3000);
+    if (!closed) cancel = later(load, 3000);
   }
 
   const order = select(ORDERS, choice.order, (value) => { choice.order = value; choice.offset = 0; load(); });
   order.setAttribute("aria-label", "Order");
   replace(content, h("div", { class: "filters" }, searchBox("Search by host", "", (found) => { choice.contains = found; choice.offset = 0; load(); }), order),
-    list, h("p", { class: "hint" }, "Queue and delay are shown for the 20 hosts with the most queued requests."));
+    list, h("p", { class: "hint" }, "The order is over all hosts. Queue and delay are those of hosts with requests."));
   load();
-  return { close() { closed = true; clearTimeout(timer); } };
+  return { close() { closed = true; cancel(); } };
 }
 
 // --- workers ----------------------------------------------------------------------------------------------------
@@ -210,7 +213,7 @@ function workers(content) {
 
 // --- dead letters -----------------------------------------------------------------------------------------------
 
-function failures(content, place, getJob) {
+function failures(content, place) {
   const choice = { kind: "", contains: "" };
   const list = h("div");
   const kinds = h("select", { "aria-label": "Kind of error", onchange: () => { choice.kind = kinds.value; load(); } });
@@ -276,10 +279,11 @@ function failures(content, place, getJob) {
       const left = group(counters, "failed").map(([kind, count]) => [kind, count - (counters[`settled/${kind}`] ?? 0)]).filter(([, count]) => count > 0);
       const shown = JSON.stringify(left);
       if (shown === known) return;
+      const isFirst = known === ""; // the list has just been asked for
       known = shown;
       replace(kinds, h("option", { value: "" }, "All kinds"), left.map(([kind, count]) => h("option", { value: kind }, `${visible(kind)} (${number(count)})`)));
       kinds.value = choice.kind;
-      if (getJob() && marked.size === 0) load();
+      if (!isFirst && marked.size === 0) load();
     },
   };
 }
@@ -326,7 +330,7 @@ function log(content, place, getJob) {
   const lines = h("div", { class: "log", tabindex: "0", role: "log", "aria-label": "Log of the run" });
   const follow = h("input", { type: "checkbox", checked: true });
   let after = 0;
-  let timer = 0;
+  let cancel = () => {};
   let closed = false;
   let turn = 0;
 
@@ -336,7 +340,7 @@ function log(content, place, getJob) {
       h("small", null, text(`${line.logger} · ${line.node}${line.worker ? ` · ${line.worker}` : ""}`))));
 
   async function load(first) {
-    clearTimeout(timer);
+    cancel();
     const mine = first ? (turn += 1) : turn;
     try {
       const found = await get(`${place}/log?${query({ ...choice, ...(first ? { last: 500 } : { after, limit: 500 }) })}`);
@@ -352,7 +356,7 @@ function log(content, place, getJob) {
       if (!closed && first) replace(lines, h("p", { class: "empty" }, error.message));
     }
     const isLive = ["running", "waiting", "pausing", "stopping", undefined].includes(getJob()?.state);
-    if (!closed && mine === turn) timer = setTimeout(() => load(false), isLive ? 1000 : 5000);
+    if (!closed && mine === turn) cancel = later(() => load(false), isLive ? 1000 : 5000);
   }
 
   const level = select([["debug", "Debug and above"], ["info", "Info and above"], ["warning", "Warnings and errors"], ["error", "Errors"]], choice.level, (value) => { choice.level = value; load(true); });
@@ -360,7 +364,7 @@ function log(content, place, getJob) {
   replace(content, h("div", { class: "filters" }, searchBox("Search in the log", "", (found) => { choice.contains = found; load(true); }), level,
     h("label", { class: "check" }, follow, " Follow"), h("a", { class: "button", href: `${place}/log.txt`, download: "log.txt" }, "Download")), lines);
   load(true);
-  return { close() { closed = true; clearTimeout(timer); } };
+  return { close() { closed = true; cancel(); } };
 }
 
 // --- settings ---------------------------------------------------------------------------------------------------

@@ -11,6 +11,8 @@ export function jobsView(main) {
   const list = h("div", null, h("p", { class: "loading" }, "Loading …"));
   const summary = h("p", { class: "summary" });
   const forms = h("div");
+  const opener = h("button", { type: "button", class: "primary", onclick: () => { replace(forms, newJob(close)); forms.querySelector("input").focus(); } }, "New job");
+  const close = () => { replace(forms); opener.focus(); };
   let stop = () => {};
 
   function draw(found) {
@@ -45,7 +47,7 @@ export function jobsView(main) {
   states.setAttribute("aria-label", "State");
   replace(main,
     h("div", { class: "head" }, h("h1", null, "Jobs"),
-      may("admin") && offers("recipes") ? h("button", { type: "button", class: "primary", onclick: () => replace(forms, newJob(forms)) }, "New job") : null),
+      may("admin") && offers("recipes") ? opener : null),
     forms,
     h("div", { class: "filters" }, searchBox("Search by name", "", (found) => { choice.contains = found; choice.offset = 0; watch(); }), states),
     summary, list);
@@ -53,7 +55,7 @@ export function jobsView(main) {
   return () => stop();
 }
 
-function newJob(place) {
+function newJob(cancel) {
   const name = h("input", { required: true, pattern: "[A-Za-z0-9][A-Za-z0-9_\\-]{0,63}" });
   const recipe = h("select", { required: true });
   const workers = h("input", { type: "number", min: 1, max: 64, value: 1 });
@@ -71,7 +73,7 @@ function newJob(place) {
       field("Name", name), field("Recipe", recipe), field("Processes on each node", workers),
       field("Maximum number of pages", pages, "Empty: no limit."), field("Schedule", schedule, "Five cron fields in UTC. Empty: start now.")),
     h("div", { class: "actions" }, h("button", { type: "submit", class: "primary" }, "Create"),
-      h("button", { type: "button", onclick: () => replace(place) }, "Cancel")));
+      h("button", { type: "button", onclick: cancel }, "Cancel")));
 }
 
 // The buttons that change the state of a job.
@@ -87,10 +89,10 @@ export function jobActions(job, changed) {
   const isActive = ["running", "waiting"].includes(job.state);
   const isOver = ["finished", "failed", "stopped", "new", "scheduled"].includes(job.state);
   const resumable = ["paused", "stopped", "failed", "pausing", "stopping"].includes(job.state);
-  return h("div", { class: "actions" },
+  return [
     isActive ? h("button", { type: "button", onclick: act("pause", "The job pauses.") }, "Pause") : null,
     resumable ? h("button", { type: "button", class: "primary", onclick: act("resume", "The job continues.") }, "Resume") : null,
     isActive || job.state === "paused" ? h("button", { type: "button", onclick: act("stop", "The job stops.") }, "Stop") : null,
     isOver && offers("runs") ? h("button", { type: "button", onclick: act("start", "A new run has started.") }, "Start again") : null,
-    may("admin") && offers("runs") ? h("button", { type: "button", class: "danger", onclick: remove }, "Delete") : null);
+    may("admin") && offers("runs") ? h("button", { type: "button", class: "danger", onclick: remove }, "Delete") : null];
 }

@@ -23,11 +23,12 @@ export function lineChart(title, series, format = rate) {
       : null;
     return [area, h("path", { class: `line c${index % 6}`, d: line || "M0 0" })];
   });
-  const latest = shown.map((one) => `${one.name} ${format(one.points.at(-1)?.[1] ?? 0)}`).join(", ");
+  const newest = (one) => (one.points.length ? format(one.points.at(-1)[1]) : "–");
+  const latest = shown.map((one) => `${one.name} ${newest(one)}`).join(", ");
   return h("figure", { class: "plot" },
     h("figcaption", null, h("span", { class: "title" }, title),
       h("span", { class: "legend" }, shown.map((one, index) =>
-        h("span", { class: `key c${index % 6}` }, h("span", { class: "name" }, one.name), h("b", null, format(one.points.at(-1)?.[1] ?? 0)))))),
+        h("span", { class: `key c${index % 6}` }, h("span", { class: "name" }, one.name), h("b", null, newest(one)))))),
     h("div", { class: "canvas" },
       h("span", { class: "top", "aria-hidden": "true" }, format(top)),
       h("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-label": `${title}: ${latest}` }, grid, lines)),

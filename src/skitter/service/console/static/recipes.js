@@ -29,7 +29,8 @@ export function recipeView(main, name) {
   const place = `/recipes/${encodeURIComponent(name)}`;
   const area = h("textarea", { id: "recipe", rows: 24, spellcheck: "false", autocapitalize: "off", autocomplete: "off", "aria-describedby": "verdict", readonly: !may("admin") });
   const verdict = h("div", { id: "verdict", class: "verdict", role: "status" });
-  const result = h("div", { id: "result" });
+  const outcome = h("div", { role: "status" });
+  const details = h("div");
   const url = h("input", { type: "url", placeholder: "the first start URL" });
   const kind = h("input", { placeholder: "the first kind" });
   const syntax = select([["yaml", "YAML"], ["toml", "TOML"]], "yaml", () => check());
@@ -73,21 +74,22 @@ export function recipeView(main, name) {
 
   async function tryOut(event) {
     event.preventDefault();
-    replace(result, h("p", { class: "loading" }, "Fetching the page …"));
+    replace(details);
+    replace(outcome, h("p", { class: "loading" }, "Fetching the page …"));
     try {
       const found = await call("POST", `${place}/try`, { text: area.value, syntax: syntax.value, url: url.value.trim() || null, page: kind.value.trim() });
-      if (found.error) replace(result, h("p", { class: "notice error" }, h("span", null, text(found.error), found.remedy ? `; ${found.remedy}` : "")));
+      if (found.error) replace(outcome, h("p", { class: "notice error" }, h("span", null, text(found.error), found.remedy ? `; ${found.remedy}` : "")));
       else drawTrial(found);
     } catch (error) {
-      replace(result, h("p", { class: "notice error" }, h("span", null, error.message)));
+      replace(outcome, h("p", { class: "notice error" }, h("span", null, error.message)));
     }
   }
 
   function drawTrial(found) {
     const fields = [...new Set(found.items.flatMap((item) => Object.keys(item ?? {})))];
     const shown = (value) => (value === null || value === undefined ? "" : typeof value === "object" ? JSON.stringify(value) : String(value));
-    replace(result,
-      h("p", null, text(found.url), ` answered with status ${found.status}: ${number(found.total_items)} items, ${number(found.total_requests)} requests.`),
+    replace(outcome, h("p", null, text(found.url), ` answered with status ${found.status}: ${number(found.total_items)} items, ${number(found.total_requests)} requests.`));
+    replace(details,
       table("Items of the page", fields.map((one) => ({ title: visible(one), class: "value", cell: (item) => text(shown(item?.[one])) })), found.items, "The page has no items."),
       table("Requests of the page", [
         { title: "URL", class: "url", cell: (one) => text(one.url) },
@@ -111,7 +113,7 @@ export function recipeView(main, name) {
       editing ? h("div", null, h("form", { class: "card", onsubmit: tryOut }, h("h2", null, "Try on one page"),
         h("div", { class: "fields" }, field("URL", url), field("Kind of page", kind)),
         h("p", { class: "hint" }, "Fetches the page and shows what the recipe makes of it. Nothing is stored."),
-        h("div", { class: "actions" }, h("button", { type: "submit" }, "Try"))), result) : null));
+        h("div", { class: "actions" }, h("button", { type: "submit" }, "Try"))), h("div", { id: "result" }, outcome, details)) : null));
   get(place).then((found) => { area.value = found.text; syntax.value = found.syntax; if (editing) check(); })
     .catch((error) => { if (error.status === 404 && editing) { area.value = NEW.replace("example\n", `${name}\n`); check(); } else replace(verdict, h("p", { class: "bad" }, error.message)); });
   return () => clearTimeout(waiting);

@@ -1,11 +1,11 @@
 // The nodes of the service, and the audit log.
 
-import { get, query } from "./api.js";
+import { get, later, query } from "./api.js";
 import { duration, h, moment, replace, searchBox, table, text } from "./dom.js";
 
 export function nodesView(main) {
   const list = h("div", null, h("p", { class: "loading" }, "Loading …"));
-  let timer = 0;
+  let cancel = () => {};
   let closed = false;
   async function load() {
     try {
@@ -23,11 +23,11 @@ export function nodesView(main) {
     } catch (error) {
       replace(list, h("p", { class: "empty" }, error.message));
     }
-    if (!closed) timer = setTimeout(load, 2000);
+    if (!closed) cancel = later(load, 2000);
   }
   replace(main, h("div", { class: "head" }, h("h1", null, "Nodes")), list);
   load();
-  return () => { closed = true; clearTimeout(timer); };
+  return () => { closed = true; cancel(); };
 }
 
 export function auditView(main) {

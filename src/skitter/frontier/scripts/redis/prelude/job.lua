@@ -4,8 +4,8 @@
 -- ARGV: 1 generation, 2 time ('': that of the server), 3 client, 4 call ('' if it may safely run twice),
 --       5.. arguments of the script
 local JOB, QUEUE, DELAYED, READY, SLOTS, BUSY, GRANTS, LEASES, DEADLINES, GRANTED, SEEN, DEAD, COUNTERS,
-  OUTPUTS, NOTES, ANSWERS, WORKERS, BY_WORKER, BY_HOST, BY_TASK, BANNED, CLAIMED, OUTBOX, DELIVERED,
-  READY_BY_QUEUE, ALIVE = unpack(KEYS)
+  OUTPUTS, NOTES, ANSWERS, WORKERS, BY_WORKER, BY_HOST, BY_GROUP, BANNED, CLAIMED, OUTBOX, DELIVERED,
+  READY_BY_QUEUE, ALIVE, VISITS = unpack(KEYS)
 local call, pack, decode = redis.call, struct.pack, cmsgpack.unpack
 local sub, byte, format = string.sub, string.byte, string.format
 local min, max = math.min, math.max

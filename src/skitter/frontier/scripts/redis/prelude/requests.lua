@@ -159,6 +159,41 @@ local function end_lease(lease)
   return name, key, rest
 end
 
+-- Visits of pages that the job remembers; docs/design/revisiting.md. Format: pass(4) change(1) status(2) since(4)
+-- listing-length(4) listing memory. The listing is read by redis/records.py.
+local GONE, UNCHECKED = 4, 5 -- codes of changes
+local this_pass
+
+local function pass_now()
+  this_pass = this_pass or (call('HGET', JOB, 'recrawls') or 0) + 1
+  return this_pass
+end
+
+-- Whether a visit is valid: pages that an earlier pass found gone, or did not find, are forgotten.
+local function is_valid(visit)
+  local met, change = struct.unpack('>I4B', visit)
+  return met == pass_now() or met == pass_now() - 1 and change ~= GONE
+end
+
+-- visit: code of the change, status, listing and memory in one string, or nil: those stored before stay; fingerprint of
+-- the page, or nil: that of the request.
+local function remember(rest, visit)
+  if not config.remembers or byte(rest, 5) == 0 and not visit[4] then
+    return
+  end
+  local fingerprint, tail = visit[4] or sub(rest, 6, 21), visit[3]
+  if tail then
+    tail = pack('>I4', pass_now()) .. tail
+  else
+    local before = call('HGET', VISITS, fingerprint)
+    if not before or not is_valid(before) then
+      return
+    end
+    tail = sub(before, 8)
+  end
+  call('HSET', VISITS, fingerprint, pack('>I4BI2', pass_now(), visit[1], visit[2]) .. tail)
+end
+
 -- Format of a dead letter: number(6) time(8, double) error-length(4) error request. If its fingerprint is forgotten, so that
 -- the request may be added again, its dedup byte is 2.
 local function mark_dead(name, key, rest, reason)
@@ -166,6 +201,7 @@ local function mark_dead(name, key, rest, reason)
     forget(sub(rest, 6, 21))
     rest = sub(rest, 1, 4) .. '\2' .. sub(rest, 6)
   end
+  remember(rest, {UNCHECKED, 0}) -- so that the page does not count as unlinked
   call('ZADD', DEAD, 0, next_number() .. pack('<d', now) .. pack('>I4', #reason) .. reason
     .. name .. '\0' .. key .. rest)
 end

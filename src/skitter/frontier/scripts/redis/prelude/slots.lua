@@ -132,6 +132,11 @@ local function delay_of(slot)
   return max(slot.limits.delay or slot.adapted, slot.min_delay)
 end
 
+local function status_of(name)
+  local slot = slot_of(name)
+  return {name, slot.queued, slot.leased, text(delay_of(slot)), text(max(0, slot.paused_until - now))}
+end
+
 -- Seconds within which the request of a lease must be sent; nil if the slot has no promised delay.
 local function start_within(slot)
   local promised

@@ -1,0 +1,112 @@
+"""How much hostile servers and pages slow the pages of other hosts: crawls with and without them in turn. See docs/design/limits.md."""
+
+import argparse
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+TESTS = Path(__file__).parent.parent / "tests"
+sys.path.insert(0, str(TESTS))
+
+from sites import hostile_web  # noqa: E402 - found only after the line above
+from sites.hostile import PAGES, XPATH  # noqa: E402 - found only after the line above
+from skitter.testing import SiteProcess  # noqa: E402 - found only after the line above
+
+SPIDER = """
+import itertools, json, time
+from pathlib import Path
+from skitter import Request, Spider
+
+
+class Reader(Spider):
+    async def start(self):
+        self.good, hostile = (json.loads(Path(name).read_text()) for name in ("good.json", "hostile.json"))
+        self.left, self.began = set(self.good), time.monotonic()
+        self.began_cpu = time.process_time()
+        for pair in itertools.zip_longest(hostile, self.good):
+            for url in filter(None, pair):
+                yield Request(url)
+
+    def parse(self, response):
+        if response.is_text:
+            yield {"url": response.url, "title": response.css("title::text").get()}
+            yield response.follow_all("a")
+        if response.url in self.left:
+            self.left.remove(response.url)
+            if not self.left:
+                cpu = time.process_time() - self.began_cpu
+                Path("seconds").write_text(f"{time.monotonic() - self.began} {cpu}")
+"""
+
+
+def seconds_for_good_pages(good, hostile, concurrency):
+    """Crawl until all good pages are done. Return the seconds since the start of the spider, and those of CPU."""
+    with tempfile.TemporaryDirectory(prefix="skitter-bench-") as name:
+        folder = Path(name)
+        (folder / "reader.py").write_text(SPIDER)
+        (folder / "good.json").write_text(json.dumps(good))
+        (folder / "hostile.json").write_text(json.dumps(hostile))
+        command = [
+            sys.executable, "-m", "skitter", "run", "reader.py", "--job", "hostile", "-o", "items.jsonl", "--quiet",
+            "-s", "deny=/hub/", "-s", "depth_limit=1",
+            "--concurrency", str(concurrency),
+        ]  # fmt: skip
+        worker = subprocess.Popen(command, cwd=folder, stderr=subprocess.DEVNULL)
+        while not (folder / "seconds").exists() and worker.poll() is None:
+            time.sleep(0.1)
+        if worker.poll() is None:
+            worker.send_signal(signal.SIGINT)  # the rest of the hostile servers does not count
+            time.sleep(1)
+            worker.send_signal(signal.SIGINT)
+        worker.wait()
+        elapsed, cpu = map(float, (folder / "seconds").read_text().split())
+        return elapsed, cpu
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--hosts", type=int, default=8, help="good hosts")
+    parser.add_argument("--pages", type=int, default=150, help="pages of each good host")
+    parser.add_argument("--latency", type=float, default=0.1, help="seconds until a good host answers")
+    parser.add_argument("--concurrency", type=int, default=32)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", choices=["servers", "pages"], help="leave the other kind out")
+    given = parser.parse_args()
+    cases = len(hostile_web.CASES)
+    kinds = "sites.hostile_web:HostileWeb", "sites.hostile_web:HostileWeb", "sites.hostile:make_site"
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    with (
+        # The good hosts have other addresses than the hostile ones, because they must not share their slots.
+        SiteProcess(kinds[0], hosts=cases + given.hosts, search=[TESTS], delay=given.latency) as good_site,
+        SiteProcess(kinds[1], hosts=cases, search=[TESTS]) as servers,
+        SiteProcess(kinds[2], search=[TESTS]) as pages,
+    ):
+        good = [
+            good_site.url_of(f"/good/{number}", cases + host)
+            for number in range(given.pages)
+            for host in range(given.hosts)
+        ]
+        paths = [*(f"/css/{name}" for name in PAGES), *(f"/xpath/{name}" for name in XPATH)]
+        hostile = [] if given.only == "pages" else [servers.url_of("/", number) for number in range(cases)]
+        hostile += [] if given.only == "servers" else [pages.url_of(path) for path in paths]
+        ratios = []
+        print(f"{len(good)} good pages on {given.hosts} hosts, {len(hostile)} hostile servers and pages")
+        print("| alone, s (of CPU) | beside hostile ones, s (of CPU) | ratio |\n| ---: | ---: | ---: |")
+        for _ in range(given.rounds):
+            alone, beside = (
+                seconds_for_good_pages(good, others, given.concurrency) for others in ([], hostile)
+            )
+            ratios.append(beside[0] / alone[0])
+            figures = [f"{seconds:.1f} ({cpu:.1f})" for seconds, cpu in (alone, beside)]
+            print(f"| {figures[0]} | {figures[1]} | {ratios[-1]:.2f} |", flush=True)
+        print(f"median ratio: {statistics.median(ratios):.2f}; load of the machine: {os.getloadavg()[0]:.0f}")
+
+
+if __name__ == "__main__":
+    main()

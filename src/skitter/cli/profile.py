@@ -1,0 +1,139 @@
+"""``skitter profile``: shows what the workers of a running job spend CPU time or memory on."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from skitter.cli.console import aligned, say
+from skitter.cli.control import folder_of
+from skitter.cli.options import frontier_option, job_argument
+from skitter.errors import UsageError
+
+if TYPE_CHECKING:
+    from skitter.run.job import JobFolder
+    from skitter.run.profiling import StackProfile
+
+_MEGABYTE = 1024 * 1024
+
+
+@click.command()
+@job_argument
+@frontier_option
+@click.option(
+    "--worker",
+    default="",
+    metavar="NAME",
+    help="Only workers whose name or process id this is. [default: all]",
+)
+@click.option("--seconds", type=click.FloatRange(min=1), default=10.0, show_default=True, help="Duration.")
+@click.option(
+    "--rate",
+    type=click.IntRange(1, 1000),
+    default=100,
+    show_default=True,
+    help="Samples of the CPU per second.",
+)
+@click.option(
+    "--memory", is_flag=True, help="Show which code allocates memory and keeps it, instead of CPU time."
+)
+@click.option("--top", type=click.IntRange(min=1), default=20, show_default=True, help="Number of rows.")
+@click.option(
+    "--output", "-o", type=click.Path(path_type=Path, dir_okay=False),
+    help="File for the whole profile: .json for https://www.speedscope.app, or .txt with folded stacks for flame graphs.",
+)  # fmt: skip
+def profile(
+    job: str,
+    frontier: str | None,
+    worker: str,
+    seconds: float,
+    rate: int,
+    memory: bool,
+    top: int,
+    output: Path | None,
+) -> None:
+    """Profile the workers of a running job on this machine. CPU time needs the extra `profile`."""
+    if output is not None and output.suffix not in {".json", ".txt"}:
+        raise UsageError(
+            f"unknown kind of profile: {output}", remedy="end its name with .json or .txt", field="output"
+        )
+    folder = folder_of(job, frontier)
+    found, notes = asyncio.run(_profile(folder, worker, seconds, rate, memory=memory))
+    for note in notes:
+        say(note)
+    if not found.stacks:
+        say("no samples: the workers were idle")
+    else:
+        click.echo(_memory_table(found, top) if memory else _cpu_table(found, top))
+    if output is not None:
+        output.write_bytes(found.speedscope(job) if output.suffix == ".json" else found.folded())
+        say(f"wrote {output}")
+
+
+async def _profile(
+    folder: JobFolder, worker: str, seconds: float, rate: int, *, memory: bool
+) -> tuple[StackProfile, list[str]]:
+    from skitter.run.profiling import cpu_profile, joined, memory_profile
+
+    pids = await _local_workers(folder, worker)
+    if memory:
+        traced = await asyncio.gather(*(memory_profile(pid, seconds, folder.path) for pid in pids))
+        notes = [
+            f"process {pid}: {one.total / _MEGABYTE:.1f} MB kept of what it allocated in {seconds:g} s; peak {peak / _MEGABYTE:.0f} MB"
+            for pid, (one, peak) in zip(pids, traced, strict=True)
+        ]
+        return joined(one for one, _ in traced), notes
+    sampled = await asyncio.gather(*(cpu_profile(pid, seconds, rate, folder.path) for pid in pids))
+    notes = [
+        f"process {pid}: busy in {one.total:.0f} of about {seconds * rate:.0f} samples"
+        for pid, one in zip(pids, sampled, strict=True)
+    ]
+    return joined(sampled), notes
+
+
+async def _local_workers(folder: JobFolder, wanted: str) -> list[int]:
+    """Return the process ids of the workers of a job on this machine. Raises :class:`~skitter.errors.UsageError`."""
+    from skitter.run.control import job_status
+
+    workers = (await job_status(folder)).workers
+    here = [one.report for one in workers if one.report.host == os.uname().nodename]
+    chosen = [one for one in here if wanted in {"", one.name, str(one.pid)}]
+    if not chosen:
+        known = ", ".join(f"{one.name} (process {one.pid})" for one in here) or "none"
+        raise UsageError(
+            f"job {folder.job!r} has no such worker on this machine",
+            remedy=f"workers here: {known}",
+            field="worker",
+        )
+    return sorted({one.pid for one in chosen})
+
+
+def _cpu_table(found: StackProfile, top: int) -> str:
+    rows = [
+        (f"{100 * row.own / found.total:.1f}", f"{100 * row.total / found.total:.1f}", row.frame.name, _place(row.frame.file, row.frame.line))
+        for row in found.rows(top)
+    ]  # fmt: skip
+    return aligned([("SELF %", "TOTAL %", "FUNCTION", "FILE"), *rows], right=frozenset({0, 1}))
+
+
+def _memory_table(found: StackProfile, top: int) -> str:
+    rows = [
+        (
+            f"{row.own / 1024:.0f}",
+            f"{100 * row.own / found.total:.1f}",
+            _place(row.frame.file, row.frame.line),
+        )
+        for row in found.rows(top)
+    ]
+    return aligned([("KB", "%", "FILE"), *rows], right=frozenset({0, 1}))
+
+
+def _place(file: str, line: int) -> str:
+    """Return a line of a file, without the folders of installed packages."""
+    for folder in ("/site-packages/", "/src/"):
+        file = file.rpartition(folder)[2]
+    return f"{file}:{line}" if line else file

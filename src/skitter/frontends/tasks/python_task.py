@@ -1,0 +1,103 @@
+"""Tasks in Python that a task file adds by name, and the task of each line of a task file."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from skitter.errors import SkitterError, SpiderError, UsageError, did_you_mean
+from skitter.frontends.tasks.changes import Schedule, TaskChange
+from skitter.frontends.tasks.recipe_task import RecipeTask
+from skitter.frontends.tasks.spider import TaskSpider
+from skitter.frontends.tasks.task import Task
+from skitter.request import Request
+from skitter.response import Response
+from skitter.run.job import is_file, split_reference
+from skitter.run.loader import load_spider_class
+
+log = logging.getLogger("skitter.frontends.tasks")
+
+
+class UnloadableTask(Task):
+    """Stands for a task that this machine cannot load. It fails its start and its pages, and no other task."""
+
+    def __init__(self, name: str, error: SkitterError) -> None:
+        super().__init__(name, start=(), rules={"": lambda _context: None}, allowed_domains=())
+        self._error = error
+
+    async def start_requests(self) -> AsyncIterator[Request]:
+        """Raise the error."""
+        for request in self._fail():
+            yield request
+
+    async def read(
+        self,
+        response: Response,
+        rule: str,
+        data: Mapping[str, Any],
+        run: Any,
+        *,
+        page: str = "",
+        sitemap: int | None = None,
+    ) -> list[Any]:
+        """Raise the error."""
+        del response, rule, data, run, page, sitemap
+        return self._fail()
+
+    def _fail(self) -> list[Any]:
+        raise self._error
+
+
+def load_task(spider: str, name: str) -> Task:
+    """Return a task of a :class:`TaskSpider`. Raises :class:`~skitter.errors.SpiderError` if it does not exist."""
+    spider_class = load_spider_class(spider)
+    if not issubclass(spider_class, TaskSpider):
+        raise SpiderError(
+            f"{spider} has no tasks", remedy="derive it from skitter.TaskSpider", field="spider"
+        )
+    known = {task.name: task for task in spider_class.tasks}
+    if name not in known:
+        raise SpiderError(
+            f"{spider} has no task {name!r}", remedy=did_you_mean(name, known or ["-"]), field="task"
+        )
+    return known[name]
+
+
+def new_python_change(
+    spider: str, task: str, *, outputs: Sequence[str] = (), schedule: str = ""
+) -> TaskChange:
+    """Return the line of a task file that adds a task in Python.
+
+    Raises :class:`~skitter.errors.SpiderError` if it does not exist, and :class:`~skitter.errors.UsageError` for an invalid
+    schedule.
+    """
+    found = load_task(spider, task)
+    if schedule:
+        Schedule(schedule)
+        if found.reload is not None:
+            raise UsageError(
+                f"task {task!r} has both reload and a schedule", remedy="remove one of them", field="schedule"
+            )
+    place, class_name = split_reference(spider)
+    if is_file(place):
+        spider = ":".join(filter(None, (str(Path(place).resolve()), class_name)))
+    return TaskChange(
+        task=task, spider=spider, outputs=list(outputs or found.outputs), reload=found.reload, schedule=schedule,
+        at=time.time(),
+    )  # fmt: skip
+
+
+def task_of_change(change: TaskChange) -> Task:
+    """Return the task that a line of a task file adds. Blocks."""
+    if change.text:
+        return RecipeTask.of_change(change)
+    name = change.name or change.task
+    try:
+        task = load_task(change.spider, name)
+    except SkitterError as error:
+        log.error("task %s cannot be loaded on this machine: %s", name, error)  # noqa: TRY400 - without a traceback
+        task = UnloadableTask(name, error)
+    return task.added_by(change)

@@ -1,0 +1,1 @@
+"""The store in MySQL and MariaDB. Its client is an extra."""

@@ -1,0 +1,460 @@
+"""A driver that stores items as rows in MySQL or MariaDB, under their ids.
+
+The statements contain the values as literals, because a batch then is one statement for all rows with the same fields.
+The session has the modes ``STRICT_ALL_TABLES`` (no value is changed silently), ``ANSI_QUOTES`` and
+``NO_BACKSLASH_ESCAPES`` (names and texts are quoted as in standard SQL).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+import ssl
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+import aiomysql
+import xxhash
+from pymysql import err
+from pymysql.constants import CLIENT
+
+from skitter._utils.backoff import Unavailable
+from skitter.errors import StoreError
+from skitter.item import encode_item, item_fields
+from skitter.secrets import output_variable
+from skitter.store.columns import ID_COLUMN, FieldLimitError, quoted
+from skitter.store.contract import StoreContext
+from skitter.store.database import Encoded, PageItems, put_or_bisect
+from skitter.store.mysql.columns import RULES, column_for, folded, legal_name, literal, quoted_text, type_of
+from skitter.store.mysql.location import URL_REMEDY, MySqlLocation
+from skitter.store.table_columns import KEPT, FilledColumnError, RowShape, TableColumns
+
+_CONNECT_SECONDS = 10.0
+_COMMAND_SECONDS = 60.0
+_LOCK_SECONDS = 30
+_ATTEMPTS = 5
+"""How often a write is repeated when other workers change the table, or the same rows, at the same time."""
+_LARGEST_STATEMENT = 4 << 20
+_SESSION = (
+    "SET SESSION sql_mode = 'STRICT_ALL_TABLES,ANSI_QUOTES,NO_BACKSLASH_ESCAPES,NO_ENGINE_SUBSTITUTION'",
+    f"SET SESSION lock_wait_timeout = {_LOCK_SECONDS}, innodb_lock_wait_timeout = {_LOCK_SECONDS}",
+    # With the default, REPEATABLE READ, workers that write neighbouring ids block each other.
+    "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
+)
+
+# Error numbers of the servers: https://mariadb.com/kb/en/mariadb-error-code-reference/
+_DUPLICATE = 1062
+_NO_DATABASE = 1049
+_COLUMN_EXISTS = 1060
+_LOGIN = {1045, 1698, 1251}
+_PRIVILEGE = {1044, 1142, 1143, 1227, 1370, 1410}
+_CONFLICT = {
+    1020,  # another session changed the record
+    1054,  # unknown column
+    _COLUMN_EXISTS,
+    1213,  # deadlock
+    1412,  # definition of the table has changed
+    1615,  # prepared statement needs to be prepared again
+}
+_AWAY = {
+    1021, 1114,  # disk full, table full
+    1040, 1203, 1226,  # too many connections
+    1047,  # node of a cluster is not ready
+    1053, 1077, 1152, 1158, 1159, 1160, 1161, 1927, 4031,  # shutdown, connection lost or killed
+    1205,  # lock wait timeout
+    1290, 1836,  # read-only during a fail-over
+    1317, 1969, 3024,  # statement interrupted, or took too long
+}  # fmt: skip
+_OF_ITEMS = {
+    139, 1117, 1118,  # row too large, too many columns
+    1048, 1364,  # null in a column that must not be null
+    1153,  # larger than max_allowed_packet
+    1264, 1265, 1292, 1366, 1367, 1406, 1411, 1441, 3140,  # value does not fit its column
+    1452,  # foreign key
+    1644, 3819, 4025,  # SIGNAL of a trigger, violated CHECK
+}  # fmt: skip
+
+
+class ItemRefusedError(Exception):
+    """The server would reject the items, or did so."""
+
+
+class _ConflictError(Exception):
+    """Another session changed the table or the same rows. The transaction may succeed if it is repeated."""
+
+
+class MySqlDriver:
+    """Uses one connection, which is opened again when it breaks. Each batch is one transaction.
+
+    The layout ``columns`` has a column for each field, which is added when the field first appears and widened when a
+    value does not fit (see :mod:`skitter.store.mysql.columns`). The layout ``json`` stores the whole item in the column
+    ``item``.
+    """
+
+    def __init__(self, location: MySqlLocation) -> None:
+        self.name = location.name
+        self._location = location
+        self._relation = quoted(location.table)
+        self._columns = TableColumns(RULES)
+        self._folded: dict[str, str] = {}
+        self._connection: aiomysql.Connection | None = None
+        self._largest_packet = 0
+
+    async def open(self, context: StoreContext) -> None:  # noqa: ARG002 - the server decides on durability
+        """Connect, and create the table if it does not exist."""
+        with self._translated_errors():
+            await self._connect()
+            if not await self._rows(f"SHOW TABLES WHERE {self._is_table()}"):
+                item = ", item json NOT NULL" if self._location.layout == "json" else ""
+                await self._run(
+                    f"CREATE TABLE IF NOT EXISTS {self._relation} ({ID_COLUMN} varchar(255) CHARACTER SET utf8mb4"
+                    f" COLLATE utf8mb4_bin PRIMARY KEY{item}) DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
+                )
+
+    async def check(self, job: str) -> None:
+        """Test whether skitter created the table and may write to it, by deleting rows that do not exist."""
+        with self._translated_errors():
+            await self._connect()
+            await self._check_table()
+            async with self._transaction():
+                await self._delete_surplus([PageItems(f"{job}:check:", [])])
+
+    async def clear(self, job: str) -> None:
+        """Delete the rows of a job."""
+        with self._translated_errors():
+            await self._connect()
+            await self._run(
+                f"DELETE FROM {self._relation} WHERE {ID_COLUMN} > {quoted_text(f'{job}:')}"  # noqa: S608 - quoted
+                f" AND {ID_COLUMN} < {quoted_text(f'{job};')}"
+                # The pattern excludes jobs whose name starts with this job's name and a colon.
+                f" AND substr({ID_COLUMN}, {len(job) + 2}) REGEXP '^[0-9a-f]{{32}}:[0-9]+$'"
+            )
+
+    async def close(self) -> None:
+        """Close the connection."""
+        if self._connection is not None:
+            connection, self._connection = self._connection, None
+            try:
+                async with asyncio.timeout(5):
+                    await connection.ensure_closed()
+            except (OSError, TimeoutError, err.MySQLError):
+                connection.close()
+
+    # --- items -----------------------------------------------------------------------------------------
+
+    def encode(self, item: Any) -> Encoded:
+        """Return the item's values as literals, and the names and kinds of its fields. Null values are left out."""
+        if self._location.layout == "json":
+            return Encoded(quoted_text(encode_item(item).decode()).encode(), (("item",), ("json",)))
+        names, kinds, literals = [], [], []
+        for field, value in item_fields(item, keep=KEPT).items():
+            if value is not None and not (value.__class__ is float and not math.isfinite(value)):
+                kind, text = literal(value)
+                names.append(legal_name(field))
+                kinds.append(kind)
+                literals.append(text)
+        return Encoded(",".join(literals).encode(), (tuple(names), tuple(kinds)))
+
+    async def put(self, pages: Sequence[PageItems]) -> list[str]:
+        """Write the rows in one transaction; see :meth:`skitter.store.database.Driver.put`."""
+        with self._translated_errors():
+            await self._connect()
+            return await put_or_bisect(
+                self._put, pages, (ItemRefusedError, FieldLimitError, FilledColumnError)
+            )
+
+    async def _put(self, pages: Sequence[PageItems]) -> None:
+        """Write all pages; try again when other workers change the columns, or write the same pages, meanwhile."""
+        present: set[str] = set()
+        problem: BaseException = Unavailable()
+        for _ in range(_ATTEMPTS):
+            try:
+                with _sorted_errors():
+                    await self._fit({item.shape for page in pages for item in page.items})
+                    async with self._transaction():
+                        await self._write(pages, present)
+                        await self._delete_surplus(pages)
+            except _ConflictError as error:
+                self._columns.forget()
+                problem = error
+            except err.IntegrityError as error:
+                found = await self._present(pages) if error.args[0] == _DUPLICATE else present
+                if found == present:  # a constraint of the user's
+                    raise ItemRefusedError(_text(error)) from error
+                present, problem = found, error
+            else:
+                return
+        raise Unavailable(f"other workers keep changing the table: {problem}")
+
+    async def _present(self, pages: Sequence[PageItems]) -> set[str]:
+        """Return which of the rows exist: of pages that are written again."""
+        names = [f"{page.prefix}{number}" for page in pages for number in range(len(page.items))]
+        listed = ", ".join(map(quoted_text, names))
+        return {
+            row[0]
+            for row in await self._rows(
+                f"SELECT {ID_COLUMN} FROM {self._relation} WHERE {ID_COLUMN} IN ({listed})"  # noqa: S608 - quoted
+            )
+        }
+
+    async def _write(self, pages: Sequence[PageItems], present: set[str]) -> None:
+        """Insert the rows; replace those that are ``present``.
+
+        Only a row whose id exists is replaced: ``ON DUPLICATE KEY`` would also replace a row that has the same value in
+        another unique index, which may belong to another page.
+        """
+        groups: dict[tuple[tuple[str, ...], bool], list[bytes]] = {}
+        for page in pages:
+            for number, item in enumerate(page.items):
+                name = f"{page.prefix}{number}"
+                row = b",".join(filter(None, (quoted_text(name).encode(), item.data)))
+                if len(row) + 4096 > self._largest_packet:
+                    raise ItemRefusedError(
+                        f"an item has {len(row):,} bytes, and max_allowed_packet of the server is {self._largest_packet:,}"
+                    )
+                groups.setdefault((self._columns_of(item.shape), name in present), []).append(row)
+        for (columns, replace), rows in groups.items():
+            listed = ", ".join([ID_COLUMN, *map(quoted, columns)])
+            head = f"INSERT INTO {self._relation} ({listed}) VALUES "  # noqa: S608 - quoted
+            tail = self._replacement(columns) if replace else ""
+            for chunk in self._chunks(rows):
+                await self._run(head.encode() + b"(" + b"),(".join(chunk) + b")" + tail.encode())
+
+    def _chunks(self, rows: list[bytes]) -> Iterator[list[bytes]]:
+        """Split rows into statements that the server accepts."""
+        limit = min(_LARGEST_STATEMENT, self._largest_packet // 2)
+        chunk: list[bytes] = []
+        size = 0
+        for row in rows:
+            if chunk and size + len(row) > limit:
+                yield chunk
+                chunk, size = [], 0
+            chunk.append(row)
+            size += len(row) + 3
+        yield chunk
+
+    def _columns_of(self, shape: RowShape) -> tuple[str, ...]:
+        return tuple([column_for(name, self._folded) for name in shape[0]])
+
+    def _replacement(self, columns: Sequence[str]) -> str:
+        """Return the clause that gives an existing row exactly the values of these columns."""
+        known = self._columns.types if self._location.layout == "columns" else {"item": ""}
+        values = [
+            f"{quoted(name)} = {f'VALUES({quoted(name)})' if name in columns else 'NULL'}" for name in known
+        ]
+        return f" ON DUPLICATE KEY UPDATE {', '.join(values) or f'{ID_COLUMN} = {ID_COLUMN}'}"
+
+    async def _delete_surplus(self, pages: Sequence[PageItems]) -> None:
+        """Delete the items that a page had at an earlier visit and no longer has.
+
+        This follows the insertion, which locks the first row of each page, so writers of the same page take turns.
+        """
+        ranges = " OR ".join(
+            [
+                f"({ID_COLUMN} > {quoted_text(page.prefix)} AND {ID_COLUMN} < {quoted_text(page.prefix[:-1] + ';')}"
+                f" AND CAST(substr({ID_COLUMN}, {len(page.prefix) + 1}) AS UNSIGNED) >= {len(page.items)})"
+                for page in pages
+            ]
+        )
+        await self._run(f"DELETE FROM {self._relation} WHERE {ranges}")  # noqa: S608 - quoted
+
+    # --- the table -------------------------------------------------------------------------------------
+
+    def _is_table(self) -> str:
+        return f"{quoted('Tables_in_' + self._location.client['db'])} = {quoted_text(self._location.table)}"
+
+    async def _check_table(self) -> None:
+        rows = await self._shown_columns()
+        keys = [(row[0], row[1].partition("(")[0], row[2] or "") for row in rows if row[4] == "PRI"]
+        items = {row[0]: row[1] for row in rows}
+        proper_key = len(keys) == 1 and keys[0][0] == ID_COLUMN and keys[0][1] in {"varchar", "char"}
+        proper_item = self._location.layout == "columns" or items.get("item") in {"json", "longtext"}
+        if not proper_key or not proper_item:
+            raise StoreError(
+                f"{self.name}: the table was not created by skitter with this layout",
+                remedy="name another table with ?table=NAME; it is created if it does not exist",
+                field="table",
+            )
+        if not keys[0][2].endswith("_bin"):
+            raise StoreError(
+                f"{self.name}: the column {ID_COLUMN} has the collation {keys[0][2]}, which does not distinguish all ids",
+                remedy=f"declare it as {ID_COLUMN} varchar(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
+                field="table",
+            )
+
+    async def _shown_columns(self) -> Sequence[Sequence[Any]]:
+        """Return for each column: name, type, collation, null, key, default, extra, privileges, comment."""
+        return await self._rows(f"SHOW FULL COLUMNS FROM {self._relation}")
+
+    async def _learn(self) -> None:
+        """Read the columns that items may fill, and those that the database fills itself."""
+        types, filled = {}, []
+        for row in await self._shown_columns():
+            if row[5] is not None or row[6]:
+                filled.append(row[0])
+            elif row[0] != ID_COLUMN:
+                types[row[0]] = type_of(row[1].lower(), row[8])
+        self._columns.learn(types, filled)
+        self._folded = {folded(name): name for name in (*types, *filled)}
+
+    async def _fit(self, shapes: Iterable[RowShape]) -> None:
+        """Add and widen columns as these shapes need."""
+        if self._location.layout == "json":
+            self._folded = {}
+            return
+        if not self._columns.types:
+            await self._learn()
+        if not self._misfits(shapes):
+            return
+        # A change of a table ends the transaction, so workers take turns by a lock of their own.
+        digest = xxhash.xxh3_64_hexdigest(f"{self._location.client['db']}\0{self._location.table}".encode())
+        lock = quoted_text(f"skitter-{digest}")
+        [[locked]] = await self._rows(f"SELECT GET_LOCK({lock}, {_LOCK_SECONDS})")
+        if locked != 1:
+            raise Unavailable("another session is changing the table")
+        try:
+            await self._learn()
+            changes = [
+                f"{'MODIFY' if column in self._columns.types else 'ADD'} COLUMN {quoted(column)} {wanted}"
+                for column, wanted in self._misfits(shapes).items()
+            ]
+            if changes:
+                await self._run(f"ALTER TABLE {self._relation} {', '.join(changes)}")
+                await self._learn()
+        finally:
+            await self._rows(f"SELECT RELEASE_LOCK({lock})")
+
+    def _misfits(self, shapes: Iterable[RowShape]) -> dict[str, str]:
+        # Two fields of one batch that differ in case only are both new: the second one becomes known with the first.
+        names = dict(self._folded)
+        renamed = []
+        for fields, kinds in shapes:
+            columns = []
+            for field in fields:
+                column = column_for(field, names)
+                names.setdefault(folded(column), column)
+                columns.append(column)
+            renamed.append((tuple(columns), kinds))
+        return self._columns.misfits(renamed)
+
+    # --- the connection --------------------------------------------------------------------------------
+
+    async def _connect(self) -> None:
+        if self._connection is not None and not self._connection.closed:
+            return
+        arguments = dict(self._location.client)
+        arguments["password"] = arguments["password"] or os.environ.get("MYSQL_PWD", "")
+        context = await asyncio.to_thread(self._ssl_context)
+        async with asyncio.timeout(_CONNECT_SECONDS):
+            self._connection = _TlsConnection(**arguments, charset="utf8mb4", autocommit=True, ssl=context)
+            await self._connection._connect()  # noqa: SLF001 - what aiomysql.connect() does
+            for statement in _SESSION:
+                await self._run(statement)
+        [[self._largest_packet]] = await self._rows("SELECT @@max_allowed_packet")
+        self._columns.forget()
+
+    def _ssl_context(self) -> ssl.SSLContext | None:
+        try:
+            return self._location.ssl_context()
+        except OSError as error:
+            raise StoreError(
+                f"{self.name}: cannot read the certificates: {error}",
+                remedy="correct sslrootcert, sslcert and sslkey",
+                field="sslrootcert",
+            ) from error
+
+    async def _run(self, statement: str | bytes) -> None:
+        assert self._connection is not None
+        async with asyncio.timeout(_COMMAND_SECONDS):
+            # The cursor's own method would ask for the warnings of a statement, and pass them to Python's.
+            await self._connection.query(statement)
+
+    async def _rows(self, statement: str) -> Sequence[Sequence[Any]]:
+        assert self._connection is not None
+        async with asyncio.timeout(_COMMAND_SECONDS), self._connection.cursor() as cursor:
+            await cursor.execute(statement)
+            rows: Sequence[Sequence[Any]] = await cursor.fetchall()
+            return rows
+
+    @asynccontextmanager
+    async def _transaction(self) -> AsyncIterator[None]:
+        await self._run("START TRANSACTION")
+        try:
+            yield
+        except (err.MySQLError, ItemRefusedError):
+            if self._connection is not None and not self._connection.closed:
+                await self._run("ROLLBACK")
+            raise
+        await self._run("COMMIT")
+
+    @contextmanager
+    def _translated_errors(self) -> Iterator[None]:
+        """Translate errors, and discard a connection that failed."""
+        try:
+            yield
+        except (OSError, err.MySQLError) as error:
+            problem = _translated(self.name, error)
+            if isinstance(problem, Unavailable) and self._connection is not None:
+                # It may seem open, and still hold the reply to an earlier statement.
+                self._connection.close()
+                self._connection = None
+            raise problem from error
+
+
+class _TlsConnection(aiomysql.Connection):  # type: ignore[misc]
+    """A connection that does not log in without TLS if TLS is asked for. The client would do so without a word."""
+
+    async def _request_authentication(self) -> None:
+        if self._ssl_context is not None and not self.server_capabilities & CLIENT.SSL:
+            raise _NoTlsError("the server does not offer TLS")
+        await super()._request_authentication()
+
+
+class _NoTlsError(OSError):
+    """The server does not offer TLS. The client wraps it in an error of its own."""
+
+
+@contextmanager
+def _sorted_errors() -> Iterator[None]:
+    """Tell apart the errors that items cause, and those that end when the transaction is repeated."""
+    try:
+        yield
+    except err.MySQLError as error:
+        code = _code(error)
+        if code in _CONFLICT:
+            raise _ConflictError(_text(error)) from error
+        if code in _OF_ITEMS or (isinstance(error, err.DataError) and code != _DUPLICATE):
+            raise ItemRefusedError(_text(error)) from error
+        raise
+
+
+def _code(error: BaseException) -> int:
+    return error.args[0] if error.args and isinstance(error.args[0], int) else 0
+
+
+def _text(error: Exception) -> str:
+    return " ".join(str(error.args[-1] if error.args else error).split()) or type(error).__name__
+
+
+def _translated(name: str, error: Exception) -> Exception:
+    code, text = _code(error), _text(error)
+    if isinstance(error, OSError) or code == 0 or 2000 <= code < 3000 or code in _AWAY:
+        cause = error.__cause__
+        if not isinstance(cause, (_NoTlsError, ssl.SSLCertVerificationError)):
+            return Unavailable(f"{text}: {cause}" if isinstance(cause, OSError) else text)
+        text = cause.verify_message if isinstance(cause, ssl.SSLCertVerificationError) else str(cause)
+        remedy = (
+            "configure TLS on the server, name its authority with ?sslrootcert=FILE, or use another sslmode"
+        )
+        return StoreError(f"{name}: {text}", remedy=remedy, field="sslmode")
+    remedy = "fix the cause, then run the same command again: nothing that was committed is lost"
+    if code in _LOGIN:
+        text = f"refuses the user or the password: {text}"
+        remedy = f"set {output_variable('mysql')} or MYSQL_PWD, or {URL_REMEDY}"
+    elif code == _NO_DATABASE:
+        remedy = "create the database, or name another one"
+    elif code in _PRIVILEGE:
+        remedy = "grant the user SELECT, INSERT, UPDATE, DELETE, CREATE and ALTER on the database"
+    return StoreError(f"{name}: {text}", remedy=remedy)

@@ -1,0 +1,120 @@
+"""The typed columns of a table on a database server: which ones the items need, and how they are widened."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from skitter.store.columns import FieldLimitError
+
+INT64 = 2**63
+_EXACT = 2**53
+"""Integers up to this value are exact as floating-point numbers."""
+
+
+class FilledColumnError(ValueError):
+    """An item has a field that is named like a column that the database fills itself."""
+
+
+RowShape = tuple[tuple[str, ...], tuple[str, ...]]
+"""Names of an item's columns, and the kind of each value (``""`` for a null value)."""
+
+
+class ColumnRules(msgspec.Struct, frozen=True):
+    """The column types of one kind of database."""
+
+    type_for: Mapping[str, str]
+    """The type of a new column, by the kind of its first value."""
+    takes: Mapping[str, frozenset[str]]
+    """The kinds that a column of each type stores without changing a value. Columns of other types are the user's own."""
+    wider: tuple[str, ...]
+    """The types to which a column may be changed, in order of preference."""
+    max_columns: int
+    layout: str
+    """The value of the option ``layout`` that needs one column only, for the error message."""
+
+    def widened(self, present: str | None, kind: str) -> str:
+        """Return the type for a value of a kind and for all values that a column of the present type may hold."""
+        if present is None:
+            return self.type_for[kind]
+        if present not in self.takes or kind in self.takes[present]:
+            return present
+        wanted = self.takes[present] | {kind}
+        return next(wider for wider in self.wider if self.takes[wider] >= wanted)
+
+
+def kind_of(value: Any) -> str:
+    """Return the kind of an item's value."""
+    kind = value.__class__
+    if kind is str:
+        return "text"
+    if kind is int:
+        return "int" if -_EXACT <= value <= _EXACT else "long" if -INT64 <= value < INT64 else "huge"
+    if kind is dt.datetime:
+        return "local" if value.tzinfo is None else "moment"
+    return _KIND_OF_CLASS.get(kind, "json")
+
+
+KEPT = (bytes, dt.datetime, dt.date, decimal.Decimal)
+"""Types of values that have a kind of their own; see :func:`skitter.item.item_fields`."""
+_KIND_OF_CLASS: dict[type, str] = {
+    bool: "bool",
+    float: "float",
+    type(None): "",
+    bytes: "bytes",
+    dt.date: "date",
+    decimal.Decimal: "decimal",
+}
+
+
+class TableColumns:
+    """The known columns of a table. Other workers and the user may change the table too."""
+
+    def __init__(self, rules: ColumnRules) -> None:
+        self._rules = rules
+        self.types: dict[str, str] = {}
+        """The columns that items may fill."""
+        self._filled: frozenset[str] = frozenset()
+        self._fitting: set[RowShape] = set()
+
+    def forget(self) -> None:
+        """Read the table again before the next write, because another process has changed it."""
+        self.types.clear()
+        self._fitting.clear()
+
+    def learn(self, types: Mapping[str, str], filled: Iterable[str]) -> None:
+        """Record the current columns. ``filled``: those that the database fills itself."""
+        self.types = dict(types)
+        self._filled = frozenset(filled)
+        self._fitting.clear()
+
+    def misfits(self, shapes: Iterable[RowShape]) -> dict[str, str]:
+        """Return the columns that items of these shapes lack, or that are too narrow, with the types they need.
+
+        Raises :class:`FilledColumnError` and :class:`~skitter.store.columns.FieldLimitError`.
+        """
+        needed: dict[str, str] = {}
+        unknown = [shape for shape in shapes if shape not in self._fitting]
+        for columns, kinds in unknown:
+            for column, kind in zip(columns, kinds, strict=True):
+                present = needed.get(column) or self.types.get(column)
+                if kind and column in self._filled:
+                    raise FilledColumnError(
+                        f"the database fills the column {column!r} itself, which has a default value; rename the field,"
+                        f" or remove the default"
+                    )
+                wanted = self._rules.widened(present, kind) if kind else present
+                if wanted is not None and wanted != present:
+                    needed[column] = wanted
+        if len(self.types.keys() | needed.keys()) > self._rules.max_columns:
+            raise FieldLimitError(
+                f"the table would need more than {self._rules.max_columns} columns; move fields with variable names"
+                f" into one nested field, or use ?layout={self._rules.layout}"
+            )
+        if not needed:
+            self._fitting.update(unknown)
+        return needed

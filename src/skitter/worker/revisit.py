@@ -1,0 +1,290 @@
+"""Revisits: conditional requests, the comparison with the last visit, and what is remembered of a page.
+
+``docs/design/revisiting.md`` explains the protocol.
+"""
+
+from __future__ import annotations
+
+import time
+import zlib
+from collections.abc import Iterator, Sequence
+from email.utils import parsedate_to_datetime
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import xxhash
+
+from skitter.errors import StoreError, UndecodableRecord
+from skitter.frontier.records import PageChange, PageVisit, Resolution
+from skitter.item import encode_item
+from skitter.links import Links
+from skitter.request import Request, decode_request, encode_request
+from skitter.settings import Settings
+from skitter.worker.retry import REDIRECTS
+
+if TYPE_CHECKING:
+    from skitter.response import Response
+    from skitter.worker.pipeline import Page
+
+MEMORY_VERSION = 1
+_WORTH_COMPRESSING = 300
+"""Bytes of links above which they are compressed."""
+NOT_MODIFIED = 304
+_GONE = frozenset({404, 410})
+_CONDITIONS = frozenset(
+    {"if-none-match", "if-modified-since", "if-match", "if-unmodified-since", "if-range", "range"}
+)
+_DIGEST_SIZE = 8
+
+
+class PageMemory(msgspec.Struct, array_like=True):
+    """What is remembered of a page, as it is stored in the frontier."""
+
+    version: int = MEMORY_VERSION
+    etag: str = ""
+    modified: str = ""
+    """``Last-Modified``; empty if the page may have changed within the same second."""
+    digest: bytes = b""
+    """Hash of body and status."""
+    items: bytes = b""
+    """Hashes of the items, with ``changes=changed``."""
+    links: bytes = b""
+    """What the callback yielded besides items; see :func:`pack_links`."""
+    compressed: bool = False
+
+
+class _FollowedLinks(msgspec.Struct, array_like=True):
+    """Links or requests of a page with the same fields."""
+
+    record: bytes
+    """A request without URL."""
+    base_url: str
+    urls: list[str]
+    one_by_one: bool = False
+    """Whether the requests must be made one by one."""
+
+
+class _Followed(msgspec.Struct, array_like=True):
+    links: list[_FollowedLinks]
+    hops: list[tuple[str, bytes]]
+    """Requests at the depth of the page itself: the target of a ``Refresh``."""
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_memory = msgspec.msgpack.Decoder(PageMemory).decode
+_decode_followed = msgspec.msgpack.Decoder(_Followed).decode
+
+
+class Revisits:
+    """Compares pages with their last visits, for a job with the setting ``changes``.
+
+    ``number``: the pass.
+    """
+
+    def __init__(self, settings: Settings, number: int, *, renders_pages: bool) -> None:
+        assert settings.changes is not None
+        self._mode = settings.changes
+        self._pass = number
+        rules = settings.fetcher_rules
+        self._conditional = (
+            not renders_pages
+            and settings.fetcher != "adaptive"
+            and not any(rule.get("fetcher", "http") != "http" or rule.get("browsing") for rule in rules)
+        )
+
+    def begin(self, page: Page) -> None:
+        """Prepare a leased page."""
+        memory = page.lease.memory
+        if memory is not None and not page.request.dont_filter:
+            page.memory = _read(memory)
+        if self._mode != "all" and self._pass > 1:  # keyed stores keep a version for each pass
+            page.item_key = xxhash.xxh3_128_digest(page.lease.fingerprint, self._pass)
+
+    def conditional(self, page: Page, request: Request) -> Request:
+        """Return the request with the validators of the last visit, if it may be conditional (RFC 9110, 13.1)."""
+        memory = page.memory
+        if memory is None or not self._conditional or not (memory.etag or memory.modified):
+            return request
+        if request.method != "GET" or request.body or request.browsing is not None:
+            return request
+        if request.fetcher not in {"", "http"} or any(
+            name.lower() in _CONDITIONS for name in request.headers
+        ):
+            return request
+        headers = dict(request.headers)
+        if memory.etag:
+            headers["If-None-Match"] = memory.etag
+        if memory.modified:
+            headers["If-Modified-Since"] = memory.modified
+        return request.replace(headers=headers)
+
+    def is_unchanged(self, page: Page, response: Response) -> bool:
+        """Return whether a response has the content of the last visit. If not, begin to remember the page."""
+        if page.request.dont_filter:
+            return False
+        if page.memory is not None and response.status == NOT_MODIFIED:
+            return True
+        digest = xxhash.xxh3_128_digest(response.body, response.status)
+        if page.memory is not None and page.memory.digest == digest:
+            return True
+        page.draft = PageMemory(
+            etag=response.header("etag"), modified=strong_last_modified(response), digest=digest
+        )
+        return False
+
+    def select(self, items: list[Any], page: Page) -> list[Any]:
+        """Return the items of a new or changed page that the job delivers."""
+        before, draft = page.memory, page.draft
+        if self._mode == "all" or draft is None:
+            return items
+        if self._mode == "new":
+            return items if before is None else []
+        digests = [_digest(item) for item in items]
+        draft.items = b"".join(digests)
+        if before is None:
+            return items
+        known = {
+            before.items[start : start + _DIGEST_SIZE] for start in range(0, len(before.items), _DIGEST_SIZE)
+        }
+        return [item for item, digest in zip(items, digests, strict=True) if digest not in known]
+
+    def visit(self, page: Page, results: Sequence[Any], hops: Sequence[Request]) -> PageVisit | None:
+        """Return what to remember of a page whose callback has ended with these results."""
+        draft, response = page.draft, page.response
+        if draft is None or response is None:
+            return None
+        draft.links = pack_links(results, hops)
+        if len(draft.links) > _WORTH_COMPRESSING:
+            draft.links, draft.compressed = zlib.compress(draft.links), True
+        change = PageChange.NEW if page.memory is None else PageChange.CHANGED
+        return PageVisit(change, response.status, page.lease.url, _encode(draft))
+
+    def settle(self, page: Page) -> bool:
+        """Note the outcome of a page whose callback did not run. Return whether to keep its links alive."""
+        if page.decision.resolution is Resolution.RETRY or page.memory is None or page.visit is not None:
+            return False
+        status = 0 if page.response is None else page.response.status
+        is_done = page.decision.resolution is Resolution.DONE
+        is_gone = status in _GONE or (status in REDIRECTS and is_done)
+        change = PageChange.GONE if is_gone else PageChange.UNCHECKED
+        page.visit = PageVisit(change, status)
+        page.count(f"visits/{change}")
+        return not is_gone
+
+
+def mark_unchanged(page: Page, status: int) -> None:
+    """Note that a page has the content of its last visit."""
+    page.visit = PageVisit(PageChange.UNCHANGED, status)
+    page.count("visits/unchanged")
+
+
+def without_items(visit: PageVisit) -> PageVisit:
+    """Return a visit without what shows that the page is unchanged, as long as its items are not written.
+
+    If they are never written, the next pass fetches and parses the page again.
+    """
+    assert visit.memory is not None
+    memory = _decode_memory(visit.memory)
+    links = PageMemory(links=memory.links, compressed=memory.compressed)
+    return msgspec.structs.replace(visit, memory=_encode(links))
+
+
+def visit_of(page: Page) -> PageVisit | None:
+    """Return the visit to commit with a page whose decision is final."""
+    visit, resolution = page.visit, page.decision.resolution
+    if visit is None or resolution is Resolution.RETRY:
+        return None
+    if visit.memory is not None and resolution is Resolution.FAILED:  # its items could not be stored
+        return PageVisit(PageChange.UNCHECKED, visit.status)
+    return visit
+
+
+def keeps_items(page: Page) -> bool:
+    """Return whether the items of the last visit stay as they are."""
+    visit = page.visit
+    return visit is not None and visit.change in {PageChange.UNCHANGED, PageChange.UNCHECKED}
+
+
+def _read(memory: bytes) -> PageMemory:
+    """Decode the memory of a page. That of another version only means that the page is known."""
+    try:
+        found = _decode_memory(memory)
+    except msgspec.MsgspecError:
+        return PageMemory()
+    return found if found.version == MEMORY_VERSION else PageMemory()
+
+
+def strong_last_modified(response: Response) -> str:
+    """Return ``Last-Modified``, unless the page may change again within the same second (RFC 9110, 8.8.2.2)."""
+    modified = response.header("last-modified")
+    if not modified:
+        return ""
+    try:
+        changed_at = parsedate_to_datetime(modified).timestamp()
+        date = response.header("date")
+        sent_at = parsedate_to_datetime(date).timestamp() if date else time.time()
+    except (ValueError, OverflowError):
+        return ""
+    return modified if changed_at <= sent_at - 1 else ""
+
+
+def _digest(item: Any) -> bytes:
+    try:
+        return xxhash.xxh3_64_digest(encode_item(item))
+    except StoreError:  # the store tells what is wrong with it
+        return bytes(_DIGEST_SIZE)
+
+
+# --- links ------------------------------------------------------------------------------------------------
+
+
+def pack_links(results: Sequence[Any], hops: Sequence[Request]) -> bytes:
+    """Return the links and requests among the results of a callback in stored form; empty if there are none."""
+    found: list[_FollowedLinks] = []
+    for result in results:
+        kind = result.__class__
+        if kind is Links:
+            record = encode_request(Request("", **result.fields))
+            found.append(_FollowedLinks(record, result.base_url, list(result.hrefs)))
+        elif kind is Request:
+            record, one_by_one = encode_request(result), "@" in result.url
+            last = found[-1] if found else None
+            if last is None or (last.record, last.base_url, last.one_by_one) != (record, "", one_by_one):
+                last = _FollowedLinks(record, "", [], one_by_one)
+                found.append(last)
+            last.urls.append(result.url)
+    if not found and not hops:
+        return b""
+    return _encode(_Followed(found, [(hop.url, encode_request(hop)) for hop in hops]))
+
+
+def unpack_links(memory: PageMemory, page_url: str) -> tuple[list[Links | Request], list[Request]]:
+    """Return what the callback of the last visit yielded besides items, and the requests at the depth of the page.
+
+    Raises :class:`~skitter.errors.UndecodableRecord` if they are damaged.
+    """
+    if not memory.links:
+        return [], []
+    try:
+        followed = _decode_followed(zlib.decompress(memory.links) if memory.compressed else memory.links)
+    except (zlib.error, msgspec.MsgspecError) as error:
+        raise UndecodableRecord(f"the remembered links of {page_url} are damaged: {error}") from error
+    return list(_results_of(followed.links, page_url)), [decode_request(*hop) for hop in followed.hops]
+
+
+def _results_of(followed: list[_FollowedLinks], page_url: str) -> Iterator[Links | Request]:
+    for links in followed:
+        fields = _fields_of(links.record)
+        if links.one_by_one:
+            yield from [Request(url, **fields) for url in links.urls]
+        else:
+            yield Links(links.base_url or page_url, links.urls, fields)
+
+
+@lru_cache(maxsize=4096)
+def _fields_of(record: bytes) -> dict[str, Any]:
+    """Return the fields of a stored request that differ from the defaults."""
+    request, plain = decode_request("", record), Request("")
+    fields = {name: getattr(request, name) for name in Request.__struct_fields__}
+    return {name: value for name, value in fields.items() if value != getattr(plain, name)}

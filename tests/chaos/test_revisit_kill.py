@@ -1,0 +1,88 @@
+"""Kills during both passes of a job that remembers its pages change neither its report nor its items.
+
+A test runs one seed of five kills. ``SKITTER_CHAOS_ROUNDS=10 make chaos`` runs ten seeds: 50 kills.
+"""
+
+import json
+import os
+import random
+import urllib.request
+
+import pytest
+from crawling import FAST, served
+
+from cli_command import skitter
+from skitter.frontier.embedded.inspection import read_status
+from skitter.frontier.records import JobState
+from skitter.testing.changing_site import ChangingSite
+
+pytestmark = pytest.mark.chaos
+
+SEEDS = range(int(os.environ.get("SKITTER_CHAOS_ROUNDS", "1")))
+KILLS_OF_PASS = {1: 2, 2: 3}
+SITE = {"pages": 400, "page_bytes": 2000}
+
+
+def pass_of(crawl):
+    """Return the pass of the job, and whether it is finished; ``(0, False)`` before there is a frontier."""
+    status = read_status(crawl.folder / ".skitter/job/frontier.db")
+    return (0, False) if status is None else (status.pass_number, status.state is JobState.FINISHED)
+
+
+def run_pass(crawl, site, number, kills, rng):
+    """Run a pass to its end, and kill a worker or everything at moments that are drawn. Return the number of kills."""
+    base, killed = served(site), 0
+    moments = sorted(rng.sample(range(SITE["pages"]), kills))
+    plain = [word for word in crawl.command if word != "--recrawl"]
+    while True:
+        current, is_finished = pass_of(crawl)
+        if current == number and is_finished and not moments:
+            return killed
+        crawl.command = plain if current == number else [*plain, "--recrawl"]
+        crawl.start()
+        while moments:
+            moment = base + moments[0]
+            if not crawl.wait_for(lambda moment=moment: served(site) >= moment, "requests"):
+                break
+            moments.pop(0)
+            victim = rng.choice(["worker", "owner", "all"])
+            killed += crawl.kill_worker(rng) if victim == "worker" else getattr(crawl, f"kill_{victim}")()
+            if victim != "worker":
+                break
+        else:
+            assert crawl.wait() == 0, crawl.errors
+            continue
+        if crawl.has_ended and pass_of(crawl) == (number, True):
+            moments.clear()  # the pass was over before the next moment
+
+
+def prices_of(crawl):
+    items = crawl.items()
+    prices = {int(item["url"].rpartition("/p")[2]): int(item["price"]) for item in items}
+    assert len(prices) == len(items), "an item twice"
+    return prices
+
+
+@pytest.mark.parametrize("output", ["items.jsonl", "items.db"])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_kills_change_neither_the_report_nor_the_items(crawling, site_process, seed, output):
+    rng = random.Random(f"{seed} {output}")
+    site = site_process("skitter.testing.changing_site:ChangingSite", SITE, delay=0.01)
+    known = ChangingSite(**SITE)
+    crawl = crawling(
+        "Priced", workers=2, output=output, settings={**FAST, "changes": "all"}, arguments={"url": site.url}
+    )  # fmt: skip
+    killed = run_pass(crawl, site, 1, KILLS_OF_PASS[1], rng)
+    assert prices_of(crawl) == known.prices(1)
+    request = urllib.request.Request(f"{site.url}edition/2", method="POST")
+    urllib.request.urlopen(request).close()
+    killed += run_pass(crawl, site, 2, KILLS_OF_PASS[2], rng)
+    assert killed >= 3
+    assert prices_of(crawl) == known.prices(2)
+    found = {}
+    for page in json.loads(skitter("changes", "job", "--json", cwd=crawl.folder).stdout):
+        found.setdefault(page["reason"] or page["change"], set()).add(page["url"])
+    truth = known.truth(site.origins)
+    assert found == {
+        "new": truth.new, "changed": truth.changed, "status/404": truth.missing, "unlinked": truth.unlinked
+    }  # fmt: skip

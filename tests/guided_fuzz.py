@@ -1,0 +1,32 @@
+"""Runs one fuzz target of ``unit/test_fuzz.py`` guided by coverage, with atheris: inputs that reach new code are kept.
+
+    python tests/guided_fuzz.py robots_txt CORPUS -max_total_time=3600
+
+The first argument is part of the name of a target. All others are those of libFuzzer: a folder for the inputs, and options.
+Atheris is not a dependency of the tests, because it does not have wheels for every Python that skitter supports.
+"""
+
+import sys
+from pathlib import Path
+
+import atheris
+
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent / "unit")]
+with atheris.instrument_imports(include=["skitter"]):
+    import test_fuzz
+
+
+def main():
+    wanted, *options = sys.argv[1:]
+    names = [name for name in dir(test_fuzz) if name.startswith("test_") and wanted in name]
+    if len(names) != 1:
+        raise SystemExit(f"{len(names)} targets have {wanted!r} in their names: {', '.join(names)}")
+    for folder in options:
+        if not folder.startswith("-"):
+            Path(folder).mkdir(parents=True, exist_ok=True)
+    atheris.Setup([sys.argv[0], *options], getattr(test_fuzz, names[0]).hypothesis.fuzz_one_input)
+    atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""`skitter profile`: what the workers of a running job spend CPU time and memory on."""
+
+import asyncio
+import json
+import os
+import sys
+
+import pytest
+
+from cli_command import Logged, complaint, skitter
+from crawl_harness import page
+from skitter.errors import UsageError
+from skitter.run.profiling import ProfileError, cpu_profile, memory_profile
+
+SPIDER = """
+from skitter import Spider
+
+class Hog(Spider):
+    start_urls = ["{url}"]
+    kept = []
+
+    def parse(self, response):
+        self.burn()
+        self.kept.append(bytes(100_000))
+        yield response.follow(response.css("a")[0])
+        yield response.follow(response.css("a")[1])
+
+    def burn(self):
+        return sum(n * n for n in range(30_000))
+"""
+
+
+@pytest.fixture
+def endless(serve):
+    """A site without an end: each page leads to two more."""
+    return serve(lambda visit: page(f"{visit.target}a", f"{visit.target}b"))
+
+
+def test_the_workers_of_a_running_job_are_profiled(endless, tmp_path):
+    (tmp_path / "hog.py").write_text(SPIDER.format(url=endless.url))
+    arguments = (
+        "run",
+        "hog.py",
+        "--job",
+        "hog",
+        "--no-robots",
+        "--delay",
+        0,
+        "--workers",
+        2,
+        "-o",
+        "x.jsonl",
+        "-q",
+    )
+
+    def workers():
+        return json.loads(skitter("status", "hog", "--json", cwd=tmp_path).stdout or "{}").get("workers", ())
+
+    with Logged(*arguments, "-s", "trap_detection=no", cwd=tmp_path) as running:
+        running.wait_for(lambda: len(workers()) == 2)
+        cpu = skitter("profile", "hog", "--seconds", 2, "-o", "cpu.json", cwd=tmp_path)
+        memory = skitter("profile", "hog", "--memory", "--seconds", 2, "-o", "memory.txt", cwd=tmp_path)
+        assert "workers here: " in complaint("profile", "hog", "--worker", "nobody", cwd=tmp_path)
+        assert len(workers()) == 2
+    assert cpu.returncode == 0, cpu.stderr
+    assert "burn" in cpu.stdout, cpu.stdout
+    read = json.loads((tmp_path / "cpu.json").read_text())
+    assert any("burn" in frame["name"] for frame in read["shared"]["frames"])
+    [profile] = read["profiles"]
+    assert profile["endValue"] == sum(profile["weights"]) > 0
+    assert memory.returncode == 0, memory.stderr
+    assert memory.stderr.count("MB kept of what it allocated") == 2
+    assert "hog.py:10" in memory.stdout, memory.stdout
+    assert "hog.py:10)" in (tmp_path / "memory.txt").read_text()
+    assert "profile.svg" in complaint("profile", "hog", "-o", "profile.svg", cwd=tmp_path)
+    assert [path.name for path in (tmp_path / ".skitter" / "hog").iterdir() if path.suffix == ".json"] == [
+        "job.json"
+    ]
+
+
+async def test_what_cannot_be_profiled_is_told(tmp_path, monkeypatch):
+    """A process that does not expect the signal is left alone: it would end."""
+    sleeper = await asyncio.create_subprocess_exec(sys.executable, "-c", "input()", stdin=-1)
+    try:
+        with pytest.raises(ProfileError):
+            await memory_profile(sleeper.pid, 0.1, tmp_path)
+        assert sleeper.returncode is None
+    finally:
+        sleeper.kill()
+        await sleeper.wait()
+    with pytest.raises(ProfileError):
+        await memory_profile(sleeper.pid, 0.1, tmp_path)
+    with pytest.raises(ProfileError):
+        await cpu_profile(sleeper.pid, 1, 10, tmp_path)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    with pytest.raises(UsageError):
+        await cpu_profile(os.getpid(), 1, 10, tmp_path)
+
+
+def test_a_job_that_does_not_run_has_nothing_to_profile(tmp_path, endless):
+    run = skitter("crawl", endless.url, "--job", "x", "-s", "max_pages=1", "-o", "x.jsonl", cwd=tmp_path)
+    assert run.returncode == 0, run.stderr
+    assert "'x'" in complaint("profile", "x", cwd=tmp_path)

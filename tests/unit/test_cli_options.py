@@ -1,0 +1,34 @@
+"""Options that several commands share."""
+
+import os
+
+import click
+import pytest
+
+from skitter.cli.options import workers_option
+
+
+@click.command()
+@workers_option
+def number_of(workers):
+    return workers
+
+
+def chosen(text):
+    return number_of.main(["--workers", text], standalone_mode=False)
+
+
+@pytest.mark.parametrize(("processors", "workers"), [(1, 1), (2, 1), (3, 2), (5, 4), (64, 4)])
+def test_the_number_of_workers_follows_the_processors_that_may_be_used(monkeypatch, processors, workers):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: set(range(processors)), raising=False)
+    assert chosen("auto") == workers
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "x", "Auto", ""])
+def test_other_values_than_numbers_and_auto_are_refused(text):
+    with pytest.raises(click.BadParameter):
+        chosen(text)
+
+
+def test_a_number_is_taken_as_it_is():
+    assert chosen("7") == 7
