@@ -1,5 +1,10 @@
 """`skitter fetch` and `skitter shell`: single pages, as a job would get them."""
 
+import os
+import re
+
+import pytest
+
 from cli_command import skitter
 from skitter.testing import Answer
 
@@ -55,23 +60,42 @@ def test_no_answer_is_one_line_and_exit_1(free_port, tmp_path):
     assert line.startswith("skitter: connect: ")
 
 
-def test_the_shell_has_the_response_and_fetches_others(serve, tmp_path):
+@pytest.fixture(params=["Python", "IPython"])
+def prompt(request, tmp_path):
+    """The environment of a command, in which ``skitter shell`` has this prompt."""
+    if request.param == "IPython":
+        return {"IPYTHONDIR": str(tmp_path / "ipython")}
+    folder = tmp_path / "without-ipython"
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text("import sys\nsys.modules['IPython'] = None\n")
+    return {"PYTHONPATH": os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)}
+
+
+def test_the_shell_has_the_response_and_fetches_others(serve, tmp_path, prompt):
     server = serve(site)
     commands = (
-        "print(response.css('title::text').get(), response.status)\n"
-        f"print(fetch({server.url_of('/gone')!r}).status)\n"
-        "print(response.body)\n"
+        "print('title:', response.css('title::text').get(), response.status)\n"
+        f"print('status:', fetch({server.url_of('/gone')!r}).status)\n"
+        "print('body:', response.body)\n"
     )
-    result = skitter("shell", server.url_of("/page"), cwd=tmp_path, stdin=commands)
+    result = skitter("shell", server.url_of("/page"), cwd=tmp_path, stdin=commands, environment=prompt)
     assert result.returncode == 0, result.stderr
-    assert result.stdout.replace(">>> ", "").split("\n")[:3] == ["Käse 200", "404", "b'gone'"]
+    printed = [re.sub(r"^(>>> |In \[\d+\]: )+", "", line) for line in result.stdout.splitlines()]
+    assert [line for line in printed if line.startswith(("title:", "status:", "body:"))] == [
+        "title: Käse 200",
+        "status: 404",
+        "body: b'gone'",
+    ]
 
 
-def test_a_page_that_the_shell_cannot_fetch_is_one_line(serve, free_port, tmp_path):
+def test_a_page_that_the_shell_cannot_fetch_is_one_line(serve, free_port, tmp_path, prompt):
     commands = f"fetch('http://127.0.0.1:{free_port}/')\nprint('still here')\n"
-    result = skitter("shell", serve(site).url_of("/page"), "--no-robots", cwd=tmp_path, stdin=commands)
-    assert "Traceback" not in result.stderr
-    assert [line for line in result.stderr.splitlines() if line.startswith("skitter: ")]
+    result = skitter(
+        "shell", serve(site).url_of("/page"), "--no-robots", cwd=tmp_path, stdin=commands, environment=prompt
+    )
+    assert "Traceback" not in result.stdout + result.stderr
+    (line,) = [line for line in result.stderr.splitlines() if line.startswith("skitter: ")]
+    assert f"127.0.0.1:{free_port}" in line
     assert "still here" in result.stdout
 
 

@@ -61,12 +61,12 @@ async def test_a_machine_that_reports_is_expected_and_a_silent_one_is_not(notes,
     before = await notes.get(WRITERS)
     while await notes.get(WRITERS) == before:
         await asyncio.sleep(0)
-    now += written.PATIENCE
+    now += written._LOST_AFTER
     assert await one.is_expected(), "it has reported since"
     other._reporting.cancel()  # as if it were killed
     await asyncio.gather(other._reporting, return_exceptions=True)
     assert await one.is_expected()
-    now += written.PATIENCE
+    now += written._LOST_AFTER
     assert not await one.is_expected()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import code
+import importlib
 import importlib.util
 import sys
 import tempfile
@@ -81,18 +82,23 @@ class ShellSession:
     def interact(self) -> None:
         """Open the prompt."""
         banner = _BANNER.format(**self._names)
-        if (
-            importlib.util.find_spec("IPython") is None
-        ):  # within an except block, errors would be shown as its sequel
+        if importlib.util.find_spec("IPython") is None:
             _PlainPrompt(self._names).interact(banner, exitmsg="")
             return
-        from IPython import start_ipython
-
-        print(banner)  # noqa: T201 - before a prompt on the same screen
-        start_ipython(argv=["--no-banner"], user_ns=self._names)
+        ipython = importlib.import_module("IPython.terminal.embed")
+        prompt = ipython.InteractiveShellEmbed(banner1=f"{banner}\n", user_ns=self._names, confirm_exit=False)
+        prompt.set_custom_exc((SkitterError,), _show_error)
+        prompt()
 
     def _wait_for(self, work: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+
+def _show_error(
+    _prompt: object, _kind: type[SkitterError], error: SkitterError, *_: object, **__: object
+) -> None:
+    """Show an error of skitter as one line. IPython calls this function instead of printing a traceback."""
+    complain(str(error), error.remedy)
 
 
 class _PlainPrompt(code.InteractiveConsole):
