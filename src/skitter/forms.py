@@ -60,7 +60,7 @@ def form_request(
     # The tree of lxml keeps fields inside a form that HTML5 takes out of it, as in <table><form><tr>.
     page = parsel_selector(text=response.text, type="html", base_url=response.base_url)
     found = _matches(page, css, "css")
-    form = next((one for one in found if getattr(one.root, "tag", None) == "form"), None)
+    form = next((node for node in found if getattr(node.root, "tag", None) == "form"), None)
     if form is None:
         raise FormError(f"{response.url} has no form {css!r}", remedy="select a <form> element", field="form")
     _take_fields(page.root, form.root)
@@ -154,7 +154,7 @@ def _listed(value: Any) -> Sequence[Any]:
 
 
 def _has_file(value: Any) -> bool:
-    return any(isinstance(one, FormFile) for one in _listed(value))
+    return any(isinstance(part, FormFile) for part in _listed(value))
 
 
 def _texts(value: Any) -> str | list[str]:

@@ -35,26 +35,26 @@ class ItemSchema(Protocol):
         ...
 
 
-def make_item_schema(given: Any) -> ItemSchema:
+def make_item_schema(value: Any) -> ItemSchema:
     """Return the schema of a setting.
 
     ``given``: a class (dataclass, attrs, msgspec, TypedDict, pydantic), its dotted path, or a JSON Schema as a dict. Raises :class:`~skitter.errors.SettingsError` for anything else, and for an invalid JSON Schema.
     """
-    if isinstance(given, str):
-        given, _ = SCHEMAS.find(given)
-    if isinstance(given, Mapping):
-        return _JsonSchema(dict(given))
-    if isinstance(given, type) and hasattr(given, "__pydantic_fields__"):
-        return _PydanticSchema(given)
-    if isinstance(given, type) and (
-        issubclass(given, msgspec.Struct)
-        or dataclasses.is_dataclass(given)
-        or hasattr(given, "__attrs_attrs__")
-        or is_typeddict(given)
+    if isinstance(value, str):
+        value, _ = SCHEMAS.find(value)
+    if isinstance(value, Mapping):
+        return _JsonSchema(dict(value))
+    if isinstance(value, type) and hasattr(value, "__pydantic_fields__"):
+        return _PydanticSchema(value)
+    if isinstance(value, type) and (
+        issubclass(value, msgspec.Struct)
+        or dataclasses.is_dataclass(value)
+        or hasattr(value, "__attrs_attrs__")
+        or is_typeddict(value)
     ):
-        return _ClassSchema(given)
+        return _ClassSchema(value)
     raise SettingsError(
-        f"item_schema cannot be {given!r:.80}",
+        f"item_schema cannot be {value!r:.80}",
         remedy="give a dataclass, attrs, msgspec, TypedDict or pydantic class, or a JSON Schema",
         field="item_schema",
     )
@@ -103,9 +103,9 @@ class _PydanticSchema:
         self._error: type[Exception] = need("pydantic", "pydantic", "item_schema").ValidationError
 
     def violations(self, item: Any) -> list[Violation]:
-        given = item if isinstance(item, dict) else item_fields(item)
+        fields = item if isinstance(item, dict) else item_fields(item)
         try:
-            self._kind.model_validate(given)
+            self._kind.model_validate(fields)
         except self._error as refused:
             error: Any = refused
             return _unique(

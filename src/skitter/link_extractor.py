@@ -234,12 +234,12 @@ def _filter(allow: tuple[Any, ...], deny: tuple[Any, ...], domains: Any, extensi
     return LinkFilter(allow=allow, deny=deny, domains=domains, extensions=extensions)
 
 
-def _several(given: Any) -> tuple[Any, ...]:
-    return (given,) if isinstance(given, (str, re.Pattern)) else tuple(given or ())
+def _several(value: Any) -> tuple[Any, ...]:
+    return (value,) if isinstance(value, (str, re.Pattern)) else tuple(value or ())
 
 
-def _extensions(given: Words) -> frozenset[str]:
-    return frozenset(extension.lower().removeprefix(".") for extension in _several(given))
+def _extensions(words: Words) -> frozenset[str]:
+    return frozenset(extension.lower().removeprefix(".") for extension in _several(words))
 
 
 class Link(msgspec.Struct, frozen=True):
@@ -464,13 +464,13 @@ def follow_rules(spider: Spider, response: Response) -> Iterator[Links | Request
         yield from (request for link in links if (request := process(link, response)) is not None)
 
 
-def _method(spider: Spider, given: str | Callable[..., Any]) -> Callable[..., Any]:
-    if not isinstance(given, str):
-        return given
-    method: Callable[..., Any] | None = getattr(spider, given, None)
+def _method(spider: Spider, declared: str | Callable[..., Any]) -> Callable[..., Any]:
+    if not isinstance(declared, str):
+        return declared
+    method: Callable[..., Any] | None = getattr(spider, declared, None)
     if method is None:
         raise SpiderError(
-            f"spider {spider.name!r} has no method {given!r}, which a rule names",
+            f"spider {spider.name!r} has no method {declared!r}, which a rule names",
             remedy="define the method, or correct the rule",
             field="rules",
         )

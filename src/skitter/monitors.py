@@ -254,14 +254,16 @@ class CompiledMonitor:
         if name != "previous":
             if len(node.args) != 2:
                 raise self._error(node, f"{name} takes two arguments", f"write {name}(items, 5)")
-            given = node.args[1]
+            argument = node.args[1]
             if (
-                not isinstance(given, ast.Constant)
-                or type(given.value) is not int
-                or not 0 < given.value <= _MAX_PASSES
+                not isinstance(argument, ast.Constant)
+                or type(argument.value) is not int
+                or not 0 < argument.value <= _MAX_PASSES
             ):
-                raise self._error(given, "not a number of passes", f"give a number from 1 to {_MAX_PASSES}")
-            count = given.value
+                raise self._error(
+                    argument, "not a number of passes", f"give a number from 1 to {_MAX_PASSES}"
+                )
+            count = argument.value
         elif len(node.args) != 1:
             raise self._error(node, "previous takes one argument", "write previous(items)")
         inner, act, text = self._value(node.args[0]), _HISTORY[name], ast.unparse(node)
@@ -314,16 +316,16 @@ _COMPARISONS: dict[type[ast.cmpop], Callable[[float, float], bool]] = {
 
 def _calculated(act: Callable[[float, float], float | None], left: _Evaluate, right: _Evaluate) -> _Evaluate:
     def evaluate(seen: _Pass) -> float | None:
-        one, other = left(seen), right(seen)
-        return None if one is None or other is None else act(one, other)
+        left_value, right_value = left(seen), right(seen)
+        return None if left_value is None or right_value is None else act(left_value, right_value)
 
     return evaluate
 
 
 def _compared(sign: Callable[[float, float], bool], left: _Evaluate, right: _Evaluate) -> _Evaluate:
     def evaluate(seen: _Pass) -> float | None:
-        one, other = left(seen), right(seen)
-        return None if one is None or other is None else float(sign(one, other))
+        left_value, right_value = left(seen), right(seen)
+        return None if left_value is None or right_value is None else float(sign(left_value, right_value))
 
     return evaluate
 
@@ -348,18 +350,18 @@ def _any_of(parts: Sequence[_Evaluate]) -> _Evaluate:
     return evaluate
 
 
-def compile_monitors(given: Sequence[str | Mapping[str, Any]]) -> list[CompiledMonitor]:
+def compile_monitors(declared: Sequence[str | Mapping[str, Any]]) -> list[CompiledMonitor]:
     """Return the rules of the setting ``monitors``: texts, or objects with the fields of :class:`MonitorRule`.
 
     Raises :class:`~skitter.errors.SettingsError` that names the monitor and the position of the mistake.
     """
-    if len(given) > MAX_RULES:
-        raise SettingsError(f"{len(given)} monitors", remedy=f"use at most {MAX_RULES}", field="monitors")
+    if len(declared) > MAX_RULES:
+        raise SettingsError(f"{len(declared)} monitors", remedy=f"use at most {MAX_RULES}", field="monitors")
     rules = []
-    for place, one in enumerate(given):
+    for place, rule in enumerate(declared):
         field = f"monitors[{place}]"
         try:
-            monitor = MonitorRule(one) if isinstance(one, str) else msgspec.convert(one, MonitorRule)
+            monitor = MonitorRule(rule) if isinstance(rule, str) else msgspec.convert(rule, MonitorRule)
         except msgspec.ValidationError as error:
             raise SettingsError(
                 f"{field}: {error}", remedy="use the fields of skitter.MonitorRule", field=field

@@ -93,8 +93,8 @@ class HostLimits(msgspec.Struct, frozen=True, kw_only=True):
         """Return the stricter of both limits for each value."""
 
         def both(choose: Callable[[list[Any]], Any], name: str) -> Any:
-            given = [value for limits in (self, other) if (value := getattr(limits, name)) is not None]
-            return choose(given) if given else None
+            values = [value for limits in (self, other) if (value := getattr(limits, name)) is not None]
+            return choose(values) if values else None
 
         return HostLimits(
             delay=both(max, "delay"),

@@ -145,7 +145,7 @@ class Response:
 
         A copy with another body keeps an encoding that was given to the constructor, but not a detected one.
         """
-        given: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "url": self.url,
             "status": self.status,
             "headers": self._headers,
@@ -159,7 +159,7 @@ class Response:
             "captured": self.captured,
             "page": self.page,
         }
-        copy = Response(**(given | changes))
+        copy = Response(**(fields | changes))
         copy.open_page = self.open_page
         if "body" not in changes and copy._encoding is None:
             copy._encoding = self._encoding

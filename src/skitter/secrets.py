@@ -35,14 +35,14 @@ _BROKER = re.compile(r"(?:nsq|nats):|.*?[?&]state=", re.DOTALL)
 """URL of a frontier whose queue is in a broker. Other packages can add kinds; the URL of each kind names a state."""
 
 
-def output_variable(kind: str, what: str = "password") -> str:
+def output_variable(kind: str, option: str = "password") -> str:
     """Return the environment variable with a secret of an output whose URL does not contain it.
 
     ``kind``: ``redis``, ``mongodb``, ``postgresql``, or the scheme of another output. Each kind has its own variable, so
     that no server receives the password of another one. ``what``: name of the secret option. The suffix ``_FILE`` works
     as for :data:`FRONTIER_PASSWORD`.
     """
-    return f"SKITTER_OUTPUT_{re.sub(r'[^A-Za-z0-9]', '_', kind)}_{what}".upper()
+    return f"SKITTER_OUTPUT_{re.sub(r'[^A-Za-z0-9]', '_', kind)}_{option}".upper()
 
 
 def secret_outside(name: str, error: type[SkitterError] = FrontierError) -> str:
@@ -172,8 +172,8 @@ def secrets_in(url: str) -> list[str]:
     """Return the secrets in the URL of a frontier or an output, both percent-encoded and decoded."""
     found = [_given(access).partition(":")[2] or _given(access) for access in _ACCESS.finditer(url)]
     found += [option[0].partition("=")[2].rstrip("&") for option in _OPTION.finditer(url)]
-    inner = [unquote(one[0]) for one in _URL_IN_OPTION.finditer(url)]
-    found += [secret for one in inner for secret in secrets_in(one)]
+    inner = [unquote(option[0]) for option in _URL_IN_OPTION.finditer(url)]
+    found += [secret for url_inside in inner for secret in secrets_in(url_inside)]
     return [form for secret in found for form in dict.fromkeys((secret, unquote(secret)))]
 
 

@@ -804,16 +804,16 @@ def _queue_size(name: str, fields: Mapping[str, Any]) -> int | None:
     return size
 
 
-def _struct(what: str, fields: Mapping[str, Any], kind: Any, setting: str, *besides: str) -> Any:
+def _struct(described: str, fields: Mapping[str, Any], kind: Any, setting: str, *besides: str) -> Any:
     known = (*besides, *kind.__struct_fields__)
     if unknown := set(fields) - set(known):
         raise SettingsError(
-            f"{what} has no field {min(unknown)!r}", remedy=f"use one of {', '.join(known)}", field=setting
+            f"{described} has no field {min(unknown)!r}", remedy=f"use one of {', '.join(known)}", field=setting
         )
-    given = {name: value for name, value in fields.items() if name not in besides}
-    if isinstance(given.get("rates"), str):
-        given["rates"] = [given["rates"]]
+    own_fields = {name: value for name, value in fields.items() if name not in besides}
+    if isinstance(own_fields.get("rates"), str):
+        own_fields["rates"] = [own_fields["rates"]]
     try:
-        return msgspec.convert(given, kind, strict=False)
+        return msgspec.convert(own_fields, kind, strict=False)
     except msgspec.ValidationError as error:
-        raise SettingsError(f"{what}: {error}", remedy="correct the field", field=setting) from error
+        raise SettingsError(f"{described}: {error}", remedy="correct the field", field=setting) from error

@@ -37,13 +37,13 @@ class Outage:
         self._since: float | None = None
         self._last = ""
 
-    def meet(self, what: str, reason: object) -> None:
+    def meet(self, message: str, reason: object) -> None:
         """Report a failure. ``what`` describes it and contains one ``%s`` for the reason; repeated descriptions are not logged."""
         if self._since is None:
             self._since = time.monotonic()
-        if what != self._last:
-            self._last = what
-            self._log.warning(f"%s {what}", self._name, reason)
+        if message != self._last:
+            self._last = message
+            self._log.warning(f"%s {message}", self._name, reason)
 
     def end(self) -> None:
         """Report that the service is available. Does nothing if there was no outage."""

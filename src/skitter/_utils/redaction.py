@@ -36,9 +36,9 @@ class Redactor:
         self._secrets = list(secrets)
         forms = {
             form
-            for one in self._secrets
-            for form in (one, quote(one, safe=""), quote(one))
-            if len(one) >= _MIN_LENGTH
+            for secret in self._secrets
+            for form in (secret, quote(secret, safe=""), quote(secret))
+            if len(secret) >= _MIN_LENGTH
         }
         # Longest first: a secret may start with another one.
         words = sorted(forms, key=len, reverse=True)
@@ -79,11 +79,11 @@ class Redactor:
         if isinstance(value, str):
             return self.of_text(value)
         if isinstance(value, list):
-            return [self.of_value(one) for one in value]
+            return [self.of_value(element) for element in value]
         if isinstance(value, dict):
             return {
-                self.of_text(name): _STARS if _IS_NAME.search(name) else self.of_value(one)
-                for name, one in value.items()
+                self.of_text(name): _STARS if _IS_NAME.search(name) else self.of_value(field)
+                for name, field in value.items()
             }
         return value
 

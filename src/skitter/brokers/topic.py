@@ -404,7 +404,9 @@ class Topic:
 
     async def _finish_useless(self, useless: Sequence[PendingMessage]) -> None:
         """Finish messages for which nothing waits. A request that the state has lost is added again."""
-        messages = [one.message for one in useless if one.message.fingerprint and one.message.dedup]
+        messages = [
+            pending.message for pending in useless if pending.message.fingerprint and pending.message.dedup
+        ]
         if messages and self._restore_lost:
             unknown = await self._state.unknown([message.fingerprint for message in messages])
             lost = [message.entry() for message, is_lost in zip(messages, unknown, strict=True) if is_lost]

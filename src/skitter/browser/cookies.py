@@ -8,7 +8,7 @@ from typing import Any
 
 
 def cookies_to_set(
-    url: str, given: dict[str, str], found: Sequence[dict[str, Any]]
+    url: str, cookies: dict[str, str], found: Sequence[dict[str, Any]]
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return the cookies to set and those to delete, so that the browser sends the given cookies to a URL.
 
@@ -16,7 +16,7 @@ def cookies_to_set(
     """
     known = {cookie["name"]: cookie for cookie in found}
     changes = []
-    for name, value in given.items():
+    for name, value in cookies.items():
         old = known.get(name)
         if old is None:
             changes.append({"name": name, "value": value, "url": url})
@@ -28,15 +28,15 @@ def cookies_to_set(
     expired = [
         {"name": cookie["name"], "domain": cookie["domain"], "path": cookie["path"]}
         for cookie in found
-        if cookie["name"] not in given
+        if cookie["name"] not in cookies
     ]
     return changes, expired
 
 
-def changed_cookies(found: Sequence[dict[str, Any]], given: dict[str, str]) -> list[str]:
+def changed_cookies(found: Sequence[dict[str, Any]], cookies_sent: dict[str, str]) -> list[str]:
     """Return ``Set-Cookie`` values for the cookies of the browser that differ from those of the request."""
-    lines = [_set_cookie(cookie) for cookie in found if given.get(cookie["name"]) != cookie["value"]]
-    gone = given.keys() - {cookie["name"] for cookie in found}
+    lines = [_set_cookie(cookie) for cookie in found if cookies_sent.get(cookie["name"]) != cookie["value"]]
+    gone = cookies_sent.keys() - {cookie["name"] for cookie in found}
     return lines + [f"{name}=; Path=/; Max-Age=0" for name in sorted(gone)]
 
 

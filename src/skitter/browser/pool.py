@@ -108,13 +108,13 @@ class ContextPool:
     async def _create(self, identity: Identity) -> TabContext:
         proxy: GuardProxy | None = None
         if identity.proxy:
-            given = _proxy_options(identity.proxy)
+            proxy_options = _proxy_options(identity.proxy)
         else:
             proxy = GuardProxy(self._guard, self._settings.connect_timeout, self._resolver)
-            given = {"server": await proxy.open()}
+            proxy_options = {"server": await proxy.open()}
         try:
             context = await self._process.browser.new_context(
-                proxy=cast("ProxySettings", given), user_agent=identity.user_agent, service_workers="block",
+                proxy=cast("ProxySettings", proxy_options), user_agent=identity.user_agent, service_workers="block",
                 accept_downloads=False, ignore_https_errors=not identity.is_verified,
             )  # fmt: skip
         except BaseException:

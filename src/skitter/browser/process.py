@@ -88,13 +88,13 @@ class BrowserProcess:
             if isinstance(error, UsageError):
                 raise
             if settings.browser_url:
-                what, remedy = (
+                problem, remedy = (
                     "no connection to the browser of browser_url",
                     "start it, or correct browser_url",
                 )
             else:
-                what, remedy = "the browser does not start", "run `skitter doctor --start`"
-            raise BrowserGone(f"{what}: {first_line(error)}", remedy=remedy) from error
+                problem, remedy = "the browser does not start", "run `skitter doctor --start`"
+            raise BrowserGone(f"{problem}: {first_line(error)}", remedy=remedy) from error
 
     @property
     def is_alive(self) -> bool:

@@ -219,7 +219,7 @@ class Tab:
         """Load the page of a request. Raises :class:`~skitter.fetch.contract.FetchError`."""
         self._load = load
         self.uses += 1
-        given = await self._set_cookies(load.request)
+        cookies = await self._set_cookies(load.request)
         if self._proxy is not None:
             load.first_byte = self._proxy.received
             self._proxy.on_receive = self._on_receive
@@ -239,7 +239,7 @@ class Tab:
             response.is_truncated = len(body) > limit
         if self._proxy is not None:
             response.ip = self._proxy.ip_of(load.request.url)
-        return await self._add_cookies(response, given)
+        return await self._add_cookies(response, cookies)
 
     async def _run(self, load: PageLoad) -> str:
         """Load the page, wait, carry out the actions, and return the final DOM. Raises ``_Ended``."""
@@ -314,25 +314,25 @@ class Tab:
     async def _set_cookies(self, request: Request) -> dict[str, str]:
         """Give the browser the cookies of the request. Return them."""
         header = next((value for name, value in request.headers.items() if name.lower() == "cookie"), "")
-        given = dict(request.cookies)
-        given.update(pair.partition("=")[::2] for pair in header.split("; ") if pair)
+        cookies = dict(request.cookies)
+        cookies.update(pair.partition("=")[::2] for pair in header.split("; ") if pair)
         found = await self._session.send("Network.getCookies", {"urls": [request.url]})
-        changes, expired = cookies_to_set(request.url, given, found["cookies"])
+        changes, expired = cookies_to_set(request.url, cookies, found["cookies"])
         for cookie in (
             () if request.session else expired
         ):  # another tab of the session may have just received it
             await self._session.send("Network.deleteCookies", cookie)
         if changes:
             await self._session.send("Network.setCookies", {"cookies": changes})
-        return given
+        return cookies
 
-    async def _add_cookies(self, response: Response, given: dict[str, str]) -> Response:
+    async def _add_cookies(self, response: Response, cookies_sent: dict[str, str]) -> Response:
         """Add the cookies that the page has set by script or by sub-requests to the headers."""
         try:
             found = await self._session.send("Network.getCookies", {"urls": [response.url]})
         except Exception as error:
             raise network_error(error) from error
-        lines = changed_cookies(found["cookies"], given)
+        lines = changed_cookies(found["cookies"], cookies_sent)
         if lines:
             kept = [(name, value) for name, value in response.headers.items()]
             known = {value.partition(";")[0].strip() for name, value in kept if name.lower() == "set-cookie"}

@@ -104,12 +104,12 @@ def check(
     from skitter.run.job import JobSpec
     from skitter.run.loader import find_spider
 
-    given = dict(pairs("-a", arguments))
+    spider_arguments = dict(pairs("-a", arguments))
     values = single_settings(settings, robots=robots)
     checked = failed = 0
     for place in spiders:
         name, _ = find_spider(place)
-        builder = JobBuilder(JobSpec(job="single", spider=name, arguments=given, settings=values))
+        builder = JobBuilder(JobSpec(job="single", spider=name, arguments=spider_arguments, settings=values))
         folder = Path(inspect.getfile(type(builder.spider))).parent
         contracts = list(_contracts(builder, folder))
         for label, problems, summary in asyncio.run(_check_all(builder, contracts)):
@@ -159,12 +159,14 @@ async def _check_one(
         function = callbacks.find(builder.spider, name)
         with builder.spider.stats.discarded():
             results = await callbacks.run(function, response, **contract.cb_kwargs)
-        items = [msgspec.json.decode(encode_item(one)) for one in results if is_item(one)]
+        items = [msgspec.json.decode(encode_item(result)) for result in results if is_item(result)]
     except SkitterError as error:
         return [str(error)], error.remedy
     except Exception as error:  # noqa: BLE001 - user code
         return [describe(error)], "the callback raised an exception"
-    links = sum(len(one) if isinstance(one, Links) else isinstance(one, Request) for one in results)
+    links = sum(
+        len(result) if isinstance(result, Links) else isinstance(result, Request) for result in results
+    )
     amounts = {"items": len(items), "requests": links}
     problems = [
         f"{kind}: {amounts[kind]}, expected {low:g}" + (f" to {high:g}" if high > low else "")

@@ -42,7 +42,7 @@ def fitted(rows: Sequence[Sequence[str]], width: int, dropped: Sequence[str]) ->
     kept = list(rows[0])
     widths = {name: max(len(row[column]) for row in rows) for column, name in enumerate(rows[0])}
     for name in dropped:
-        if sum(widths[each] + 2 for each in kept) - 2 <= width:
+        if sum(widths[column] + 2 for column in kept) - 2 <= width:
             break
         kept.remove(name)
     columns = [rows[0].index(name) for name in kept]

@@ -46,7 +46,7 @@ def crawl(
     sitemaps: tuple[str, ...],
     files: str | None,
     fetcher: str | None,
-    what: JobOptions,
+    options: JobOptions,
     show: ShowOptions,
     *,
     iframes: bool,
@@ -65,18 +65,18 @@ def crawl(
     seeds = [_seed(url) for url in urls] or [url for url in named if url != "auto"]
     if not seeds:
         raise UsageError("no URL to start from", remedy="name a URL, or the URL of a sitemap", field="urls")
-    seeds, settings = _without_userinfo(seeds, what.all_settings())
+    seeds, settings = _without_userinfo(seeds, options.all_settings())
     named, settings = _without_userinfo(named, settings)
     suffixes = [suffix.strip() for suffix in (files or "").split(",") if suffix.strip()]
     spec = JobSpec(
-        job=_name_of_host(seeds[0]) if what.job is None else what.job,
+        job=_name_of_host(seeds[0]) if options.job is None else options.job,
         spider="skitter.frontends.page_spider:PageSpider",
         arguments={
             "urls": seeds,
             **({"sitemaps": named} if named else {}),
             **({"files": suffixes} if suffixes else {}),
             **({"iframes": True} if iframes else {}),
-            **pairs("-a", what.arguments),
+            **pairs("-a", options.arguments),
         },
         settings={
             "scope": "host",
@@ -85,19 +85,19 @@ def crawl(
             **({} if fetcher is None else {"fetcher": fetcher}),
             **settings,
         },
-        outputs=what.all_outputs(),
-        frontier=what.frontier,
-        workers=what.workers,
-        queues=what.all_queues(),
+        outputs=options.all_outputs(),
+        frontier=options.frontier,
+        workers=options.workers,
+        queues=options.all_queues(),
     )
-    return run_job(spec, show, fresh=what.fresh, recrawl=what.recrawl)
+    return run_job(spec, show, fresh=options.fresh, recrawl=options.recrawl)
 
 
 @click.command()
 @click.argument("spider", metavar="FILE.py[:CLASS]|MODULE[:CLASS]|RECIPE.yaml", shell_complete=complete_file)
 @with_job_options
 @with_show_options
-def run(spider: str, what: JobOptions, show: ShowOptions) -> int:
+def run(spider: str, options: JobOptions, show: ShowOptions) -> int:
     """Run a spider, or a recipe (.yaml, .yml or .toml).
 
     Repeat the command to resume the run. The job is named after its spider.
@@ -108,16 +108,16 @@ def run(spider: str, what: JobOptions, show: ShowOptions) -> int:
 
     reference, spider_class = find_spider(spider)
     spec = JobSpec(
-        job=_name_of_spider(spider_class) if what.job is None else what.job,
+        job=_name_of_spider(spider_class) if options.job is None else options.job,
         spider=reference,
-        arguments=dict(pairs("-a", what.arguments)),
-        settings=what.all_settings(),
-        outputs=what.all_outputs(spider_class.outputs),
-        frontier=what.frontier,
-        workers=what.workers,
-        queues=what.all_queues(),
+        arguments=dict(pairs("-a", options.arguments)),
+        settings=options.all_settings(),
+        outputs=options.all_outputs(spider_class.outputs),
+        frontier=options.frontier,
+        workers=options.workers,
+        queues=options.all_queues(),
     )
-    return run_job(spec, show, fresh=what.fresh, recrawl=what.recrawl)
+    return run_job(spec, show, fresh=options.fresh, recrawl=options.recrawl)
 
 
 def _seed(text: str) -> str:
@@ -136,12 +136,12 @@ def _without_userinfo(urls: list[str], settings: dict[str, Any]) -> tuple[list[s
     from skitter.secrets import credentials_in
 
     plain, found = credentials_in(urls)
-    given = settings.get("credentials", {})
-    if found and not isinstance(given, dict):
+    credentials = settings.get("credentials", {})
+    if found and not isinstance(credentials, dict):
         raise UsageError(
             "passwords are both in a URL and in credentials", remedy="use one of them", field="credentials"
         )
-    return plain, {**settings, "credentials": {**found, **given}} if found else settings
+    return plain, {**settings, "credentials": {**found, **credentials}} if found else settings
 
 
 def _name_of_host(url: str) -> str:

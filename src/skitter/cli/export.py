@@ -77,11 +77,11 @@ async def _export(folder: JobFolder, target: str, copies: tuple[Path, ...], *, f
             remedy="read the items there; if its parts are shared, add ?parts=redis://HOST/DATABASE/KEY to the file",
         )
     parts = parts_folder(str(folder.path))
-    here, missing = await asyncio.to_thread(split_by_presence, ranges, [parts, *copies])
-    committed = CommittedRanges(parts, here, elsewhere=copies)
+    present, missing = await asyncio.to_thread(split_by_presence, ranges, [parts, *copies])
+    committed = CommittedRanges(parts, present, elsewhere=copies)
     await output.export(committed)
     items = await asyncio.to_thread(_count, committed)
-    say(f"{target}: {items:,} items of {len(here)} part files")
+    say(f"{target}: {items:,} items of {len(present)} part files")
     return _tell_missing(missing)
 
 

@@ -65,8 +65,8 @@ def fetch(
 
 def single_settings(texts: Sequence[str], *, robots: bool, browser: bool = False) -> dict[str, Any]:
     """Return the settings with which a single page is fetched."""
-    given = pairs("-s", texts)
-    return {**({"fetcher": "browser"} if browser else {}), **given, "robots": robots}
+    values = pairs("-s", texts)
+    return {**({"fetcher": "browser"} if browser else {}), **values, "robots": robots}
 
 
 async def _fetch(url: str, settings: dict[str, Any], screenshot: Path | None) -> Response:

@@ -104,7 +104,9 @@ def _complete_setting(
 
     found = declarations(Settings).items()
     return [
-        CompletionItem(f"{name}=", help=one.setting.help) for name, one in found if name.startswith(start)
+        CompletionItem(f"{name}=", help=declaration.setting.help)
+        for name, declaration in found
+        if name.startswith(start)
     ]
 
 
@@ -190,7 +192,7 @@ _SHOW_OPTIONS = (
 
 def setting_options(declared: Iterable[Declaration]) -> list[Callable[[Command], Command]]:
     """Return an option for each setting that declares one."""
-    return [_setting_option(one) for one in declared if one.setting.cli]
+    return [_setting_option(declaration) for declaration in declared if declaration.setting.cli]
 
 
 def _setting_option(declared: Declaration) -> Callable[[Command], Command]:
@@ -211,20 +213,20 @@ def _setting_option(declared: Declaration) -> Callable[[Command], Command]:
 
 
 def with_job_options(command: Command) -> Command:
-    """Add the options of a job, and those of its settings, to a command that takes them as ``what``."""
+    """Add the options of a job, and those of its settings, to a command that takes them as ``options``."""
     from skitter.settings import Settings, declarations
 
-    own = [one for one in declarations(Settings).values() if one.setting.cli]
-    names = [one.name for one in fields(JobOptions) if one.name != "named"]
+    declared = [declaration for declaration in declarations(Settings).values() if declaration.setting.cli]
+    names = [field.name for field in fields(JobOptions) if field.name != "named"]
 
     @wraps(command)
     def run(**values: Any) -> Any:
         job = given({name: values.pop(name) for name in names})
-        named = {one.name: values.pop(one.name) for one in own}
+        named = {declaration.name: values.pop(declaration.name) for declaration in declared}
         job["named"] = {name: value for name, value in named.items() if value not in (None, ())}
-        return command(**values, what=JobOptions(**job))
+        return command(**values, options=JobOptions(**job))
 
-    return _decorated(run, (*_JOB_OPTIONS, *setting_options(own)))
+    return _decorated(run, (*_JOB_OPTIONS, *setting_options(declared)))
 
 
 def with_show_options(command: Command) -> Command:
@@ -232,7 +234,7 @@ def with_show_options(command: Command) -> Command:
 
     @wraps(command)
     def run(**values: Any) -> Any:
-        show = given({one.name: values.pop(one.name) for one in fields(ShowOptions)})
+        show = given({field.name: values.pop(field.name) for field in fields(ShowOptions)})
         return command(**values, show=ShowOptions(**show))
 
     return _decorated(run, _SHOW_OPTIONS)

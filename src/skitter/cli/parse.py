@@ -122,7 +122,7 @@ def list_spiders(places: tuple[str, ...], as_json: bool) -> int:
     if as_json:
         click.echo(to_json(found))
     elif found:
-        click.echo(aligned([("SPIDER", "DESCRIPTION"), *((one["spider"], one["about"]) for one in found)]))
+        click.echo(aligned([("SPIDER", "DESCRIPTION"), *((row["spider"], row["about"]) for row in found)]))
     return FAILED if broken else 0
 
 

@@ -83,33 +83,33 @@ async def _profile(
     if memory:
         traced = await asyncio.gather(*(memory_profile(pid, seconds, folder.path) for pid in pids))
         notes = [
-            f"process {pid}: {one.total / _MEGABYTE:.1f} MB kept of what it allocated in {seconds:g} s; peak {peak / _MEGABYTE:.0f} MB"
-            for pid, (one, peak) in zip(pids, traced, strict=True)
+            f"process {pid}: {profile.total / _MEGABYTE:.1f} MB kept of what it allocated in {seconds:g} s; peak {peak / _MEGABYTE:.0f} MB"
+            for pid, (profile, peak) in zip(pids, traced, strict=True)
         ]
-        return joined(one for one, _ in traced), notes
+        return joined(profile for profile, _ in traced), notes
     sampled = await asyncio.gather(*(cpu_profile(pid, seconds, rate, folder.path) for pid in pids))
     notes = [
-        f"process {pid}: busy in {one.total:.0f} of about {seconds * rate:.0f} samples"
-        for pid, one in zip(pids, sampled, strict=True)
+        f"process {pid}: busy in {profile.total:.0f} of about {seconds * rate:.0f} samples"
+        for pid, profile in zip(pids, sampled, strict=True)
     ]
     return joined(sampled), notes
 
 
-async def _local_workers(folder: JobFolder, wanted: str) -> list[int]:
+async def _local_workers(folder: JobFolder, name_or_pid: str) -> list[int]:
     """Return the process ids of the workers of a job on this machine. Raises :class:`~skitter.errors.UsageError`."""
     from skitter.run.control import job_status
 
     workers = (await job_status(folder)).workers
-    here = [one.report for one in workers if one.report.host == os.uname().nodename]
-    chosen = [one for one in here if wanted in {"", one.name, str(one.pid)}]
+    local = [worker.report for worker in workers if worker.report.host == os.uname().nodename]
+    chosen = [worker for worker in local if name_or_pid in {"", worker.name, str(worker.pid)}]
     if not chosen:
-        known = ", ".join(f"{one.name} (process {one.pid})" for one in here) or "none"
+        names = ", ".join(f"{worker.name} (process {worker.pid})" for worker in local) or "none"
         raise UsageError(
             f"job {folder.job!r} has no such worker on this machine",
-            remedy=f"workers here: {known}",
+            remedy=f"workers here: {names}",
             field="worker",
         )
-    return sorted({one.pid for one in chosen})
+    return sorted({worker.pid for worker in chosen})
 
 
 def _cpu_table(found: StackProfile, top: int) -> str:

@@ -48,28 +48,28 @@ def settings_page(kind: type[FrontierSettings] = Settings) -> str:
 
 
 def _settings_lines(declared: Iterable[Declaration]) -> Iterator[str]:
-    for one in declared:
-        if one.setting.section:
-            yield f"\n## {one.setting.section}\n"
+    for declaration in declared:
+        if declaration.setting.section:
+            yield f"\n## {declaration.setting.section}\n"
             yield "| Setting | Default | Type | Description | Option | Live | API |"
             yield "| --- | --- | --- | --- | --- | --- | --- |"
-        yield _setting_row(one)
+        yield _setting_row(declaration)
 
 
-def _setting_row(one: Declaration) -> str:
-    rule = one.setting
+def _setting_row(declaration: Declaration) -> str:
+    rule = declaration.setting
     bounds = [
         f"{word} {bound:g}"
         for word, bound in (("above", rule.above), ("at least", rule.min), ("at most", rule.max))
         if bound is not None
     ]
     unit = {"s": "seconds"}.get(rule.unit, rule.unit)
-    kinds = type_name(one.type).replace(" | ", " or ")
+    kinds = type_name(declaration.type).replace(" | ", " or ")
     kind = ", ".join((f"`{kinds}`", *([unit] if unit else []), *bounds))
-    default = f"`{one.default!r}`"
+    default = f"`{declaration.default!r}`"
     option = f"`{rule.cli}`" if rule.cli else ""
     marks = ("yes" if rule.live else "", "yes" if rule.api else "")
-    return _row(f"`{one.name}`", default, kind, rule.help, option, *marks)
+    return _row(f"`{declaration.name}`", default, kind, rule.help, option, *marks)
 
 
 def _row(*cells: str) -> str:

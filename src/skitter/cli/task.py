@@ -120,8 +120,8 @@ def list_tasks(task_file: str) -> None:
     tasks = TaskFile(task_file)
     tasks.check_exists()
     rows = [
-        (name, one.state, one.schedule or "-", ", ".join(map(shown_url, one.outputs)) or "-", one.file)
-        for name, one in tasks_by_name(tasks.changes()).items()
+        (name, task.state, task.schedule or "-", ", ".join(map(shown_url, task.outputs)) or "-", task.file)
+        for name, task in tasks_by_name(tasks.changes()).items()
     ]
     if rows:
         click.echo(aligned([("TASK", "STATE", "SCHEDULE", "OUTPUT", "SOURCE"), *rows]))

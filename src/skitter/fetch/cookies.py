@@ -89,13 +89,13 @@ class NoCookies(CookieJars):
         """Store nothing."""
 
 
-def given_cookies(given: Mapping[str, Iterable[str]]) -> list[Cookie]:
+def given_cookies(cookies_by_url: Mapping[str, Iterable[str]]) -> list[Cookie]:
     """Return the cookies of ``Set-Cookie`` values by URL. May block, because it may load the Public Suffix List.
 
     Raises :class:`~skitter.errors.SettingsError` for a value that the URL may not set.
     """
     cookies: list[Cookie] = []
-    for url, lines in given.items():
+    for url, lines in cookies_by_url.items():
         for line in lines:
             jar = CookieJar()
             jar.store([line.encode().decode("latin-1")], url)

@@ -77,13 +77,13 @@ class Multi:
             watch.close()
             self._multi.close()
 
-    def _on_socket(self, what: int, fd: int, _multi: pycurl.CurlMulti, _data: object) -> None:
+    def _on_socket(self, event: int, fd: int, _multi: pycurl.CurlMulti, _data: object) -> None:
         if self._watch is None:  # closing: curl sends a TLS close notification without waiting for a reply
             return
-        if what in (pycurl.POLL_REMOVE, pycurl.POLL_NONE):
+        if event in (pycurl.POLL_REMOVE, pycurl.POLL_NONE):
             self._watch.forget(fd)
         else:
-            self._watch.watch(fd, what)
+            self._watch.watch(fd, event)
 
     def _on_timer(self, milliseconds: int) -> None:
         if milliseconds < 0:

@@ -106,23 +106,23 @@ class RequestDefaults:
         ]
         return [*marked, SkippedLinks(reasons.HOST, skipped)] if skipped else marked
 
-    def _fields(self, given: Mapping[str, Any], recrawl: int, *, cookies: bool) -> dict[str, Any]:
-        meta, keys = dict(given.get("meta", {})), list(given.get("fingerprint_keys", ()))
+    def _fields(self, request_fields: Mapping[str, Any], recrawl: int, *, cookies: bool) -> dict[str, Any]:
+        meta, keys = dict(request_fields.get("meta", {})), list(request_fields.get("fingerprint_keys", ()))
         for key, value in ((TASK, self.name), (RECRAWL, recrawl if self.reloads else "")):
             if value != "":
                 meta[key] = value
                 keys += [key] if key not in keys else []
-        fields = {**given, "meta": meta, "fingerprint_keys": tuple(keys)}
-        fields["priority"] = given.get("priority", 0) + self.priority
+        fields = {**request_fields, "meta": meta, "fingerprint_keys": tuple(keys)}
+        fields["priority"] = request_fields.get("priority", 0) + self.priority
         if self.name:
-            fields["cb_kwargs"] = {**given.get("cb_kwargs", {}), TASK: self.name}
-            fields["session"] = given.get("session") or f"task:{self.name}"
+            fields["cb_kwargs"] = {**request_fields.get("cb_kwargs", {}), TASK: self.name}
+            fields["session"] = request_fields.get("session") or f"task:{self.name}"
         if self.headers:
-            fields["headers"] = {**self.headers, **given.get("headers", {})}
+            fields["headers"] = {**self.headers, **request_fields.get("headers", {})}
         if self.fetcher:
-            fields["fetcher"] = given.get("fetcher") or self.fetcher
+            fields["fetcher"] = request_fields.get("fetcher") or self.fetcher
         if cookies:
-            fields["cookies"] = {**self.cookies, **given.get("cookies", {})}
+            fields["cookies"] = {**self.cookies, **request_fields.get("cookies", {})}
         if self.depth_limit is not None:
             fields["depth_limit"] = self.depth_limit
         return fields

@@ -106,10 +106,10 @@ REFUSED_FULL = "refused/slot_queued"
 """Counter of the links that a slot refused because too many requests waited in it."""
 
 
-def changed_mode(stored: str, given: str, job: str) -> FrontierError:
+def changed_mode(stored: str, requested: str, job: str) -> FrontierError:
     """Return the error for a job that was created with another value of the setting ``changes``."""
     return FrontierError(
-        f"{job} was created with changes={stored or 'none'} and cannot continue with changes={given or 'none'}",
+        f"{job} was created with changes={stored or 'none'} and cannot continue with changes={requested or 'none'}",
         remedy="set changes as before, or start over with --fresh",
         field="changes",
     )

@@ -78,8 +78,8 @@ def through_tbody(xpath: str, tag: str) -> str:
         return xpath
     masked = _LITERAL.sub(lambda literal: "'" + "_" * (len(literal[0]) - 2) + "'", xpath)
     places = [match.end() for match in _ROWS_OF_TABLE.finditer(masked)]
-    if tag == "table" and (here := _ROWS_HERE.match(masked)):
-        places.insert(0, here.end())
+    if tag == "table" and (found := _ROWS_HERE.match(masked)):
+        places.insert(0, found.end())
     for place in reversed(places):
         xpath = f"{xpath[:place]}tbody/{xpath[place:]}"
     return xpath

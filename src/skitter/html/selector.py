@@ -625,18 +625,18 @@ def _selected(page: ParsedHtml, found: Any) -> SelectorList:
         return SelectorList([_Value("1" if found else "0", found)])
     if not isinstance(found, list):
         return SelectorList([_Value(str(found), found)])
-    if all(isinstance(one, str) for one in found):
+    if all(isinstance(value, str) for value in found):
         return ValueList(found, _Value)
     comment = page.engine.comment
-    if all(not isinstance(one, str) and comment(one) is None for one in found):
+    if all(not isinstance(value, str) and comment(value) is None for value in found):
         return _ElementList(page, found)
     return SelectorList(
-        _Value(one)
-        if isinstance(one, str)
-        else _of_node(page, one)
-        if comment(one) is None
-        else _Comment(page, one)
-        for one in found
+        _Value(value)
+        if isinstance(value, str)
+        else _of_node(page, value)
+        if comment(value) is None
+        else _Comment(page, value)
+        for value in found
     )
 
 
@@ -946,8 +946,8 @@ def _no_attributes() -> UsageError:
     )
 
 
-def _cannot_drop(what: str) -> UsageError:
-    return UsageError(f"{what} cannot be dropped", remedy="drop an element within a page")
+def _cannot_drop(kind: str) -> UsageError:
+    return UsageError(f"{kind} cannot be dropped", remedy="drop an element within a page")
 
 
 def _invalid_xpath(query: str, error: ValueError) -> QueryError:

@@ -100,7 +100,7 @@ _FUNCTIONS: Any = {(None, "has-class"): _has_class}
 
 def _xpath(node: Node, query: str, namespaces: dict[str, str] | None = None, **variables: Any) -> Any:
     found = node.xpath(query, namespaces=namespaces, extensions=_FUNCTIONS, **variables)
-    return [one for one in found if isinstance(one, _RESULTS)] if isinstance(found, list) else found
+    return [value for value in found if isinstance(value, _RESULTS)] if isinstance(found, list) else found
 
 
 _RESULTS = (Element, Comment, str)

@@ -178,10 +178,10 @@ def _monitors(job: JobStatus) -> str:
     )
     monitors = f"<table><caption>Monitors</caption><tbody>{rows}</tbody></table>" if rows else ""
     rows = "".join(
-        f'<tr><th scope="row">{one.number} ({moment(one.ended)})</th><td class="n">{one.figures["pages"]:,.0f}</td>'
-        f'<td class="n">{one.figures["items"]:,.0f}</td><td class="n">{one.figures["failed"]:,.0f}</td>'
-        f'<td class="n">{duration(one.figures["duration"])}</td><td class="n">{len(one.violated):,}</td></tr>'
-        for one in job.passes
+        f'<tr><th scope="row">{past.number} ({moment(past.ended)})</th><td class="n">{past.figures["pages"]:,.0f}</td>'
+        f'<td class="n">{past.figures["items"]:,.0f}</td><td class="n">{past.figures["failed"]:,.0f}</td>'
+        f'<td class="n">{duration(past.figures["duration"])}</td><td class="n">{len(past.violated):,}</td></tr>'
+        for past in job.passes
     )
     names = ("Pages", "Items", "Failed", "Time", "Violated monitors")
     head = "".join(f'<th scope="col" class="n">{name}</th>' for name in names)

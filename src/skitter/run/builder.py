@@ -180,13 +180,13 @@ class JobBuilder:
 
     def _take_credentials(self) -> None:
         """Move user names and passwords from the start URLs to the settings, so that no request contains them."""
-        given = self.spider.start_urls
-        given = [given] if isinstance(given, str) else given
-        if not isinstance(given, (list, tuple)) or not any(
-            "@" in url for url in given if isinstance(url, str)
+        start_urls = self.spider.start_urls
+        start_urls = [start_urls] if isinstance(start_urls, str) else start_urls
+        if not isinstance(start_urls, (list, tuple)) or not any(
+            "@" in url for url in start_urls if isinstance(url, str)
         ):
             return
-        urls, credentials = credentials_in(given)
+        urls, credentials = credentials_in(start_urls)
         if credentials:
             self.spider.start_urls = urls
             self.settings = msgspec.structs.replace(

@@ -429,10 +429,10 @@ async def change_settings(frontier: Frontier, changes: SettingsChanges, *, reset
     return await frontier.control.change_settings(changes, reset)
 
 
-def changes_of(given: Mapping[str, Any]) -> SettingsChanges:
+def changes_of(values: Mapping[str, Any]) -> SettingsChanges:
     """Return changes of settings that hold from now on.
 
     Raises :class:`~skitter.errors.UsageError` for a setting that cannot change during a run, or an invalid value.
     """
-    build_settings(given).politeness()  # checks the values
-    return SettingsChanges(dict(given))
+    build_settings(values).politeness()  # checks the values
+    return SettingsChanges(dict(values))

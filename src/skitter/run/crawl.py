@@ -470,15 +470,15 @@ class Crawl:
 
     async def _ranges(self, frontier: Frontier) -> Ranges:
         """Return the committed ranges of the part files on this machine, and of all parts on servers."""
-        return await self._here(frontier, await frontier.reports.outputs())
+        return await self._present(frontier, await frontier.reports.outputs())
 
-    async def _here(self, frontier: Frontier, ranges: Ranges) -> Ranges:
+    async def _present(self, frontier: Frontier, ranges: Ranges) -> Ranges:
         if not frontier.shared:
             return ranges  # all part files are on this machine
         parts = parts_folder(str(self._builder.folder.path))
         local = {part: known for part, known in ranges.items() if is_local(part)}
-        here, _ = await asyncio.to_thread(split_by_presence, local, [parts])
-        return here | {part: known for part, known in ranges.items() if part not in local}
+        present, _ = await asyncio.to_thread(split_by_presence, local, [parts])
+        return present | {part: known for part, known in ranges.items() if part not in local}
 
     async def _emit(self, frontier: Frontier) -> None:
         await self._outputs.add_new_outputs()
@@ -491,17 +491,17 @@ class Crawl:
         if not self._outputs:
             return
         ranges = await frontier.reports.outputs()
-        here = await self._here(frontier, ranges)
+        present = await self._present(frontier, ranges)
         if self._builder.settings.changes is None:
-            await self._outputs.merge(here)
-            await self._written.record(here)
+            await self._outputs.merge(present)
+            await self._written.record(present)
             return
         if self._pass is None:  # the run has failed
             await self._read_changes_of_pass(frontier, await frontier.status())
         assert self._pass is not None
         held = with_kept(ranges, self._pass.kept)
-        await self._outputs.merge(here, await self._here(frontier, held))
-        await self._written.record(here)
+        await self._outputs.merge(present, await self._present(frontier, held))
+        await self._written.record(present)
         if self._pass.is_finished and self._builder.settings.changes == "all":
             await self._outputs.remove(self._pass.gone)
 

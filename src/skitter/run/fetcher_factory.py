@@ -123,11 +123,11 @@ def make_fetcher(
     per_proxy = settings.cookies == "proxy"
 
     def identified(
-        inner: Fetcher, given: Settings, cookies: Cookies | None, file: CookieFile | None
+        inner: Fetcher, settings: Settings, cookies: Cookies | None, file: CookieFile | None
     ) -> Fetcher:
-        own = msgspec.structs.replace(context, settings=given)
-        user_agents, proxies = _user_agents(given, own), _proxies(given, own)
-        sessions = _sessions(given, own, user_agents, proxies, shares=shares)
+        own = msgspec.structs.replace(context, settings=settings)
+        user_agents, proxies = _user_agents(settings, own), _proxies(settings, own)
+        sessions = _sessions(settings, own, user_agents, proxies, shares=shares)
         if not per_proxy and all(part is None for part in (user_agents, proxies, sessions, cookies, file)):
             return inner  # without any source, no wrapper
         return IdentityFetcher(
@@ -215,11 +215,11 @@ def _proxies(settings: Settings, context: SourceContext) -> Proxies | None:
     value = settings.proxies
     if value is None or value == "none":
         return None
-    given = value.split(",") if isinstance(value, str) and _is_list(value) else value
+    declared = value.split(",") if isinstance(value, str) and _is_list(value) else value
     part: Any = (
-        GivenList(given)
-        if isinstance(given, (list, tuple))
-        else _made(PROXIES, given, context, "choose", "read")
+        GivenList(declared)
+        if isinstance(declared, (list, tuple))
+        else _made(PROXIES, declared, context, "choose", "read")
     )
     if not _has_any(part, ("choose",)):
         cooldown, every = settings.proxy_cooldown, settings.proxy_refresh

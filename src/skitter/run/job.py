@@ -216,15 +216,15 @@ class JobFolder:
         spider = self._absolute(spec.spider, Path.cwd())
         if before.spider != spider:
             self._check_moved(before.spider, spider)
-        for what, remedy in (
+        for field, remedy in (
             ("arguments", f"continue it with these by `skitter resume {self.job}`"),
             ("frontier", "write --frontier as before"),
         ):
-            if getattr(before, what) != getattr(now, what):
+            if getattr(before, field) != getattr(now, field):
                 raise UsageError(
-                    f"job {self.job!r} was started with another {what.rstrip('s')}: {getattr(before, what)!r:.200}",
+                    f"job {self.job!r} was started with another {field.rstrip('s')}: {getattr(before, field)!r:.200}",
                     remedy=f"{remedy}, or choose another name with --job to start another job",
-                    field=what,
+                    field=field,
                 )
         if before.frontier.startswith("sqlite:"):
             self._check_frontier_file(before.frontier)
@@ -283,9 +283,11 @@ class JobFolder:
 def _kept(spec: JobSpec) -> JobSpec:
     """Return the specification without secrets."""
     plain = {name: _plain(spec.settings[name]) for name in _WITH_PASSWORDS if name in spec.settings}
-    if isinstance(given := spec.settings.get(_CREDENTIALS), dict):
-        plain[_CREDENTIALS] = {origin: one for origin, one in given.items() if is_reference(str(one))}
-    elif given is not None:
+    if isinstance(credentials := spec.settings.get(_CREDENTIALS), dict):
+        plain[_CREDENTIALS] = {
+            origin: secret for origin, secret in credentials.items() if is_reference(str(secret))
+        }
+    elif credentials is not None:
         plain[_CREDENTIALS] = {}
     if spec.settings.get(_COOKIES):
         plain[_COOKIES] = {}
@@ -301,10 +303,10 @@ def _kept(spec: JobSpec) -> JobSpec:
 def _plain(value: Any) -> Any:
     """Return the value of a setting without passwords. The next run must supply them again."""
     if isinstance(value, (list, tuple)):
-        return [_plain(one) for one in value]
+        return [_plain(element) for element in value]
     if not isinstance(value, str):
         return value
-    return ",".join(_LOGIN.sub(r"\1", without_secrets(one)) for one in value.split(","))
+    return ",".join(_LOGIN.sub(r"\1", without_secrets(url)) for url in value.split(","))
 
 
 def all_jobs(home: str | Path = HOME) -> Iterator[JobFolder]:

@@ -73,9 +73,9 @@ def level_name(number: int) -> str:
 
 def frames_of(line: LogLine) -> Iterator[bytes]:
     """Return the frames of a line."""
-    whole = _encoded(line)
-    if len(whole) <= _MAX_FRAME:
-        yield whole
+    encoded = _encoded(line)
+    if len(encoded) <= _MAX_FRAME:
+        yield encoded
         return
     texts = [("message", piece) for piece in _pieces(line.message)]
     texts += [("traceback", piece) for piece in _pieces(line.traceback)]

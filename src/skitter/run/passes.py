@@ -209,7 +209,7 @@ class PassKeeper:
             passes = decode_passes(note)
             current = passes.current
             if current is None:
-                return next((one for one in passes.history if one.number == self._number), None)
+                return next((past for past in passes.history if past.number == self._number), None)
             reason = self._reason(status, current)
             if reason is None:
                 return None

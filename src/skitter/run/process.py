@@ -85,7 +85,7 @@ def set_up_logging(level: str, form: str, worker: str = "") -> None:
     handler = ConsoleHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter("%H:%M:%S"))
     root = logging.getLogger()
-    root.handlers[:] = [*(one for one in root.handlers if not isinstance(one, ConsoleHandler)), handler]
+    root.handlers[:] = [*(old for old in root.handlers if not isinstance(old, ConsoleHandler)), handler]
     root.setLevel(level.upper())
     logging.captureWarnings(capture=True)
 

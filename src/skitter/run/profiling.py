@@ -105,8 +105,8 @@ class StackProfile(msgspec.Struct):
 
 def joined(profiles: Iterable[StackProfile]) -> StackProfile:
     """Return one profile with the stacks of all."""
-    given = list(profiles)
-    return StackProfile([one for profile in given for one in profile.stacks], given[0].unit)
+    all_profiles = list(profiles)
+    return StackProfile([stack for profile in all_profiles for stack in profile.stacks], all_profiles[0].unit)
 
 
 # --- CPU time ----------------------------------------------------------------------------------------------------
@@ -155,7 +155,8 @@ async def cpu_profile(pid: int, seconds: float, rate: int, folder: Path) -> Stac
 def _of_speedscope(data: bytes) -> StackProfile:
     read: Any = msgspec.json.decode(data)
     frames = [
-        Frame(one["name"], one.get("file") or "", one.get("line") or 0) for one in read["shared"]["frames"]
+        Frame(frame["name"], frame.get("file") or "", frame.get("line") or 0)
+        for frame in read["shared"]["frames"]
     ]
     found = Counter[Stack]()
     for profile in read["profiles"]:
@@ -210,8 +211,8 @@ class MemoryTracer:
         snapshot = tracemalloc.take_snapshot()
         tracemalloc.stop()
         stacks = [
-            ([("", frame.filename, frame.lineno) for frame in one.traceback], one.size)
-            for one in snapshot.statistics("traceback")[:_MAX_STACKS]
+            ([("", frame.filename, frame.lineno) for frame in trace.traceback], trace.size)
+            for trace in snapshot.statistics("traceback")[:_MAX_STACKS]
         ]
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         report = MemoryReport(

@@ -113,9 +113,12 @@ def _shown(name: str, value: Any) -> Any:
         return value if len(value) <= _MAX_TEXT else f"{len(value)} characters"
     if isinstance(value, dict):
         if name == "settings":
-            return {key: one if isinstance(one, (int, float)) else "changed" for key, one in value.items()}
+            return {
+                key: setting if isinstance(setting, (int, float)) else "changed"
+                for key, setting in value.items()
+            }
         return sorted(value)[:20]  # arguments may hold secrets
     if isinstance(value, list):
-        is_short = len(value) <= 10 and all(isinstance(one, int) for one in value)
+        is_short = len(value) <= 10 and all(isinstance(element, int) for element in value)
         return value if is_short else f"{len(value)} entries"
     return value

@@ -205,10 +205,10 @@ def declared_settings() -> list[dict[str, Any]]:
     """Return the settings that API users may set, as declared."""
     return [
         {
-            "name": name, "type": type_name(one.type), "default": msgspec.to_builtins(one.default), "help": one.setting.help,
-            "unit": one.setting.unit, "min": one.setting.min, "above": one.setting.above, "max": one.setting.max,
-            "live": one.setting.live,
+            "name": name, "type": type_name(declaration.type), "default": msgspec.to_builtins(declaration.default), "help": declaration.setting.help,
+            "unit": declaration.setting.unit, "min": declaration.setting.min, "above": declaration.setting.above, "max": declaration.setting.max,
+            "live": declaration.setting.live,
         }
-        for name, one in declarations(Settings).items()
-        if one.setting.api
+        for name, declaration in declarations(Settings).items()
+        if declaration.setting.api
     ]  # fmt: skip

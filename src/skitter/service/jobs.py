@@ -95,7 +95,7 @@ class JobService:
             )
         check_settings(job.settings, "settings")
         for name, value in job.settings.items():
-            naming_field(f"settings.{name}", lambda one={name: value}: _check_limits(one))  # type: ignore[misc]
+            naming_field(f"settings.{name}", lambda setting={name: value}: _check_limits(setting))  # type: ignore[misc]
         if (processes := job.processes) > self.config.max_processes:
             raise Refusal(
                 f"the job has {processes} processes in total",

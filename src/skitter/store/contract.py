@@ -127,7 +127,9 @@ def buffering_of(stores: Iterable[Store]) -> Buffering | None:
     wanted = [store.buffering for store in stores if store.buffering is not None]
     if not wanted:
         return None
-    return Buffering(max(each.items for each in wanted), max(each.seconds for each in wanted))
+    return Buffering(
+        max(buffering.items for buffering in wanted), max(buffering.seconds for buffering in wanted)
+    )
 
 
 class Output(Protocol):
@@ -196,9 +198,9 @@ class OutputAddress(msgspec.Struct, frozen=True):
     options: dict[str, str] = {}
     """The options after ``?``, decoded."""
 
-    def secret(self, kind: str, what: str = "password") -> str:
+    def secret(self, kind: str, option: str = "password") -> str:
         """Return a secret that is set outside the name: see :func:`skitter.secrets.output_variable`.
 
         Returns an empty string if it is not set. Raises :class:`~skitter.errors.StoreError` if its file cannot be read.
         """
-        return secret_outside(output_variable(kind, what), StoreError)
+        return secret_outside(output_variable(kind, option), StoreError)

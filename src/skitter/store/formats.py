@@ -155,10 +155,10 @@ _BAD_IN_XML = "[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 def _xml_element(name: str, value: Any) -> str:
     if isinstance(value, dict):
         inner = "".join(
-            _xml_element(re.sub(_BAD_IN_NAME, "_", key) or "_", each) for key, each in value.items()
+            _xml_element(re.sub(_BAD_IN_NAME, "_", key) or "_", element) for key, element in value.items()
         )
     elif isinstance(value, list):
-        inner = "".join(_xml_element("value", each) for each in value)
+        inner = "".join(_xml_element("value", element) for element in value)
     elif isinstance(value, str):
         inner = html.escape(re.sub(_BAD_IN_XML, "\ufffd", value), quote=False)
     else:

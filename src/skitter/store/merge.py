@@ -112,9 +112,9 @@ def check_target(target: Path) -> None:
 
 def _refuse_special_file(target: Path) -> None:
     if target.exists() and not target.is_file():
-        what = "a folder" if target.is_dir() else "not a regular file"
+        kind = "a folder" if target.is_dir() else "not a regular file"
         raise StoreError(
-            f"cannot write {target}: it is {what}",
+            f"cannot write {target}: it is {kind}",
             remedy="name a file, or use '-' for standard output",
             field="output",
         )

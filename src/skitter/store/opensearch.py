@@ -198,7 +198,7 @@ class OpenSearchDriver:
         ]
         keys = [{"_id": f"{prefix}{number}", "routing": prefix} for prefix, number in wanted]
         answer = await self._opened.mget(index=self._index, body={"docs": keys}, params={"_source": "false"})
-        return [key for key, one in zip(wanted, answer["docs"], strict=True) if one.get("found")]
+        return [key for key, document in zip(wanted, answer["docs"], strict=True) if document.get("found")]
 
     async def close(self) -> None:
         """Disconnect."""

@@ -219,7 +219,9 @@ def _remote(address: OutputAddress) -> Output:
     with needing("s3", f"output kind {address.kind!r}", StoreError):
         from skitter.store.remote import RemoteOutput  # noqa: PLC0415 - fsspec is an extra
         from skitter.store.remote_location import RemoteLocation  # noqa: PLC0415 - as above
-    secrets = {what: secret for what in _REMOTE_SECRETS if (secret := address.secret(address.kind, what))}
+    secrets = {
+        option: secret for option in _REMOTE_SECRETS if (secret := address.secret(address.kind, option))
+    }
     options = secrets | address.options
     buffer_options = BufferOptions.pop_from(shown_url(address.target), {"flush": "1"} | options)
     for name in BufferOptions.__struct_fields__:

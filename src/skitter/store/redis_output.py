@@ -427,7 +427,7 @@ class RedisOutput:
         async with self._pushing, self._connected() as client:
             for part, known in staged.items():
                 keys = (self._key, self._staged_key(f"{context.job}/{part}"))
-                flat = [position for one in known for position in one]
+                flat = [position for positions in known for position in positions]
                 arguments = (self._kind, self._maxlen or "", _PUSH_BYTES, int(not self._form.is_plain), *flat)
                 while await client.eval(_PUSH_STAGED, 2, *keys, *arguments):
                     pass

@@ -155,9 +155,9 @@ def make_folder(location: RemoteLocation, files: Any, folder: str) -> None:
         files.makedirs(folder, exist_ok=True)
 
 
-def _changed(what: str) -> StoreError:
+def _changed(target: str) -> StoreError:
     return StoreError(
-        f"{what} holds committed items, but was changed or removed",
+        f"{target} holds committed items, but was changed or removed",
         remedy="do not change part objects; start the job again with --fresh",
     )
 
@@ -225,10 +225,10 @@ class RemoteOutput:
     def _check(self, files: Any, context: OutputContext) -> None:
         root = self._location.root
         if root and not files.exists(root):
-            what = "bucket" if self._location.is_bucket else "folder"
+            kind = "bucket" if self._location.is_bucket else "folder"
             raise StoreError(
-                f"{self._location.name}: the {what} {root} does not exist",
-                remedy=f"create the {what} first, or name another one",
+                f"{self._location.name}: the {kind} {root} does not exist",
+                remedy=f"create the {kind} first, or name another one",
             )
         folder = self._location.parts_of(context.job)
         make_folder(self._location, files, folder)

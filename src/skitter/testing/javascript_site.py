@@ -58,7 +58,7 @@ class JavaScriptSite:
             return _json(_product(int(number)))
         if path == "/api/products":
             first = int(parse_qs(visit.target.partition("?")[2]).get("from", ["0"])[0])
-            return _json([_product(one) for one in range(first, min(first + _BATCH, self._products))])
+            return _json([_product(product) for product in range(first, min(first + _BATCH, self._products))])
         return Answer(b"<h1>Not found</h1>", status=404)
 
     def _exists(self, number: str) -> bool:

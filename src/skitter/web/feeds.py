@@ -63,7 +63,7 @@ def _json_entry(item: dict[str, Any], base: str) -> FeedEntry:
         return next((str(item[name]).strip() for name in names if item.get(name)), "")
 
     authors = item.get("authors") or [item.get("author")]
-    names = [str(one.get("name", "")) for one in authors if isinstance(one, dict)]
+    names = [str(author.get("name", "")) for author in authors if isinstance(author, dict)]
     tags = item.get("tags")
     return FeedEntry(
         normalize(text("url", "external_url"), base) or "", text("title"), text("id"),

@@ -92,7 +92,11 @@ def callable_name(function: Callable[..., Any]) -> str:
 
 
 def _remedy_without_callback(spider: Spider, name: str) -> str:
-    own = [one for one in dir(spider) if one not in dir(Spider) and find_method(spider, one) is not None]
+    own = [
+        attribute
+        for attribute in dir(spider)
+        if attribute not in dir(Spider) and find_method(spider, attribute) is not None
+    ]
     near = difflib.get_close_matches(name, own, n=1)
     return f"did you mean {near[0]}?" if near else f"define the method {name}(self, response)"
 
@@ -266,8 +270,8 @@ async def _all_of_async(generator: AsyncIterable[Any]) -> list[Any]:
     """As :func:`_all_of`, for an async generator."""
     found: list[Any] = []
     try:
-        async for one in generator:
-            found.append(one)  # noqa: PERF401 - the results before an error are counted
+        async for result in generator:
+            found.append(result)  # noqa: PERF401 - the results before an error are counted
     except Exception as error:
         _note_dropped(error, found)
         raise
@@ -276,7 +280,9 @@ async def _all_of_async(generator: AsyncIterable[Any]) -> list[Any]:
 
 def _note_dropped(error: Exception, found: Sequence[Any]) -> None:
     if found:
-        links = sum(len(one) if isinstance(one, Links) else isinstance(one, Request) for one in found)
+        links = sum(
+            len(result) if isinstance(result, Links) else isinstance(result, Request) for result in found
+        )
         items = sum(map(is_item, found))
         counts = f"{_counted(links, 'link')} and {_counted(items, 'item')}"
         error.add_note(f"{counts} that it had yielded were dropped")

@@ -363,9 +363,9 @@ class Inflight:
 
     async def wait_reported(self) -> None:
         """Wait until the frontier has all reports of fetches that have ended: a commit ends the lease."""
-        mine = self._reports
+        own_reports = self._reports
         # Until the call that carries them is answered. After the end of the job there is none, and no lease to protect.
-        while mine and self._reports is mine and not self._has_ended:
+        while own_reports and self._reports is own_reports and not self._has_ended:
             sent = self._reports_sent
             self.lease_wakeup.set()
             await sent.wait()

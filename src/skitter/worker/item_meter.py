@@ -111,8 +111,8 @@ class ItemMeter:
         for counter, path in self._values:
             value = _at(fields, path)
             if _has_value(value):
-                for one in value if isinstance(value, (list, tuple)) else (value,):
-                    page.count_bounded(counter + _digest(one))
+                for element in value if isinstance(value, (list, tuple)) else (value,):
+                    page.count_bounded(counter + _digest(element))
 
 
 def _at(fields: Any, path: Iterable[str]) -> Any:

@@ -213,7 +213,7 @@ class MediaPipeline:
                 meta={**request.meta, _IDENTITY: item_key},
             )
         )  # fmt: skip
-        return [], [self._links.entry_of_file(one) for one in requests]
+        return [], [self._links.entry_of_file(file_request) for file_request in requests]
 
     def _complete(self, work: FileWork, found: dict[str, FileRecord]) -> list[Any]:
         """Return the items with their files."""
@@ -395,7 +395,9 @@ class MediaPipeline:
         if not self._settings.files_required:
             return items, ""
         results = [result for wanted in work.files for result in items[wanted.item][wanted.field]]
-        return items, next((f"file: {one['url']}: {one['error']}" for one in results if "error" in one), "")
+        return items, next(
+            (f"file: {result['url']}: {result['error']}" for result in results if "error" in result), ""
+        )
 
     async def close(self, download: Download) -> None:
         """Release what a download holds."""

@@ -328,8 +328,10 @@ class Worker:
 
         Of all workers only the first one does so within ``interval`` seconds; for the others the result is 0.
         """
-        mine = self.name.encode()
-        if not await self._frontier.notes.compare_and_swap(f"skitter:drop-task:{task}", None, mine, interval):
+        claimant = self.name.encode()
+        if not await self._frontier.notes.compare_and_swap(
+            f"skitter:drop-task:{task}", None, claimant, interval
+        ):
             return 0
         dropped = await self._frontier.control.drop_task(task)
         if dropped:

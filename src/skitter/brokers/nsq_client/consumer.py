@@ -210,10 +210,10 @@ class Consumer:
             for connection in connections:
                 connection.allow(min(connection.in_flight, most))
             return
-        each, more = divmod(free, len(connections))
+        per_connection, more = divmod(free, len(connections))
         for place, connection in enumerate(connections):
             is_favoured = (place - self._turn) % len(connections) < more
-            share = each + is_favoured
+            share = per_connection + is_favoured
             connection.allow(connection.in_flight + (min(share, 1) if self._is_lull else share))
 
     def _schedule_check(self, pause: float, checks: int) -> None:

@@ -155,7 +155,10 @@ class ConnectionPool:
                 pause = min(2 * pause, MAX_PAUSE)
 
     def _connection_to(self, address: NsqdAddress) -> Connection | None:
-        return next((one for one in self.connections if (one.host, one.port) == address), None)
+        return next(
+            (connection for connection in self.connections if (connection.host, connection.port) == address),
+            None,
+        )
 
     async def _connect(self, address: NsqdAddress) -> None:
         user = self._user

@@ -83,7 +83,7 @@ class Producer:
         error: NsqError | None = None
         while True:
             # A closed connection stays in the pool until the event loop runs, which it does not while this loop spins.
-            connections = [one for one in self._pool.connections if one.is_open]
+            connections = [connection for connection in self._pool.connections if connection.is_open]
             if connections:
                 connection = connections[next(self._turn) % len(connections)]
                 error = await _try(connection, topic, bodies, delay)

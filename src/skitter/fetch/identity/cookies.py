@@ -214,8 +214,10 @@ def _of_text(path: Path) -> list[Cookie]:
     jar.load(str(path), ignore_discard=True, ignore_expires=True)
     return [
         # curl and browser extensions write 0 for no expiry
-        _cookie(one.name, one.value or "", one.domain, one.path, one.secure, one.expires or None)
-        for one in jar
+        _cookie(
+            cookie.name, cookie.value or "", cookie.domain, cookie.path, cookie.secure, cookie.expires or None
+        )
+        for cookie in jar
     ]
 
 

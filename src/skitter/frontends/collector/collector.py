@@ -333,8 +333,8 @@ class Collector:
         other = Collector.__new__(Collector)
         other.name = name or f"clone-{len(self.group.members)}"
         other.job_name = ""
-        given = {field: getattr(self.options, field) for field in self.options.__struct_fields__}
-        other.options = read_options(given | options, {})
+        own_options = {field: getattr(self.options, field) for field in self.options.__struct_fields__}
+        other.options = read_options(own_options | options, {})
         other.callbacks = Callbacks()
         other.callback = f"collector:{other.name}"
         other.limits = []

@@ -294,9 +294,11 @@ class _Place:
         """Return the value (text, unless it is a model), or ``_NOTHING`` if nothing is found."""
         found = self._query.find(selector)
         if self._model:
-            values: list[Any] = [unmarshal(one, self._inner) for one in (found if self._many else found[:1])]
+            values: list[Any] = [
+                unmarshal(node, self._inner) for node in (found if self._many else found[:1])
+            ]
         else:
-            texts = (self._query.value(one) for one in found)
+            texts = (self._query.value(node) for node in found)
             values = [text for text in texts if text is not None]
         if self._many:
             return values

@@ -121,14 +121,14 @@ class CollectorGroup:
     def admits(self, member: Collector, request: Request) -> bool:
         """Return whether a collector may fetch a request, if each collector has its own scope."""
         if self._scopes is None:
-            self._scopes = {each: each.options.scope() for each in self.members.values()}
+            self._scopes = {member: member.options.scope() for member in self.members.values()}
         scope = self._scopes[member]
         return not scope.too_deep(request.depth) and scope.refuse(request.url, host_of(request.url)) is None
 
     def refusal(self, member: Collector, url: str, depth: int) -> VisitRefusal | None:
         """Return the reason for which a visit by a collector is out of scope, or ``None``."""
         if self._scopes is None or member not in self._scopes:
-            self._scopes = {each: each.options.scope() for each in self.members.values()}
+            self._scopes = {member: member.options.scope() for member in self.members.values()}
         refusal = self._scopes[member].refusal(url, depth)
         if refusal is None and self.worker is not None:
             refusal = self.worker.refusal(url, depth)

@@ -133,12 +133,12 @@ class CollectorOptions(msgspec.Struct, frozen=True, kw_only=True):
 _TYPES = {field.name: field.type for field in msgspec.structs.fields(CollectorOptions)}
 
 
-def read_options(given: Mapping[str, Any], environment: Mapping[str, str]) -> CollectorOptions:
+def read_options(options: Mapping[str, Any], environment: Mapping[str, str]) -> CollectorOptions:
     """Return options from keyword arguments and ``SKITTER_...`` environment variables. The latter take precedence.
 
     Raises :class:`~skitter.errors.SettingsError` for an unknown option or an invalid value.
     """
-    values = {name: _checked(name, value, f"collector option {name}") for name, value in given.items()}
+    values = {name: _checked(name, value, f"collector option {name}") for name, value in options.items()}
     for name, variable in ENVIRONMENT_VARIABLES.items():
         text = environment.get(ENVIRONMENT_PREFIX + variable, "")
         if text:
@@ -148,7 +148,7 @@ def read_options(given: Mapping[str, Any], environment: Mapping[str, str]) -> Co
     return CollectorOptions(**values)
 
 
-def _checked(name: str, value: Any, what: str) -> Any:
+def _checked(name: str, value: Any, described: str) -> Any:
     if name not in _TYPES:
         raise SettingsError(
             f"unknown option of a collector: {name!r}",
@@ -156,24 +156,24 @@ def _checked(name: str, value: Any, what: str) -> Any:
             field=name,
         )
     if isinstance(value, Sequence) and not isinstance(value, str):
-        value = [_source(one) for one in value]
+        value = [_source(source) for source in value]
     try:
         checked = msgspec.convert(value, _TYPES[name], strict=False)
     except msgspec.ValidationError as error:
         raise SettingsError(
-            f"invalid value for {what}: {value!r} ({error})",
+            f"invalid value for {described}: {value!r} ({error})",
             remedy="give a value of the right type",
             field=name,
         ) from None
     if name == "encoding" and checked is not None and codec_of(checked) is None:
         raise SettingsError(
-            f"unknown encoding in {what}: {value!r}",
+            f"unknown encoding in {described}: {value!r}",
             remedy="use a name such as utf-8, gbk or windows-1252",
             field=name,
         )
     if isinstance(checked, (int, float)) and checked < 0:
         raise SettingsError(
-            f"{what} must not be negative (got {value!r})", remedy="give 0 or more", field=name
+            f"{described} must not be negative (got {value!r})", remedy="give 0 or more", field=name
         )
     return checked
 

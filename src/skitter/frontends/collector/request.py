@@ -288,16 +288,16 @@ class PendingRequests:
             self._given.append(self._batch)
         self._hrefs.extend(response.encode_queries(list(hrefs)))
 
-    def add(self, given: Iterable[Any]) -> None:
+    def add(self, visits: Iterable[Any]) -> None:
         """Add requests, items and batches of links."""
         self._check()
-        self._given.extend(given)
+        self._given.extend(visits)
         self._batch = None
 
     def take(self) -> list[Any]:
         """Return the results since the last call, and remove them."""
-        given, self._given, self._batch = self._given, [], None
-        return given
+        visits, self._given, self._batch = self._given, [], None
+        return visits
 
     def peek(self) -> list[Any]:
         """Return the results since the last call of :meth:`take`."""

@@ -111,10 +111,10 @@ def _job_spec(group: CollectorGroup, options: RunOptions, name: str, spider: str
 
 
 @asynccontextmanager
-async def _home(given: str | Path, frontier: str) -> AsyncIterator[str]:
+async def _home(home: str | Path, frontier: str) -> AsyncIterator[str]:
     """Yield the folder of the job: a temporary one if the job is in memory and no folder is given."""
-    if given or frontier != "memory:":
-        yield str(given or HOME)
+    if home or frontier != "memory:":
+        yield str(home or HOME)
         return
     folder = await asyncio.to_thread(tempfile.mkdtemp, prefix="skitter-")
     try:

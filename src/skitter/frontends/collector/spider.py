@@ -105,10 +105,10 @@ class CollectorSpider(Spider):
         root = self.group.root
         self.group.set_current(CollectorRequest(root, Request(""), visits))
         try:
-            given = self.group.seeds(**self._arguments)
-            if inspect.isawaitable(given):
-                given = await given
-            async for seed in _each(given):
+            seeds = self.group.seeds(**self._arguments)
+            if inspect.isawaitable(seeds):
+                seeds = await seeds
+            async for seed in _each(seeds):
                 visits.add([Request(seed, **root.fields({})) if isinstance(seed, str) else seed])
                 await self.group.store_cookies()
                 for request in visits.take():
@@ -139,34 +139,30 @@ class CollectorSpider(Spider):
     async def _on_headers(self, response: Response) -> HookAction | None:
         assert response.request is not None
         member = self.group.collector_of(response.request)
-        asked = CollectorRequest(
-            member, response.request, PendingRequests(response), response, has_body=False
-        )
+        view = CollectorRequest(member, response.request, PendingRequests(response), response, has_body=False)
         self.group.emit("response_headers", member, response.url, {"status": response.status})
-        await self._call_all(member.callbacks.response_headers, asked, CollectorResponse(asked, response))
-        return HookAction.DROP if asked.aborted else None
+        await self._call_all(member.callbacks.response_headers, view, CollectorResponse(view, response))
+        return HookAction.DROP if view.aborted else None
 
     async def _ask(self, member: Collector, point: str, request: Request) -> Request | HookAction | None:
         visits = PendingRequests(Response(request.url, 0, request=request))
-        asked = CollectorRequest(member, request, visits, has_body=False)
+        view = CollectorRequest(member, request, visits, has_body=False)
         self.group.emit(point, member, request.url, {"method": request.method})
-        await self._call_all(getattr(member.callbacks, point), asked, asked)
-        return HookAction.DROP if asked.aborted else asked.edited()
+        await self._call_all(getattr(member.callbacks, point), view, view)
+        return HookAction.DROP if view.aborted else view.edited()
 
-    async def _call_all(
-        self, callbacks: Sequence[Callback], asked: CollectorRequest, subject: object
-    ) -> None:
+    async def _call_all(self, callbacks: Sequence[Callback], view: CollectorRequest, subject: object) -> None:
         """Call the callbacks of an event before the body, until one aborts, and add their visits at once."""
         runner = _runner_of(self.group)
-        with self.group.callbacks_of(asked):
+        with self.group.callbacks_of(view):
             for callback in callbacks:
                 await _call_without_results(runner, callback, subject)
-                if asked.aborted:
+                if view.aborted:
                     break
         await self.group.store_cookies()
-        if given := asked.take_visits():
+        if visits := view.take_visits():
             assert self.group.worker is not None, "a worker runs the hook"
-            await self.group.worker.add(given, asked.request)
+            await self.group.worker.add(visits, view.request)
 
     # After the response
 
@@ -175,12 +171,12 @@ class CollectorSpider(Spider):
         page = _Page(member, response)
         with page.active():
             await page.run()
-        given = page.close()
+        results = page.close()
         if self.group.storage is not None:
             assert response.request is not None
-            given = await self.group.storage.unvisited(given)
+            results = await self.group.storage.unvisited(results)
             await self.group.storage.mark(response.request)
-        return given
+        return results
 
     async def _give_up(self, member: Collector, request: Request, error: BaseException) -> list[Any]:
         """Run the callbacks of a request that is given up."""
@@ -223,16 +219,16 @@ class _Page:
 
     def close(self) -> list[Any]:
         """Return the results of the page. Raises :class:`~skitter.errors.RetryRequest` if a callback asked for a retry."""
-        given = self._visits.close()
+        visits = self._visits.close()
         if self._request.wants_retry:
             raise RetryRequest("the callback asked for a retry")
-        return given
+        return visits
 
     async def call(self, callback: Callback, *arguments: Any) -> None:
         """Call a callback, and add its results."""
-        given = await self._runner.call(callback, *arguments)
-        if given is not None and given.__class__ is not VisitRefusal:
-            self._visits.add(await results_of(given))
+        value = await self._runner.call(callback, *arguments)
+        if value is not None and value.__class__ is not VisitRefusal:
+            self._visits.add(await results_of(value))
         if self._member.group.new_cookies:
             await self._member.group.store_cookies()
 
@@ -301,8 +297,8 @@ def _runner_of(group: CollectorGroup) -> CallbackRunner:
 
 async def _call_without_results(runner: CallbackRunner, callback: Callback, subject: object) -> None:
     """Call a callback of an event that cannot have results."""
-    given = await runner.call(callback, subject)
-    if given is not None and given.__class__ is not VisitRefusal and await results_of(given):
+    value = await runner.call(callback, subject)
+    if value is not None and value.__class__ is not VisitRefusal and await results_of(value):
         raise SpiderError(
             f"callback {getattr(callback, '__name__', callback)!r} returned results before the response",
             remedy="return items and requests from on_response on",
@@ -327,15 +323,15 @@ def _with_options(member: Collector, request: Request) -> Request:
     return request.replace(**changes) if changes else request
 
 
-async def _each(given: Any) -> AsyncIterator[Any]:
-    if hasattr(given, "__aiter__"):
-        async for one in given:
-            yield one
-    elif isinstance(given, (str, Request)):
-        yield given
+async def _each(seeds: Any) -> AsyncIterator[Any]:
+    if hasattr(seeds, "__aiter__"):
+        async for seed in seeds:
+            yield seed
+    elif isinstance(seeds, (str, Request)):
+        yield seeds
     else:
-        for one in given or ():
-            yield one
+        for seed in seeds or ():
+            yield seed
 
 
 def pack_request(request: Request) -> str | dict[str, str]:

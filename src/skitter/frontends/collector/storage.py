@@ -70,10 +70,10 @@ class StorageThread:
         """Remember a request."""
         await self._thread.run(lambda: self._storage.visited(_id_of(request)))
 
-    async def unvisited(self, given: Iterable[Any]) -> list[Any]:
+    async def unvisited(self, results: Iterable[Any]) -> list[Any]:
         """Return the results of a page without the requests that are remembered. ``dont_filter`` requests stay."""
         expanded: list[Any] = []
-        for result in given:
+        for result in results:
             if isinstance(result, Links):
                 links = list(result)
                 expanded += [*links, SkippedLinks(UNPARSABLE, len(result) - len(links))]
@@ -81,11 +81,13 @@ class StorageThread:
                 expanded.append(result)
 
         def select() -> list[Any]:
-            left = [one for one in expanded if not self._remembers(one)]
+            left = [result for result in expanded if not self._remembers(result)]
             return [*left, SkippedLinks(VISITED_BEFORE, len(expanded) - len(left))]
 
         return [
-            one for one in await self._thread.run(select) if not isinstance(one, SkippedLinks) or one.amount
+            result
+            for result in await self._thread.run(select)
+            if not isinstance(result, SkippedLinks) or result.amount
         ]
 
     def _remembers(self, result: Any) -> bool:

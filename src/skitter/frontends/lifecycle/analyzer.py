@@ -42,13 +42,13 @@ class Analyzer(Module):
 
     async def analyze(self, response: Response) -> list[Any]:
         """Run all parsers. Raises :class:`~skitter.frontends.lifecycle.modules.ModuleError` if any parser fails."""
-        given: list[Any] = []
+        results: list[Any] = []
         errors: list[Exception] = []
         with self.working() as counts:
             counts.accepted += 1
             for parser in self._parsers:
                 try:
-                    given += await run_callback(parser, response)
+                    results += await run_callback(parser, response)
                 except RetryRequest:
                     raise
                 except Exception as error:  # noqa: BLE001 - user code; the errors are reported together below
@@ -56,7 +56,7 @@ class Analyzer(Module):
             if errors:
                 text = "; ".join(describe(error) for error in errors)
                 raise ModuleError(self.component, self.id, text) from errors[0]
-        return given
+        return results
 
     def extra(self) -> dict[str, Any]:
         """Return the number of parsers."""

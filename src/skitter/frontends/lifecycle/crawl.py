@@ -126,11 +126,11 @@ class ManagedCrawl:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def _begin(
-        self, factory: RunFactory, given: tuple[Request | str, ...], *, fresh: bool, recrawl: bool
+        self, factory: RunFactory, seeds: tuple[Request | str, ...], *, fresh: bool, recrawl: bool
     ) -> None:
         arguments = factory.arguments
-        requests = [Request(each) if isinstance(each, str) else each for each in given]
-        known = {} if fresh and given else self._first
+        requests = [Request(seed) if isinstance(seed, str) else seed for seed in seeds]
+        known = {} if fresh and seeds else self._first
         together: dict[str, Request | str] = {**known, **{_key(request): request for request in requests}}
         from_beginning = fresh or recrawl or arguments.frontier == "memory:"
         first = list(together.values()) if from_beginning else requests

@@ -167,7 +167,7 @@ def _is_leaf(element: Any) -> bool:
     """Return whether an element contains text and no markup other than inline markup."""
     if element.tag in {"a", "time"}:
         return True
-    inner = [one.tag for one in element.iterdescendants() if isinstance(one.tag, str)]
+    inner = [inner.tag for inner in element.iterdescendants() if isinstance(inner.tag, str)]
     own = bool((element.text or "").strip())
     return own and all(tag in _INLINE or tag == "a" for tag in inner)
 

@@ -67,8 +67,8 @@ class CompileContext:
             self.problem(f"unknown page {name!r}", did_you_mean(name, self.pages), "page")
         return name
 
-    def selection(self, given: str | Selection) -> Selection:
+    def selection(self, source: str | Selection) -> Selection:
         """Return a selection, converted from a bare string if necessary."""
-        if isinstance(given, Selection):
-            return given
-        return Selection(json=given) if self.reads_json else Selection(css=given)
+        if isinstance(source, Selection):
+            return source
+        return Selection(json=source) if self.reads_json else Selection(css=source)

@@ -30,10 +30,10 @@ class CompiledRecipe:
     def __init__(self, recipe: Recipe, compile_context: CompileContext) -> None:
         self.recipe = recipe
         self.name = recipe.name
-        given = [recipe.start] if isinstance(recipe.start, str) else recipe.start
+        starts = [recipe.start] if isinstance(recipe.start, str) else recipe.start
         self.starts = [
-            StartRule(one, place, recipe.languages, compile_context.at(*_place_of_start(recipe, place)))
-            for place, one in enumerate(given)
+            StartRule(start, place, recipe.languages, compile_context.at(*_place_of_start(recipe, place)))
+            for place, start in enumerate(starts)
         ]
         self.login = None if recipe.login is None else LoginStep(recipe.login, compile_context.at("login"))
         self.pages = {

@@ -45,12 +45,12 @@ class FieldReader:
     """Reads one field."""
 
     def __init__(
-        self, given: str | Field, name: str, compile_context: CompileContext, around: ObjectReader
+        self, declared: str | Field, name: str, compile_context: CompileContext, around: ObjectReader
     ) -> None:
-        self._field = field = given if isinstance(given, Field) else _bare(given, compile_context)
+        self._field = field = declared if isinstance(declared, Field) else _bare(declared, compile_context)
         self._name = name
         self._selects = any((field.css, field.xpath, field.json))
-        self._finder = Finder(given, compile_context)
+        self._finder = Finder(declared, compile_context)
         self._template = Template(field.value) if isinstance(field.value, str) else None
         self._replacements = [
             (compile_context.pattern(pair[0], "replace", place), pair[1])
@@ -186,8 +186,8 @@ class FieldReader:
         if field.type == "bool" and not field.many and not found:
             return None if field.required or field.default is not UNSET else False
         values: list[Any] = []
-        for one in found:
-            values += self._values_of(one, context)
+        for node in found:
+            values += self._values_of(node, context)
             if values and not (field.many or field.join is not None or field.split is not None):
                 break
         if field.join is not None:

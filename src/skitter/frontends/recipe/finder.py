@@ -22,12 +22,12 @@ class Finder:
     Both the input and the results are :class:`~skitter.html.selector.Selector` objects or values from JSON.
     """
 
-    def __init__(self, given: str | Selection, compile_context: CompileContext) -> None:
-        selection = compile_context.selection(given)
+    def __init__(self, source: str | Selection, compile_context: CompileContext) -> None:
+        selection = compile_context.selection(source)
         self.css, self.xpath = selection.css, selection.xpath
         self.source = selection.css or selection.xpath or selection.json or ""
         self._json: Any = None
-        bare = isinstance(given, str)
+        bare = isinstance(source, str)
         if self.css is not None and self.xpath is not None:
             compile_context.problem("css and xpath exclude each other", "keep one of them")
         if self.css is not None:
@@ -72,7 +72,7 @@ class Finder:
         found = list(node.css(self.css) if self.css is not None else node.xpath(self.xpath or "."))
         if self._json is None:
             return found
-        return [value for one in found for value in self._in_json(_value_of(one), whole=whole)]
+        return [value for match in found for value in self._in_json(_value_of(match), whole=whole)]
 
     def _in_json(self, value: Any, *, whole: bool) -> list[Any]:
         try:

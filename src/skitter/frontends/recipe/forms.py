@@ -79,8 +79,8 @@ class LoginStep:
 
     def after_request(self, response: Response) -> HookAction | None:
         """Pass a redirect that answers the form to the callback."""
-        asked = response.request
-        if asked is not None and asked.callback == SENT and response.status in REDIRECTS:
+        request = response.request
+        if request is not None and request.callback == SENT and response.status in REDIRECTS:
             return HookAction.IGNORE
         return None
 

@@ -87,9 +87,9 @@ class LinkRule:
         found = self._finder.find(node) if self._selects else [node]
         if self._url is not None:
             variables = context.variables()
-            values = [_href(one) for one in found] if self._selects else [""]
+            values = [_href(node) for node in found] if self._selects else [""]
             return [self._url.text_of({**variables, "value": value}) for value in values]
-        return [href for one in found if (href := _href(one))]
+        return [href for node in found if (href := _href(node))]
 
     def _admitted(self, context: PageContext, hrefs: list[str], left: int | None = None) -> list[str]:
         if self._filter is not None:
@@ -120,8 +120,8 @@ def _href(node: Any) -> str:
 class NextLink:
     """Finds the next page by a link."""
 
-    def __init__(self, given: str | Paginate, page: str, compile_context: CompileContext) -> None:
-        chosen = compile_context.selection(given)
+    def __init__(self, source: str | Paginate, page: str, compile_context: CompileContext) -> None:
+        chosen = compile_context.selection(source)
         follow = Follow(page=page, css=chosen.css, xpath=chosen.xpath, json=chosen.json)
         self._rule = LinkRule(follow, compile_context)
 
@@ -157,7 +157,7 @@ class NextNumber:
 
     def _cursor_of(self, context: PageContext) -> Any:
         assert self._cursor is not None
-        found = [one for one in self._cursor.find(context.root) if one not in {None, "", False}]
+        found = [value for value in self._cursor.find(context.root) if value not in {None, "", False}]
         if not found:
             return None
         return found[0] if isinstance(found[0], (str, int)) else text_of(found[0]).strip() or None
@@ -207,18 +207,18 @@ class NextNumber:
         )
 
 
-def next_page(given: str | Paginate, page: str, compile_context: CompileContext) -> NextLink | NextNumber:
+def next_page(source: str | Paginate, page: str, compile_context: CompileContext) -> NextLink | NextNumber:
     """Return the way in which a recipe finds the next page."""
-    selects = not isinstance(given, Paginate) or any((given.css, given.xpath, given.json))
-    if isinstance(given, Paginate):
-        if selects == (given.parameter is not None):
+    selects = not isinstance(source, Paginate) or any((source.css, source.xpath, source.json))
+    if isinstance(source, Paginate):
+        if selects == (source.parameter is not None):
             compile_context.problem("requires either a selector of a link or a parameter", "give one of them")
         if not selects:
-            return NextNumber(given, page, compile_context)
+            return NextNumber(source, page, compile_context)
         for name in ("last", "total", "cursor"):
-            if getattr(given, name) is not None:
+            if getattr(source, name) is not None:
                 compile_context.problem("has no effect with a link", "remove it", name)
-    return NextLink(given, page, compile_context)
+    return NextLink(source, page, compile_context)
 
 
 # --- places of a parameter --------------------------------------------------------------------------------

@@ -148,8 +148,8 @@ def _entry(entry: Any) -> dict[str, Any]:
         "content": contents[0].get("value") if contents else None,
         "tags": [tag.get("term") for tag in entry.get("tags") or []],
         "enclosures": [
-            {"url": one.get("href"), "type": one.get("type"), "length": one.get("length")}
-            for one in entry.get("enclosures") or []
+            {"url": enclosure.get("href"), "type": enclosure.get("type"), "length": enclosure.get("length")}
+            for enclosure in entry.get("enclosures") or []
         ],
     }
 

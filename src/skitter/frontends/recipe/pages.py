@@ -28,16 +28,18 @@ class PageReader:
             need("feedparser", "recipes", "feeds")
         compile_context = compile_context.at(reads_json=page.format in {"json", "feed"})
         self._expect = None if page.expect is None else Finder(page.expect, compile_context.at("expect"))
-        given = page.items if isinstance(page.items, list) else [page.items]
+        all_items = page.items if isinstance(page.items, list) else [page.items]
         places = [
-            ("items", place) if isinstance(page.items, list) else ("items",) for place in range(len(given))
+            ("items", place) if isinstance(page.items, list) else ("items",)
+            for place in range(len(all_items))
         ]
         self._items = [
-            ItemReader(one, compile_context.at(*place)) for one, place in zip(given, places, strict=True)
+            ItemReader(items, compile_context.at(*place))
+            for items, place in zip(all_items, places, strict=True)
         ]
         self._rules = [
-            LinkRule(_follow(one, name, compile_context), compile_context.at("follow", place))
-            for place, one in enumerate(page.follow)
+            LinkRule(_follow(follow, name, compile_context), compile_context.at("follow", place))
+            for place, follow in enumerate(page.follow)
         ]
         self._script = None if page.script is None else ScriptRule(page.script, compile_context)
         self._next = None if page.next is None else next_page(page.next, name, compile_context.at("next"))
@@ -60,8 +62,8 @@ class PageReader:
         own = self._script is not None
         return (
             own
-            or any(one.uses_scripts for one in self._items)
-            or any(one.uses_scripts for one in self._rules)
+            or any(reader.uses_scripts for reader in self._items)
+            or any(rule.uses_scripts for rule in self._rules)
         )
 
     @property
@@ -87,18 +89,18 @@ class PageReader:
                 found += 1
                 yield item
         for rule in self._rules:
-            for given in rule.follow(context):
-                found += len(given) if isinstance(given, Links) else 1
-                yield given
+            for requests in rule.follow(context):
+                found += len(requests) if isinstance(requests, Links) else 1
+                yield requests
         if self._next is not None:
             yield from self._next.next(context, found)
 
 
-def _follow(given: str | Follow, page: str, compile_context: CompileContext) -> Follow:
+def _follow(source: str | Follow, page: str, compile_context: CompileContext) -> Follow:
     """Return a rule, converted from a bare selector if necessary. The bare selector leads to pages of the same kind."""
-    if isinstance(given, Follow):
-        return given
-    chosen = compile_context.selection(given)
+    if isinstance(source, Follow):
+        return source
+    chosen = compile_context.selection(source)
     return Follow(page=page, css=chosen.css, json=chosen.json)
 
 

@@ -68,9 +68,9 @@ def batches(response: Response, hrefs: Sequence[str], fields: dict[str, Any]) ->
 
 def combinations(lists: Mapping[str, Sequence[Any] | Range]) -> Iterator[dict[str, Any]]:
     """Yield each combination of one value per list; the last list changes fastest. No lists: one empty combination."""
-    for values in product(*(_values(one) for one in lists.values())):
+    for values in product(*(_values(values) for values in lists.values())):
         yield dict(zip(lists, values, strict=True))
 
 
-def _values(one: Sequence[Any] | Range) -> Sequence[Any]:
-    return range(one.from_, one.to + 1, one.step) if isinstance(one, Range) else one
+def _values(values: Sequence[Any] | Range) -> Sequence[Any]:
+    return range(values.from_, values.to + 1, values.step) if isinstance(values, Range) else values

@@ -58,10 +58,10 @@ class ScriptRule:
         read = script_page(context.response)
         if (request := context.response.request) is not None:
             read.method, read.priority = request.method, request.priority
-        given = self._run(context.scripts, read, variables)
-        yield from given.items
+        output = self._run(context.scripts, read, variables)
+        yield from output.items
         parent = context.response.request
-        for wanted in given.requests:
+        for wanted in output.requests:
             page = self._page(wanted, context.page)
             data = {**context.data, **wanted.data}
             fields = fields_for(
@@ -87,9 +87,9 @@ class ScriptRule:
 
     def _run(self, scripts: ScriptEngine, page: ScriptPage, variables: Mapping[str, Any]) -> ScriptOutput:
         page.task, page.rules = self._recipe, [*self._pages]
-        given = scripts.run_rule(self._script, page, variables)
+        value = scripts.run_rule(self._script, page, variables)
         try:
-            return msgspec.convert(given, ScriptOutput)
+            return msgspec.convert(value, ScriptOutput)
         except msgspec.ValidationError as error:
             raise PageError(
                 f"invalid result of a script: {error}", remedy="see the guide on recipes", field="script"

@@ -165,8 +165,8 @@ class RecipeSource:
             raise RecipeError(
                 [f"cannot read {path}: {error}"], remedy="save the recipe as UTF-8 text"
             ) from None
-        full, here = Path(path).resolve(), Path.cwd()
-        return cls.of_text(text, str(full.relative_to(here) if full.is_relative_to(here) else path))
+        full, folder = Path(path).resolve(), Path.cwd()
+        return cls.of_text(text, str(full.relative_to(folder) if full.is_relative_to(folder) else path))
 
     @classmethod
     def of_text(cls, text: str, name: str) -> RecipeSource:

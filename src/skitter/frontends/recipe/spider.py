@@ -101,9 +101,9 @@ class RecipeRunner:
             raise self._changed("login")
         return self.compiled.login
 
-    def _changed(self, what: str) -> SpiderError:
+    def _changed(self, missing: str) -> SpiderError:
         return SpiderError(
-            f"recipe {self.compiled.name!r} has no {what}, although a stored request names it",
+            f"recipe {self.compiled.name!r} has no {missing}, although a stored request names it",
             remedy="the recipe has changed: start the job again with --fresh",
         )
 
@@ -163,11 +163,11 @@ class RecipeSpider(Spider):
         """Start the crawl if the login succeeded."""
         return self._marked(await self._runner.step("login_check", response), response)
 
-    def _marked(self, given: Iterable[Any], response: Response) -> list[Any]:
+    def _marked(self, results: Iterable[Any], response: Response) -> list[Any]:
         if self._defaults.is_empty:
-            return list(given)
+            return list(results)
         number = response.meta.get(RECRAWL, 0)
-        return [marked for one in given for marked in self._defaults.apply(one, number)]
+        return [marked for result in results for marked in self._defaults.apply(result, number)]
 
     async def on_stop(self, worker: object) -> None:
         """Close the resources of the recipe in this process."""

@@ -28,9 +28,9 @@ class StartRule:
     """One entry of ``start``."""
 
     def __init__(
-        self, given: str | Start, place: int, languages: Sequence[str], compile_context: CompileContext
+        self, declared: str | Start, place: int, languages: Sequence[str], compile_context: CompileContext
     ) -> None:
-        self._start = start = Start(url=given) if isinstance(given, str) else given
+        self._start = start = Start(url=declared) if isinstance(declared, str) else declared
         self._place = place
         self._languages = languages
         self.page = (
@@ -42,17 +42,17 @@ class StartRule:
         self._skip = compile_context.patterns(start.skip, "skip")
         self._script = None if start.script is None else ScriptRule(start.script, compile_context)
         self._url = Template(start.url or start.sitemap or "")
-        self._check(compile_context, bare=isinstance(given, str))
+        self._check(compile_context, bare=isinstance(declared, str))
 
     def _check(self, compile_context: CompileContext, *, bare: bool) -> None:
         start = self._start
         place = () if bare else ("url",) if start.url is not None else ("sitemap",)
-        if sum(one is not None for one in (start.url, start.sitemap, start.script)) != 1:
+        if sum(source is not None for source in (start.url, start.sitemap, start.script)) != 1:
             compile_context.problem("requires exactly one of url, sitemap and script", "give one of them")
             return
         if self._script is not None:
             return
-        if sum(one is not None for one in (start.body, start.form, start.json)) > 1:
+        if sum(body is not None for body in (start.body, start.form, start.json)) > 1:
             compile_context.problem("body, form and json exclude each other", "keep one of them")
         elif start.method.upper() in {"GET", "HEAD"} and (start.form is not None or start.json is not None):
             compile_context.problem("a GET request cannot have a body", "add `method: POST`", "method")
@@ -84,8 +84,8 @@ class StartRule:
         """Hosts of its URLs."""
         if is_open(self._url.text) or self._script is not None:
             return []
-        urls = (normalize(self._url.text_of({LANGUAGE: one, **variables})) for variables in
-                combinations(self._start.each) for one in self._languages or [""])  # fmt: skip
+        urls = (normalize(self._url.text_of({LANGUAGE: language, **variables})) for variables in
+                combinations(self._start.each) for language in self._languages or [""])  # fmt: skip
         return list(dict.fromkeys(host_of(url) for url in urls if url is not None))
 
     @property

@@ -64,9 +64,9 @@ def _try_out(text: str, response: Response) -> None:
     compiled = compile_recipe(RecipeSource.of_text(text, "the suggestion"))
     reader = compiled.pages["page"]
     items = [
-        given
-        for given in reader.read(PageContext(response, "page", {}, form=reader.format))
-        if isinstance(given, dict)
+        item
+        for item in reader.read(PageContext(response, "page", {}, form=reader.format))
+        if isinstance(item, dict)
     ]
     if not any(
         value not in {None, ""} for item in items for value in item.values() if not isinstance(value, list)
@@ -129,7 +129,7 @@ def _name_of(field: BlockField) -> str:
 
 def _unused(name: str, taken: Mapping[str, Any]) -> str:
     candidates = (name, *(f"{name}_{number}" for number in range(2, 100)))
-    return next(one for one in candidates if one not in taken)
+    return next(candidate for candidate in candidates if candidate not in taken)
 
 
 def _field(field: BlockField) -> str | dict[str, Any]:
@@ -147,8 +147,8 @@ def _type_of(values: Sequence[str]) -> dict[str, str] | None:
     if all(_NUMBER.fullmatch(value) for value in values):
         decimal = "," if any(_DECIMAL_COMMA.search(value) for value in values) else "."
         marked = {} if decimal == "." else {"decimal": decimal}
-        whole = all(decimal not in value and to_float(value, decimal).is_integer() for value in values)
-        return {"type": "int" if whole else "float"} | marked
+        are_integers = all(decimal not in value and to_float(value, decimal).is_integer() for value in values)
+        return {"type": "int" if are_integers else "float"} | marked
     dates = DateReader([])
     try:
         for value in values:
@@ -164,7 +164,9 @@ def _of_page(response: Response) -> dict[str, Any]:
         "title": "h1" if response.css("h1") else "title",
         "description": "meta[name=description]::attr(content)",
         "text": {
-            "css": next((one for one in ("main", "article", "body") if response.css(one)), "body"),
+            "css": next(
+                (selector for selector in ("main", "article", "body") if response.css(selector)), "body"
+            ),
             "type": "markdown",
         },
     }
@@ -196,7 +198,7 @@ def _json_page(response: Response) -> dict[str, Any]:
         raise PageError(
             f"invalid JSON at {response.url}: {error}", remedy="check the answer of the server"
         ) from None
-    path, objects = max(_lists_in(value, ""), key=lambda one: len(one[1]), default=("", []))
+    path, objects = max(_lists_in(value, ""), key=lambda found: len(found[1]), default=("", []))
     if not objects:
         if not isinstance(value, dict):
             raise PageError(f"{response.url} contains no objects", remedy="write the recipe yourself")
@@ -215,7 +217,7 @@ def _json_page(response: Response) -> dict[str, Any]:
 
 def _lists_in(value: Any, path: str) -> list[tuple[str, list[dict[str, Any]]]]:
     if isinstance(value, list):
-        return [(path, value)] if value and all(isinstance(one, dict) for one in value) else []
+        return [(path, value)] if value and all(isinstance(element, dict) for element in value) else []
     if not isinstance(value, dict):
         return []
     return [
@@ -227,9 +229,9 @@ def _lists_in(value: Any, path: str) -> list[tuple[str, list[dict[str, Any]]]]:
 
 def _json_fields(objects: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     fields: dict[str, Any] = {}
-    for name in dict.fromkeys(name for one in objects for name in one):
+    for name in dict.fromkeys(name for fields in objects for name in fields):
         plain = re.sub(r"\W+", "_", name).strip("_") or "field"
-        deep = any(isinstance(one.get(name), (dict, list)) for one in objects)
+        deep = any(isinstance(values.get(name), (dict, list)) for values in objects)
         query = _quoted(name)
         fields[_unused(plain, fields)] = {"json": query, "type": "json"} if deep else query
     return fields

@@ -47,15 +47,15 @@ def given_variables(
     return variables
 
 
-def _like(declared: Any, given: Any) -> Any:
+def _like(default: Any, value: Any) -> Any:
     """Convert a text from the command line to the type that the recipe declares."""
-    if not isinstance(given, str) or not isinstance(declared, (bool, int, float)):
-        return given
+    if not isinstance(value, str) or not isinstance(default, (bool, int, float)):
+        return value
     try:
-        found = json.loads(given)
+        found = json.loads(value)
     except ValueError:
-        return given
-    return found if isinstance(found, (bool, int, float)) else given
+        return value
+    return found if isinstance(found, (bool, int, float)) else value
 
 
 def substitute(data: Any, variables: Mapping[str, Any], problems: RecipeProblems, *, complete: bool) -> Any:
@@ -94,9 +94,9 @@ class _Substitution:
 
     def of(self, value: Any, path: FieldPath) -> Any:
         if isinstance(value, str) and "${" in value:
-            whole = _REFERENCE.fullmatch(value)
-            if whole is not None:  # keep the type of the value
-                return self._value(whole, path)
+            reference = _REFERENCE.fullmatch(value)
+            if reference is not None:  # keep the type of the value
+                return self._value(reference, path)
             return _REFERENCE.sub(lambda found: self._text(found, path), value)
         if isinstance(value, dict):
             return {
@@ -170,7 +170,9 @@ def _causes(error: Any) -> Iterator[Any]:
     branches: dict[int, list[Any]] = {}
     for inner in error.context:
         branches.setdefault(inner.schema_path[0], []).append(inner)
-    meant = [errors for errors in branches.values() if not any(_is_other_kind(one, error) for one in errors)]
+    meant = [
+        errors for errors in branches.values() if not any(_is_other_kind(inner, error) for inner in errors)
+    ]
     if not meant:
         yield error
         return
@@ -182,7 +184,7 @@ def _is_other_kind(inner: Any, error: Any) -> bool:
     return len(inner.absolute_path) == len(error.absolute_path) and (
         inner.validator == "type"
         or (inner.validator == "enum" and not isinstance(inner.instance, str))
-        or (inner.validator == "anyOf" and all(_is_other_kind(one, inner) for one in inner.context))
+        or (inner.validator == "anyOf" and all(_is_other_kind(cause, inner) for cause in inner.context))
     )
 
 
@@ -245,7 +247,7 @@ def _kinds(schemas: list[dict[str, Any]]) -> str:
         elif "anyOf" in schema:
             names.append(_kinds(schema["anyOf"]))
         elif kind is not None:
-            names += [_KINDS[one] for one in ([kind] if isinstance(kind, str) else kind)]
+            names += [_KINDS[name] for name in ([kind] if isinstance(kind, str) else kind)]
     return " or ".join(dict.fromkeys(names))
 
 

@@ -75,14 +75,14 @@ class Sandbox:
 
 
 def _compile(context: Any, call: ScriptCall, names: list[str]) -> Any:
-    given = "ctx" if call.page is not None else ", ".join(names)
+    parameters = "ctx" if call.page is not None else ", ".join(names)
     if call.page is None:
         try:
-            return context.eval(_EXPRESSION.format(names=given, code=call.code))
+            return context.eval(_EXPRESSION.format(names=parameters, code=call.code))
         except quickjs.JSException as error:
             if not str(error).startswith("SyntaxError"):
                 raise
-    return context.eval(_BODY.format(names=given, code=call.code))
+    return context.eval(_BODY.format(names=parameters, code=call.code))
 
 
 def _check(context: Any, call: ScriptCall) -> None:

@@ -107,7 +107,7 @@ def with_key(change: TaskChange, changes: Sequence[TaskChange]) -> TaskChange:
     known = tasks_by_name(changes)
     if change.task in known and known[change.task].state != "closed":
         raise ValueError(change.task)
-    taken = {one.task for one in changes}
+    taken = {earlier.task for earlier in changes}
     if change.task not in taken:
         return change
     number = next(number for number in count(2) if f"{change.task}~{number}" not in taken)

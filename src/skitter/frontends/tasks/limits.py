@@ -45,10 +45,16 @@ def _by_domain(tasks: Iterable[Task]) -> dict[str, list[HostLimits]]:
     for task in tasks:
         for domain in task.bounds:
             found[domain.lower()].append(task.limits)
-    return {domain: limits for domain, limits in found.items() if any(one != _NO_LIMITS for one in limits)}
+    return {
+        domain: limits
+        for domain, limits in found.items()
+        if any(task_limits != _NO_LIMITS for task_limits in limits)
+    }
 
 
 def _rule(domains: Sequence[str], limits: HostLimits) -> dict[str, Any]:
     names = "|".join(re.escape(domain) for domain in domains)
-    given = {name: value for name, value in msgspec.structs.asdict(limits).items() if value not in (None, ())}
-    return {"domain_regexp": rf"(?:.+\.)?(?:{names})(?::\d+)?", "unit": "rule", **given}
+    limit_fields = {
+        name: value for name, value in msgspec.structs.asdict(limits).items() if value not in (None, ())
+    }
+    return {"domain_regexp": rf"(?:.+\.)?(?:{names})(?::\d+)?", "unit": "rule", **limit_fields}

@@ -168,13 +168,15 @@ def _check(compiled: CompiledRecipe, source: RecipeSource) -> None:
 
 
 def _limits_of(compiled: CompiledRecipe) -> HostLimits:
-    given = compiled.recipe.settings
-    settings = build_settings(given)
+    recipe_settings = compiled.recipe.settings
+    settings = build_settings(recipe_settings)
     return HostLimits(
         delay=settings.delay,
-        jitter=settings.jitter if "jitter" in given else None,
+        jitter=settings.jitter if "jitter" in recipe_settings else None,
         rates=settings.rates,
-        concurrency_per_slot=settings.concurrency_per_slot if "concurrency_per_slot" in given else None,
+        concurrency_per_slot=settings.concurrency_per_slot
+        if "concurrency_per_slot" in recipe_settings
+        else None,
     )
 
 

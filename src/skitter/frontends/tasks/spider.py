@@ -156,7 +156,7 @@ class TaskSpider(Spider):
             task = self.by_key.get(name)
         else:
             host = host_of(request.url)
-            task = next((one for one in self.by_key.values() if one.may_fetch_from(host)), None)
+            task = next((task for task in self.by_key.values() if task.may_fetch_from(host)), None)
         return None if task is None else task.identity
 
     def routes(self) -> Sequence[tuple[str, ...]]:

@@ -164,14 +164,14 @@ class Task:
         """Close the resources of the task in this process."""
 
 
-def with_rule(given: Any, rule: str) -> Any:
+def with_rule(result: Any, rule: str) -> Any:
     """Return a request or a batch of links that names a rule: its own, or else ``rule``."""
-    if isinstance(given, Request) and "rule" not in given.cb_kwargs:
-        return given.replace(cb_kwargs={**given.cb_kwargs, "rule": rule})
-    if isinstance(given, Links) and "rule" not in given.fields.get("cb_kwargs", {}):
-        arguments = {**given.fields.get("cb_kwargs", {}), "rule": rule}
-        return Links(given.base_url, given.hrefs, {**given.fields, "cb_kwargs": arguments})
-    return given
+    if isinstance(result, Request) and "rule" not in result.cb_kwargs:
+        return result.replace(cb_kwargs={**result.cb_kwargs, "rule": rule})
+    if isinstance(result, Links) and "rule" not in result.fields.get("cb_kwargs", {}):
+        arguments = {**result.fields.get("cb_kwargs", {}), "rule": rule}
+        return Links(result.base_url, result.hrefs, {**result.fields, "cb_kwargs": arguments})
+    return result
 
 
 class RuleContext:
@@ -237,16 +237,16 @@ class RuleContext:
         return {"rule": rule or self.rule} | ({"data": carried} if carried else {})
 
 
-async def _each(given: Any) -> AsyncIterator[Any]:
-    if hasattr(given, "__aiter__"):
-        async for one in given:
-            yield one
-    elif isinstance(given, Iterable) and not isinstance(given, str):
-        for one in given:
-            yield one
+async def _each(starts: Any) -> AsyncIterator[Any]:
+    if hasattr(starts, "__aiter__"):
+        async for start in starts:
+            yield start
+    elif isinstance(starts, Iterable) and not isinstance(starts, str):
+        for start in starts:
+            yield start
     else:
         raise SpiderError(
-            f"invalid start requests of a task: {given!r:.60}",
+            f"invalid start requests of a task: {starts!r:.60}",
             remedy="return URLs or requests",
             field="start",
         )
@@ -255,6 +255,6 @@ async def _each(given: Any) -> AsyncIterator[Any]:
 def _hosts_of(start: StartRequests) -> list[str]:
     if callable(start):
         return []
-    urls = [normalize(one if isinstance(one, str) else one.url) for one in start]
+    urls = [normalize(seed if isinstance(seed, str) else seed.url) for seed in start]
     hosts = [re.sub(r":\d+$", "", host_of(url)) for url in urls if url is not None]
     return list(dict.fromkeys(host for host in hosts if host))

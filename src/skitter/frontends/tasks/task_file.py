@@ -193,12 +193,12 @@ class TaskFile:
         """Remove an unfinished line that a killed process left. Other kinds of file are not changed."""
         size = os.fstat(descriptor).st_size
         data = os.pread(descriptor, size, 0)
-        whole = data.rfind(b"\n") + 1
-        torn = data[whole:]
+        end = data.rfind(b"\n") + 1
+        torn = data[end:]
         if torn and not (torn.startswith(_LINE_START) or _LINE_START.startswith(torn)):
             raise self._invalid("its last line does not start like one")
         if torn:
-            os.ftruncate(descriptor, whole)
+            os.ftruncate(descriptor, end)
 
     def _invalid(self, reason: object) -> UsageError:
         return UsageError(
@@ -224,8 +224,8 @@ def _refuse_secrets(target: str) -> None:
 
 
 def _refuse_proxy_secrets(proxies: Any) -> None:
-    given = proxies.split(",") if isinstance(proxies, str) else proxies or ()
-    if any(without_secrets(str(proxy)) != str(proxy) for proxy in given):
+    proxy_list = proxies.split(",") if isinstance(proxies, str) else proxies or ()
+    if any(without_secrets(str(proxy)) != str(proxy) for proxy in proxy_list):
         raise UsageError(
             "a proxy of the recipe contains a password, and the task file would store it",
             remedy="write the proxies to a file, and give proxies: file:PATH",

@@ -77,14 +77,14 @@ class ClusterLeasing:
         while True:
             missing = limit - len(taken.leases)
             now = self._clock()
-            asked = [
+            clients = [
                 client
                 for client in candidates
                 if client.is_free() and (client.reports or (missing > 0 and client.due <= now))
             ]
-            shares = _equal_shares(missing, asked, now)
+            shares = _equal_shares(missing, clients, now)
             tasks = {}
-            for client, share in zip(asked, shares, strict=True):
+            for client, share in zip(clients, shares, strict=True):
                 if share or client.reports:
                     client.request = self._tasks.start(client.ask(taken.worker, share, quotas))
                     tasks[client.request] = client.partition
@@ -93,7 +93,7 @@ class ClusterLeasing:
             await self._tasks.wait(tasks)
             self._collect(taken)
             candidates = [
-                client for client, share in zip(asked, shares, strict=True) if not share or client.gave_all
+                client for client, share in zip(clients, shares, strict=True) if not share or client.gave_all
             ]
 
     def _collect(self, taken: ClusterLeases) -> None:
@@ -131,17 +131,17 @@ def _left(quotas: QueueQuotas, taken: Sequence[Lease], limit: int) -> QueueQuota
     return left
 
 
-def _equal_shares(wanted: int, clients: Sequence[PartitionClient], now: float) -> list[int]:
+def _equal_shares(limit: int, clients: Sequence[PartitionClient], now: float) -> list[int]:
     """Divide a number of leases among the partitions that are due; the others get 0."""
     due = sum(client.due <= now for client in clients)
-    if wanted <= 0 or not due:
+    if limit <= 0 or not due:
         return [0] * len(clients)
-    each, more = divmod(wanted, due)
+    per_client, more = divmod(limit, due)
     shares = []
     for client in clients:
         share = 0
         if client.due <= now:
-            share = each + (more > 0)
+            share = per_client + (more > 0)
             more -= 1
         shares.append(share)
     return shares

@@ -241,7 +241,7 @@ class _Copying:
         ]
         on_disk = self._target.execute("SELECT seen_on_disk FROM job").fetchone()[0]
         if on_disk:
-            rows = [(one, FOREVER) for one in prints]
+            rows = [(fingerprint, FOREVER) for fingerprint in prints]
             self._target.executemany("INSERT OR IGNORE INTO seen_keys VALUES (?, ?)", rows)
         else:
             self._target.execute(

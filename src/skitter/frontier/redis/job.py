@@ -142,8 +142,8 @@ class RedisJob:
         while True:
             before = await self.changes()
             config = self.config.changed(changes if reset else changes.over(before))
-            given = encode(before), encode(config.changes), config.packed(), config.rules
-            if await self.run_once("change_settings", *given) == b"1":
+            values = encode(before), encode(config.changes), config.packed(), config.rules
+            if await self.run_once("change_settings", *values) == b"1":
                 break
         before_config, self.config = self.config.changed(before), config
         await self._assign_policies(before_config)
@@ -224,8 +224,8 @@ class RedisJob:
     async def run_once(self, script: str, *arguments: Argument) -> bytes:
         """Run a script once: the server keeps the answer, and repeats it if it was lost on the way."""
         async with self._calling:
-            given = self._given(secrets.token_bytes(8), arguments)
-            answer: bytes = await self._server.run(script, self.keys, given)
+            values = self._given(secrets.token_bytes(8), arguments)
+            answer: bytes = await self._server.run(script, self.keys, values)
             return answer
 
     async def command(self, *words: Argument) -> Any:

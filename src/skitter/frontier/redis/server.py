@@ -316,13 +316,13 @@ class RedisServer:
         script = self._scripts[name]
 
         async def attempt(is_again: bool) -> Any:
-            given = list(arguments)
+            values = list(arguments)
             if repeated is not None and is_again:
-                given[repeated] = b"1"
+                values[repeated] = b"1"
             try:
-                return await self.connection.execute("EVALSHA", script.sha, len(keys), *keys, *given)
+                return await self.connection.execute("EVALSHA", script.sha, len(keys), *keys, *values)
             except NoScriptError:
-                return await self.connection.execute("EVAL", script.source, len(keys), *keys, *given)
+                return await self.connection.execute("EVAL", script.source, len(keys), *keys, *values)
 
         return await self._repeat(attempt, outage_timeout=self._address.outage_timeout if patient else 0.0)
 

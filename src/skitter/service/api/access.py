@@ -170,7 +170,12 @@ class ApiTokens:
     def of_session(self, digest: bytes) -> Caller | None:
         """Return the caller who opened a session, or ``None`` if the token was removed or has expired."""
         return next(
-            (one for one in self._callers if hmac.compare_digest(one.digest, digest) and one.is_current), None
+            (
+                caller
+                for caller in self._callers
+                if hmac.compare_digest(caller.digest, digest) and caller.is_current
+            ),
+            None,
         )
 
 

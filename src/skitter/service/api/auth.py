@@ -79,7 +79,9 @@ class RequestRate:
         """Count a request and return 0, or return the time until the next request is allowed."""
         now = self._clock()
         if len(self._free_at) > _MAX_CALLERS:
-            self._free_at = {one: due for one, due in self._free_at.items() if due > now - _BURST_SECONDS}
+            self._free_at = {
+                known_caller: due for known_caller, due in self._free_at.items() if due > now - _BURST_SECONDS
+            }
         due = max(self._free_at.get(caller, 0.0), now - _BURST_SECONDS)
         if due > now:
             return due - now
@@ -258,7 +260,7 @@ def _is_too_deep(value: Any, depth: int = 0) -> bool:
     if depth > _MAX_DEPTH:
         return True
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return any(_is_too_deep(one, depth + 1) for one in inner)
+    return any(_is_too_deep(element, depth + 1) for element in inner)
 
 
 def _authorize(

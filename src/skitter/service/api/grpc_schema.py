@@ -81,24 +81,24 @@ class ApiSchema:
         _add_field(event, "event", {"type": "string"})
         _add_field(event, "data", {})
         service = self._file.service.add(name=SERVICE.rpartition(".")[2])
-        declared = [self._declare(service, *one) for one in _operations(app)]
+        declared = [self._declare(service, *operation) for operation in _operations(app)]
         self.pool = descriptor_pool.DescriptorPool()
         for module in (empty_pb2, struct_pb2, wrappers_pb2):
             self.pool.AddSerializedFile(module.DESCRIPTOR.serialized_pb)
         self.pool.AddSerializedFile(self._file.SerializeToString())
         self.operations = [
-            one._replace(request=self._class_of(request), response=self._class_of(response))
-            for one, request, response in declared
+            operation._replace(request=self._class_of(request), response=self._class_of(response))
+            for operation, request, response in declared
         ]
 
     def proto(self) -> str:
         """Return the description as the text of a ``.proto`` file (proto3)."""
         head = [f'syntax = "proto3";\n\npackage {_PACKAGE};\n', *(f'import "{name}";' for name in _IMPORTS)]
         methods = [
-            f"  rpc {one.name}({_short(one.input_type)})"
-            f" returns ({'stream ' * one.server_streaming}{_short(one.output_type)});"
+            f"  rpc {method.name}({_short(method.input_type)})"
+            f" returns ({'stream ' * method.server_streaming}{_short(method.output_type)});"
             for service in self._file.service
-            for one in service.method
+            for method in service.method
         ]
         messages = [
             "\n".join(
@@ -179,9 +179,9 @@ def _operations(app: FastAPI) -> Iterator[tuple[str, APIRoute, Mapping[str, Any]
 def _media_types(operation: Mapping[str, Any]) -> list[str]:
     return [
         kind
-        for status, one in operation["responses"].items()
+        for status, response in operation["responses"].items()
         if status.startswith("2")
-        for kind in one.get("content", ())
+        for kind in response.get("content", ())
     ]
 
 
@@ -192,7 +192,7 @@ def _tag(name: str) -> int:
 
 def _add_field(message: descriptor_pb2.DescriptorProto, name: str, schema: Mapping[str, Any]) -> None:
     """Add a field for a JSON schema. What is neither a scalar nor a list of scalars is a ``google.protobuf.Value``."""
-    choices = [one for one in schema.get("anyOf", ()) if one.get("type") != "null"]
+    choices = [choice for choice in schema.get("anyOf", ()) if choice.get("type") != "null"]
     is_nullable = "anyOf" in schema
     if len(choices) == 1:
         schema = choices[0]
@@ -234,9 +234,9 @@ def _value_of(value: Any) -> Any:
 def _with_integers(value: Any) -> Any:
     """Return a JSON value with integers: numbers of a ``google.protobuf.Value`` are doubles."""
     if isinstance(value, dict):
-        return {key: _with_integers(one) for key, one in value.items()}
+        return {key: _with_integers(inner) for key, inner in value.items()}
     if isinstance(value, list):
-        return [_with_integers(one) for one in value]
+        return [_with_integers(inner) for inner in value]
     if isinstance(value, float) and value.is_integer() and abs(value) < _LARGEST_INTEGER:
         return int(value)
     return value

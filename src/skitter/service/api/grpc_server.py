@@ -59,7 +59,7 @@ async def grpc_server(
             ("grpc.so_reuseport", 0),
         ]
     )
-    handlers = {one.name: _handler(app, one) for one in schema.operations}
+    handlers = {operation.name: _handler(app, operation) for operation in schema.operations}
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
     names = (SERVICE, reflection.SERVICE_NAME)
     reflection.enable_server_reflection(names, server, pool=schema.pool)
@@ -98,13 +98,13 @@ def _handler(app: AsgiApp, operation: ApiOperation) -> Any:
     async def stream(request: Message, context: Context) -> AsyncIterator[Any]:
         convert = _CONVERTERS[operation.stream_type]
         end = b"\n\n" if operation.stream_type == "text/event-stream" else b"\n"
-        left = b""
+        buffer = b""
         async for chunk in _chunks(app, operation, request, context):
-            *whole, left = (left + chunk).split(end)
-            for part in whole:
+            *messages, buffer = (buffer + chunk).split(end)
+            for part in messages:
                 if (message := convert(operation, part)) is not None:
                     yield message
-        if left and (message := convert(operation, left)) is not None:
+        if buffer and (message := convert(operation, buffer)) is not None:
             yield message
 
     make: Callable[..., Any] = (

@@ -67,7 +67,7 @@ async def _validation_error(request: Request, error: Exception) -> Response:
         remedy = "send it with Content-Type: application/json"
         errors = [_entry("body", detail, remedy)]
         return _response(422, _INVALID_REQUEST, detail=detail, remedy=remedy, errors=errors)
-    errors = [_entry(_field_of(one["loc"]), one["msg"], _remedy_of(one)) for one in error.errors()]
+    errors = [_entry(_field_of(cause["loc"]), cause["msg"], _remedy_of(cause)) for cause in error.errors()]
     detail = f"{errors[0]['field']}: {errors[0]['message']}"
     return _response(422, _INVALID_REQUEST, detail=detail, errors=errors)
 
