@@ -174,8 +174,8 @@ def _method_and_enctype(form: Any, button: Any) -> tuple[str, str]:
     """Return the method and the encoding type in lower case; those of the button take precedence."""
 
     def value(name: str) -> str:
-        own = None if button is False else button.get(f"form{name}")
-        return (own or form.get(name) or "").strip().lower()
+        override = None if button is False else button.get(f"form{name}")
+        return (override or form.get(name) or "").strip().lower()
 
     return value("method") or "get", value("enctype")
 

@@ -271,10 +271,10 @@ class CompiledMonitor:
 
         def evaluate(seen: _Pass) -> float | None:
             values = (inner(_Pass(figures, (), {})) for figures in seen.history)
-            known = [value for value in values if value is not None][:count]
-            if not known:
+            past_values = [value for value in values if value is not None][:count]
+            if not past_values:
                 return None
-            found = seen.used[text] = float(act(known))
+            found = seen.used[text] = float(act(past_values))
             return found
 
         return evaluate

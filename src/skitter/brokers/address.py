@@ -99,12 +99,12 @@ def channel_of(job: str) -> str:
     return _shortened(job, re.sub(r"[^a-zA-Z0-9_-]", "_", job))
 
 
-def _shortened(wanted: str, valid: str = "") -> str:
+def _shortened(name: str, valid: str = "") -> str:
     """Return ``wanted`` if it is short and valid, else ``valid`` cut off and made unique with a hash."""
-    valid = valid or wanted
-    if valid == wanted and len(wanted) <= _MAX_NAME_LENGTH:
-        return wanted
-    return f"{valid[:40]}-{hashlib.blake2b(wanted.encode(), digest_size=6).hexdigest()}"
+    valid = valid or name
+    if valid == name and len(name) <= _MAX_NAME_LENGTH:
+        return name
+    return f"{valid[:40]}-{hashlib.blake2b(name.encode(), digest_size=6).hexdigest()}"
 
 
 def _parse_hosts(rules: UrlRules, text: str, port: int, field: str) -> list[HostPort]:

@@ -204,24 +204,24 @@ class BrokerFrontier:
         if queues == [*self._topics] == [DEFAULT_QUEUE]:
             limit = share_of(quotas, DEFAULT_QUEUE, limit)
             return await self._topics[DEFAULT_QUEUE].lease(worker, limit, reports)
-        left = {queue: share_of(quotas, queue, limit) for queue in queues}
+        quotas_left = {queue: share_of(quotas, queue, limit) for queue in queues}
         reports_of: dict[str, list[FetchReport]] = defaultdict(list)
         for report in reports:
             reports_of[self._queue_of_lease(report.lease_id)].append(report)
         self._calls += 1
         first = self._calls % len(queues)  # the queues take turns in being asked first
-        order = [*(reports_of.keys() - left.keys()), *queues[first:], *queues[:first]]
+        order = [*(reports_of.keys() - quotas_left.keys()), *queues[first:], *queues[:first]]
         results: list[LeaseResult] = []
         while order and (limit > 0 or not results):
             productive = []
             for place, queue in enumerate(order):
-                wanted = min(left.get(queue, 0), -(-limit // (len(order) - place)))
-                result = await self._topics[queue].lease(worker, wanted, reports_of.pop(queue, ()))
+                count = min(quotas_left.get(queue, 0), -(-limit // (len(order) - place)))
+                result = await self._topics[queue].lease(worker, count, reports_of.pop(queue, ()))
                 results.append(result)
                 leased = len(result.leases)
                 limit -= leased
-                left[queue] = left.get(queue, 0) - leased
-                if leased == wanted and left[queue] > 0:
+                quotas_left[queue] = quotas_left.get(queue, 0) - leased
+                if leased == count and quotas_left[queue] > 0:
                     productive.append(queue)
             order = productive
         return _combined(results)

@@ -366,8 +366,8 @@ class Topic:
             return
         self._refill()
         until = self._channel.now + ARRIVAL_TIMEOUT
-        while len(self._pending) < limit and (left := until - self._channel.now) > 0:
-            if not await self._channel.wait(left):
+        while len(self._pending) < limit and (seconds := until - self._channel.now) > 0:
+            if not await self._channel.wait(seconds):
                 return
             self._channel.receive()
 
@@ -533,8 +533,8 @@ class _MessageWait:
         channel = self._channel
         if channel.pending.has_choice(self._call, channel.now):
             return True
-        while (left := self._deadline - channel.now) > 0:
-            if await channel.wait(left if self._expected else min(left, self._dry_after)):
+        while (seconds := self._deadline - channel.now) > 0:
+            if await channel.wait(seconds if self._expected else min(seconds, self._dry_after)):
                 received = channel.receive()
                 # Others may have come instead of the expected ones; then lost messages are searched for again.
                 self._expected = max(0, self._expected - received)

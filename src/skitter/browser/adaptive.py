@@ -129,7 +129,7 @@ class LearntRules:
 
         def change(rules: BrowserRules) -> BrowserRules:
             if not browser:
-                return {other: count for other, count in rules.items() if other != key}
+                return {rule: count for rule, count in rules.items() if rule != key}
             if key not in rules and len(rules) >= _MAX_RULES:
                 return rules
             return {**rules, key: min(rules.get(key, 0) + 1, _CERTAIN)}

@@ -14,10 +14,10 @@ def cookies_to_set(
 
     ``found``: the cookies that the browser would send, as the DevTools protocol describes them.
     """
-    known = {cookie["name"]: cookie for cookie in found}
+    old_cookies = {cookie["name"]: cookie for cookie in found}
     changes = []
     for name, value in cookies.items():
-        old = known.get(name)
+        old = old_cookies.get(name)
         if old is None:
             changes.append({"name": name, "value": value, "url": url})
         elif old["value"] != value:

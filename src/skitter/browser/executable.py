@@ -61,12 +61,12 @@ FLAGS = (
 
 def find_executable(settings: Settings) -> str:
     """Return the path of the browser. Raises :class:`~skitter.errors.UsageError` if there is none. Reads the file system."""
-    wanted = settings.browser_executable
-    if wanted:
-        found = shutil.which(wanted)
+    executable = settings.browser_executable
+    if executable:
+        found = shutil.which(executable)
         if found is None:
             raise UsageError(
-                f"browser not found: {wanted!r}",
+                f"browser not found: {executable!r}",
                 remedy="correct browser_executable",
                 field="browser_executable",
             )
@@ -105,10 +105,12 @@ _UNSUPPORTED = {
 
 def check_settings(settings: Settings) -> None:
     """Raise :class:`~skitter.errors.SettingsError` for a setting of HTTP fetches that a browser cannot obey."""
-    wanted = [name for name in _UNSUPPORTED if getattr(settings, name)]
-    if wanted:
+    unsupported = [name for name in _UNSUPPORTED if getattr(settings, name)]
+    if unsupported:
         raise SettingsError(
-            f"pages in the browser cannot use {wanted[0]}", remedy=_UNSUPPORTED[wanted[0]], field=wanted[0]
+            f"pages in the browser cannot use {unsupported[0]}",
+            remedy=_UNSUPPORTED[unsupported[0]],
+            field=unsupported[0],
         )
     if not settings.reuse_connections:
         raise SettingsError(

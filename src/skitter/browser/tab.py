@@ -335,8 +335,10 @@ class Tab:
         lines = changed_cookies(found["cookies"], cookies_sent)
         if lines:
             kept = [(name, value) for name, value in response.headers.items()]
-            known = {value.partition(";")[0].strip() for name, value in kept if name.lower() == "set-cookie"}
-            added = [("Set-Cookie", line) for line in lines if line.partition(";")[0] not in known]
+            set_already = {
+                value.partition(";")[0].strip() for name, value in kept if name.lower() == "set-cookie"
+            }
+            added = [("Set-Cookie", line) for line in lines if line.partition(";")[0] not in set_already]
             text = "".join(f"{name}: {value}\r\n" for name, value in kept + added)
             response = response.replace(headers=text.encode("latin-1", "replace"))
         return response
@@ -485,9 +487,9 @@ class Tab:
         return await self._send_document(event, load.request)
 
     async def _send_document(self, event: dict[str, Any], request: Request) -> None:
-        own = {**self._settings.headers, **request.headers}
+        headers = {**self._settings.headers, **request.headers}
         changes = self._changed_headers(
-            event, {name: value for name, value in own.items() if name.lower() not in _BROWSERS_OWN}
+            event, {name: value for name, value in headers.items() if name.lower() not in _BROWSERS_OWN}
         )
         if request.method != "GET":
             changes["method"] = request.method
@@ -495,17 +497,17 @@ class Tab:
             changes["postData"] = base64.b64encode(request.body).decode("ascii")
         await self._continue(event, **changes)
 
-    def _changed_headers(self, event: dict[str, Any], own: dict[str, str]) -> dict[str, Any]:
+    def _changed_headers(self, event: dict[str, Any], headers: dict[str, str]) -> dict[str, Any]:
         """Return the argument ``headers`` for a request with headers of our own and the credentials of its origin, if any."""
         sent: dict[str, str] = event["request"]["headers"]
-        names = {name.lower() for name in own}
+        names = {name.lower() for name in headers}
         authorization = self._authorizations.get(_origin(event["request"]["url"]))
         if authorization and "authorization" not in names | {name.lower() for name in sent}:
-            own = {**own, "Authorization": authorization}
-        if not own:
+            headers = {**headers, "Authorization": authorization}
+        if not headers:
             return {}
         kept = {name: value for name, value in sent.items() if name.lower() not in names}
-        return {"headers": [{"name": name, "value": value} for name, value in {**kept, **own}.items()]}
+        return {"headers": [{"name": name, "value": value} for name, value in {**kept, **headers}.items()]}
 
     async def _on_answer(self, event: dict[str, Any]) -> None:  # noqa: PLR0911 - one for each decision
         """Decide about the answer of a main document."""

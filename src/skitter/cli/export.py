@@ -69,7 +69,7 @@ async def _export(folder: JobFolder, target: str, copies: tuple[Path, ...], *, f
     if output.shared_parts is not None:
         return await _export_shared(folder, output, found)
     ranges = {
-        part: known for part, known in found.items() if is_local(part)
+        part: spans for part, spans in found.items() if is_local(part)
     }  # of tasks with outputs of their own, too
     if found and not ranges:
         raise UsageError(
@@ -104,7 +104,7 @@ def _count(committed: CommittedRanges) -> int:
 def _tell_missing(missing: dict[str, list[tuple[int, int]]]) -> int:
     if not missing:
         return 0
-    size = sum(end - start for known in missing.values() for start, end in known)
+    size = sum(end - start for spans in missing.values() for start, end in spans)
     names = ", ".join(sorted(missing)[:_SHOWN]) + (", ..." if len(missing) > _SHOWN else "")
     say(
         f"incomplete: {len(missing)} part files with {size:,} bytes of items are on other machines ({names});"

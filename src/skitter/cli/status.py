@@ -162,14 +162,14 @@ def stats(job: str, prefix: str, by: str | None, limit: int, as_json: bool, fron
         click.echo(to_json(found) if as_json else tally_lines(by, found))
         return
     counts = asyncio.run(job_status(folder)).counts
-    known = {} if counts is None else dict(sorted(counts.counters.items()))
+    counters = {} if counts is None else dict(sorted(counts.counters.items()))
     hidden = () if prefix else ("time/", "values/")  # of histograms and monitors
-    known = {
+    counters = {
         name: value
-        for name, value in known.items()
+        for name, value in counters.items()
         if name.startswith(prefix) and not name.startswith(hidden)
     }
-    click.echo(to_json(known) if as_json else counter_lines(known))
+    click.echo(to_json(counters) if as_json else counter_lines(counters))
 
 
 @click.command()

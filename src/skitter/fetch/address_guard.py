@@ -115,12 +115,12 @@ class AddressGuard:
 
     def allows(self, ip: str) -> bool:
         """Return whether a connection to an IP address is allowed. ``ip`` may contain a zone (``fe80::1%eth0``)."""
-        known = self._known.get(ip)
-        if known is None:
+        reason = self._known.get(ip)
+        if reason is None:
             if len(self._known) >= _MAX_REMEMBERED:
                 self._known.clear()
-            known = self._known[ip] = self._decide(ip)
-        return known
+            reason = self._known[ip] = self._decide(ip)
+        return reason
 
     def check_url(self, url: str) -> None:
         """Check the host of a URL without looking it up: an IP address in any spelling, and ``localhost``.

@@ -67,10 +67,10 @@ class HeaderGate:
     async def _end(self, *tasks: asyncio.Future[None]) -> None:
         """Cancel the hook and the writes of a failed transfer; cancel all if the caller was cancelled."""
         tasks = (*tasks, *(task for task in (self._decision, self._writing) if task is not None))
-        left = [task for task in tasks if not task.done()]
-        for task in left:
+        unfinished = [task for task in tasks if not task.done()]
+        for task in unfinished:
             task.cancel()
-        await asyncio.gather(*left, return_exceptions=True)
+        await asyncio.gather(*unfinished, return_exceptions=True)
 
     def _on_line(self, line: bytes) -> None:
         self._transfer.take_line(line)
@@ -125,15 +125,15 @@ class HeaderGate:
     async def _decide(self, status: int) -> None:
         headers = b"".join(self._lines[1:])
         response = Response(self._request.url, status, headers=headers, request=self._request)
-        wanted: bool | BodySink = False
+        decision: bool | BodySink = False
         try:
-            wanted = await self._on_headers(response)
+            decision = await self._on_headers(response)
         finally:
-            if not wanted:
+            if not decision:
                 self._performing.cancel()
-        if not wanted:
+        if not decision:
             raise Aborted("the header hook rejected the response")
-        self._sink = None if wanted is True else wanted
+        self._sink = None if decision is True else decision
         self._open = True
         self._unpause()
 

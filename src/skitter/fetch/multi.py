@@ -106,9 +106,9 @@ class Multi:
         self._timer, due = None, self._due
         if due is None:
             return
-        left = due - self._loop.time()
-        if left > 0:
-            self._set_timer(due, left)
+        seconds = due - self._loop.time()
+        if seconds > 0:
+            self._set_timer(due, seconds)
             return
         self._due = None
         self._multi.socket_action(pycurl.SOCKET_TIMEOUT, 0)
@@ -200,10 +200,10 @@ class EpollWatcher:
     def watch(self, fd: int, interest: int) -> None:
         """See :class:`SocketWatcher`, as for all methods of this class."""
         events = _EVENTS[interest]
-        known = fd in self._interests or fd in self._left
+        is_watched = fd in self._interests or fd in self._left
         self._left.discard(fd)
         self._interests[fd] = interest
-        if known:
+        if is_watched:
             try:
                 self._epoll.modify(fd, events)
             except FileNotFoundError:  # the socket was closed, and its number belongs to a new one

@@ -210,8 +210,8 @@ def parse_robots(
 ) -> RobotsPolicy | Deferred:
     """Return the policy of a record for the crawler with this product token, at a Unix time."""
     if record.state is RobotsState.UNREACHABLE:
-        left = max(0.0, record.fetched_at + record.ttl - now)
-        return Deferred(left, record.failures >= settings.max_failures, record.error, record.throttled)
+        seconds = max(0.0, record.fetched_at + record.ttl - now)
+        return Deferred(seconds, record.failures >= settings.max_failures, record.error, record.throttled)
     if record.state is RobotsState.UNAVAILABLE:
         return RobotsPolicy(None)
     return RobotsPolicy(RobotsRules(record.body, token))

@@ -74,9 +74,9 @@ class RobotsCache:
         :class:`~skitter.fetch.contract.FetchError` if the origin does not answer; all callers that wait for the same
         fetch get the same error.
         """
-        known = self.known(url)
-        if known is not None:
-            return known
+        answer = self.known(url)
+        if answer is not None:
+            return answer
         origin = origin_of(url)
         record = await self._fetches.join(origin, lambda: self._find(origin, permit, timeout))
         return self._keep(origin, record)

@@ -93,8 +93,8 @@ class TdmFiles:
 
     def knows(self, url: str) -> bool:
         """Return whether the file of the origin of a URL was read, or is known to be missing."""
-        known = self._known.get(origin_of(url))
-        return known is not None and known[0].holds(time.time())
+        cached = self._known.get(origin_of(url))
+        return cached is not None and cached[0].holds(time.time())
 
     def find(self, url: str) -> TdmRule | None:
         """Return the rule for a URL, from the file as last read.
@@ -102,11 +102,11 @@ class TdmFiles:
         TDMRep: "The most specific match is the first in sequence", so neither the length of a location nor what it reserves
         counts.
         """
-        known = self._known.get(origin_of(url))
-        if known is None or not known[1]:
+        cached = self._known.get(origin_of(url))
+        if cached is None or not cached[1]:
             return None
         path = comparable_path(url)
-        return next((rule for rule in known[1] if rule.pattern.matches(path)), None)
+        return next((rule for rule in cached[1] if rule.pattern.matches(path)), None)
 
     async def read(self, url: str, permit: SendPermit = UNCONDITIONAL, timeout: float | None = None) -> None:
         """Read the file of the origin of a URL, within ``timeout`` seconds.

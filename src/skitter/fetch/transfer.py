@@ -426,8 +426,8 @@ def base_headers(settings: Settings) -> dict[str, bytes]:
 
     Raises :class:`~skitter.fetch.contract.UnsendableRequest` for an invalid name or value of a header.
     """
-    wanted = {"User-Agent": settings.user_agent, **_DEFAULT_HEADERS, **settings.headers}
-    lines = {name.lower(): _line(name, value) for name, value in wanted.items()}
+    headers = {"User-Agent": settings.user_agent, **_DEFAULT_HEADERS, **settings.headers}
+    lines = {name.lower(): _line(name, value) for name, value in headers.items()}
     lines.setdefault("accept-encoding", _line("Accept-Encoding", ACCEPT_ENCODING))
     return lines
 

@@ -51,10 +51,10 @@ class PageSpider(SitemapSpider):
                     hrefs = [*hrefs, *found.links()]
         files: dict[str, Any] = {}
         if self._suffixes:
-            wanted = [*hrefs, *(response.css("img").links() if response.is_html else ())]
+            links = [*hrefs, *(response.css("img").links() if response.is_html else ())]
             files = {
                 "file_urls": [
-                    url for url in dict.fromkeys(map(response.urljoin, wanted)) if self._is_file(url)
+                    url for url in dict.fromkeys(map(response.urljoin, links)) if self._is_file(url)
                 ]
             }
             hrefs = [href for href in hrefs if not self._is_file(response.urljoin(href))]

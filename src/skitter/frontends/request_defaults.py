@@ -86,8 +86,8 @@ class RequestDefaults:
 
     @cached_property
     def _cookie_scope(self) -> Scope | None:
-        wanted = self.cookies and self.cookie_domains
-        return Scope(allowed_domains=self.cookie_domains) if wanted else None
+        is_limited = self.cookies and self.cookie_domains
+        return Scope(allowed_domains=self.cookie_domains) if is_limited else None
 
     def _links(self, links: Links, recrawl: int) -> list[Links | SkippedLinks]:
         if self._bounds is None and self._cookie_scope is None:

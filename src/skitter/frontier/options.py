@@ -48,11 +48,11 @@ def reached_limit(options: FrontierSettings, counters: Mapping[str, int], failed
     return ""
 
 
-def remaining_pages(options: FrontierSettings, counters: Mapping[str, int], leased: int, wanted: int) -> int:
+def remaining_pages(options: FrontierSettings, counters: Mapping[str, int], leased: int, limit: int) -> int:
     """Return how many of the ``wanted`` requests can be leased without exceeding ``max_pages``."""
     if options.max_pages is None:
-        return wanted
-    return max(0, min(wanted, options.max_pages - counters.get("pages", 0) - leased))
+        return limit
+    return max(0, min(limit, options.max_pages - counters.get("pages", 0) - leased))
 
 
 def queue_capacity(

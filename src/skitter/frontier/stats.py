@@ -103,29 +103,31 @@ class StatsTable:
         if outcome.group:
             places.append((StatsDimension.GROUP.value, outcome.group))
         for dimension, key in places:
-            known = self._counts[dimension].get(key)
-            if known is None:
+            counts = self._counts[dimension].get(key)
+            if counts is None:
                 self._counts[dimension][key] = list(amounts)
             else:
                 for index, amount in enumerate(amounts):
-                    known[index] += amount
+                    counts[index] += amount
         return places
 
     def fold(self) -> list[StatsKey]:
         """Add up the smaller half of a dimension that is too large. Return the removed keys."""
         gone: list[StatsKey] = []
         for dimension in self._folded:
-            known = self._counts[dimension]
-            if len(known) > self._kept:
-                gone += [(dimension, key) for key in self._fold(known)]
+            counts = self._counts[dimension]
+            if len(counts) > self._kept:
+                gone += [(dimension, key) for key in self._fold(counts)]
         return gone
 
-    def _fold(self, known: dict[str, list[int]]) -> list[str]:
-        others = known.setdefault(OTHERS, [0] * _WIDTH)
-        keys = sorted((key for key in known if key != OTHERS), key=lambda key: known[key][0] + known[key][3])
-        folded = keys[: len(known) - self._kept // 2]
+    def _fold(self, counts: dict[str, list[int]]) -> list[str]:
+        others = counts.setdefault(OTHERS, [0] * _WIDTH)
+        keys = sorted(
+            (key for key in counts if key != OTHERS), key=lambda key: counts[key][0] + counts[key][3]
+        )
+        folded = keys[: len(counts) - self._kept // 2]
         for key in folded:
-            for index, amount in enumerate(known.pop(key)):
+            for index, amount in enumerate(counts.pop(key)):
                 others[index] += amount
         return folded
 

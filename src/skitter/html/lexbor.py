@@ -67,12 +67,12 @@ def _deep_texts(node: LexborNode) -> list[str]:
 
 
 def _nested_texts(nodes: list[LexborNode]) -> list[str]:
-    wanted = {node.mem_id for node in nodes}
+    parents = {node.mem_id for node in nodes}
     return [
         text.text_content or ""
         for top in _outermost(nodes)
         for text in _text_nodes(top)
-        if text.parent is not None and text.parent.mem_id in wanted
+        if text.parent is not None and text.parent.mem_id in parents
     ]
 
 

@@ -61,12 +61,12 @@ def _root(document: Document) -> Element:
 
 
 def _nested_texts(nodes: list[Element]) -> list[str]:
-    wanted = set(nodes)
+    parents = set(nodes)
     return [
         text.data
         for top in _outermost(nodes)
         for text in top.descendants
-        if isinstance(text, Text) and text.parent in wanted
+        if isinstance(text, Text) and text.parent in parents
     ]
 
 

@@ -18,9 +18,9 @@ def kinds(counters: Mapping[str, int], group: str) -> dict[str, int]:
 
 def failures(counters: Mapping[str, int]) -> dict[str, int]:
     """Return the number of dead letters by kind, largest first, without those that were retried or dropped."""
-    left = Counter(kinds(counters, "failed"))
-    left.subtract(kinds(counters, SETTLED))
-    return {kind: count for kind, count in left.most_common() if count > 0}
+    failures = Counter(kinds(counters, "failed"))
+    failures.subtract(kinds(counters, SETTLED))
+    return {kind: count for kind, count in failures.most_common() if count > 0}
 
 
 def errors(counters: Mapping[str, int]) -> dict[str, int]:
@@ -49,8 +49,12 @@ def duration(seconds: float) -> str:
     """Return seconds as ``12.3 s`` or ``1:02:03``."""
     if seconds < 60:
         return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}" if minutes >= 60 else f"{minutes}:{rest:02d} min"
+    minutes, seconds_left = divmod(round(seconds), 60)
+    return (
+        f"{minutes // 60}:{minutes % 60:02d}:{seconds_left:02d}"
+        if minutes >= 60
+        else f"{minutes}:{seconds_left:02d} min"
+    )
 
 
 def milliseconds(seconds: float) -> str:

@@ -394,9 +394,9 @@ async def _read_frontier(folder: JobFolder, frontier: Frontier, found: JobStatus
     if is_finished:
         found.unwritten = sum(unwritten_items(ranges, await frontier.notes.get(WRITTEN)).values())
     if frontier.shared:
-        local = {part: known for part, known in ranges.items() if is_local(part)}
+        local = {part: spans for part, spans in ranges.items() if is_local(part)}
         _, missing = await asyncio.to_thread(split_by_presence, local, [parts_folder(str(folder.path))])
-        found.elsewhere = sum(end - start for known in missing.values() for start, end in known)
+        found.elsewhere = sum(end - start for spans in missing.values() for start, end in spans)
 
 
 def _take_passes(note: bytes | None, found: JobStatus) -> None:

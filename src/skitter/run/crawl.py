@@ -476,9 +476,9 @@ class Crawl:
         if not frontier.shared:
             return ranges  # all part files are on this machine
         parts = parts_folder(str(self._builder.folder.path))
-        local = {part: known for part, known in ranges.items() if is_local(part)}
+        local = {part: spans for part, spans in ranges.items() if is_local(part)}
         present, _ = await asyncio.to_thread(split_by_presence, local, [parts])
-        return present | {part: known for part, known in ranges.items() if part not in local}
+        return present | {part: spans for part, spans in ranges.items() if part not in local}
 
     async def _emit(self, frontier: Frontier) -> None:
         await self._outputs.add_new_outputs()

@@ -125,9 +125,9 @@ def make_fetcher(
     def identified(
         inner: Fetcher, settings: Settings, cookies: Cookies | None, file: CookieFile | None
     ) -> Fetcher:
-        own = msgspec.structs.replace(context, settings=settings)
-        user_agents, proxies = _user_agents(settings, own), _proxies(settings, own)
-        sessions = _sessions(settings, own, user_agents, proxies, shares=shares)
+        identity_context = msgspec.structs.replace(context, settings=settings)
+        user_agents, proxies = _user_agents(settings, identity_context), _proxies(settings, identity_context)
+        sessions = _sessions(settings, identity_context, user_agents, proxies, shares=shares)
         if not per_proxy and all(part is None for part in (user_agents, proxies, sessions, cookies, file)):
             return inner  # without any source, no wrapper
         return IdentityFetcher(
@@ -175,11 +175,11 @@ def _router(
     settings: Settings, context: SourceContext, jars: CookieJars, *, keeps_cookies: bool
 ) -> RoutingFetcher:
     """Return the fetchers of the job. ``keeps_cookies``: each keeps its cookies in the same ``jars``."""
-    own = jars if keeps_cookies else NoCookies()
+    cookies = jars if keeps_cookies else NoCookies()
 
     def make(value: Any) -> Fetcher:
         if value == "http":
-            return HttpFetcher(context.settings, own, context.guard)
+            return HttpFetcher(context.settings, cookies, context.guard)
         fetcher: Fetcher = _made(FETCHERS, value, context, "fetch")
         if not isinstance(fetcher, Fetcher):
             raise SettingsError(
@@ -282,8 +282,8 @@ def _made(kind: PluginKind, value: Any, context: SourceContext, *methods: str) -
     """Return the plugin that a setting names or contains. A class or a function is called with the context."""
     part = value
     if isinstance(value, str):
-        part, rest = kind.find(value)
-        context = msgspec.structs.replace(context, rest=rest)
+        part, argument = kind.find(value)
+        context = msgspec.structs.replace(context, rest=argument)
     if isinstance(part, type) or not _has_any(part, methods):
         try:
             part = part(context)

@@ -129,8 +129,8 @@ def _named(spiders: Mapping[str, type[Spider]], found: object, name: str, place:
         return found
     if found is not None:
         raise SpiderError(f"{name} in {place} is not a spider", remedy="derive it from skitter.Spider")
-    known = ", ".join(sorted(spiders)) or "none"
-    raise SpiderError(f"{place} has no spider {name!r}", remedy=f"spiders there: {known}")
+    names = ", ".join(sorted(spiders)) or "none"
+    raise SpiderError(f"{place} has no spider {name!r}", remedy=f"spiders there: {names}")
 
 
 @cache

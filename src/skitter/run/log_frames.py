@@ -200,8 +200,8 @@ class StreamToLog(io.TextIOBase):
     def flush(self) -> None:
         """Log an incomplete line."""
         with self._lock:
-            rest, self._rest = self._rest, ""
-        self._log([rest])
+            line, self._rest = self._rest, ""
+        self._log([line])
 
     def _log(self, lines: list[str]) -> None:
         for line in lines:

@@ -151,12 +151,12 @@ async def _first_request(builder: JobBuilder) -> Request:
 
 def _judged(builder: JobBuilder, requests: Sequence[Request]) -> Iterator[FoundRequest]:
     links = builder.link_collector(JobInfo(fingerprint_seed=0, fingerprint_version=0, lease_seconds=60.0))
-    known: set[bytes] = set()
+    fingerprints: set[bytes] = set()
     for request in requests:
         entry = links.entry(request)
         refused = entry if isinstance(entry, str) else ""
         if not isinstance(entry, str):
-            if entry.dedup and entry.fingerprint in known:
+            if entry.dedup and entry.fingerprint in fingerprints:
                 refused = "duplicate"
-            known.add(entry.fingerprint)
+            fingerprints.add(entry.fingerprint)
         yield FoundRequest(request.url, str(request.callback or "parse"), request.method, refused)

@@ -291,8 +291,8 @@ class PassKeeper:
                 and len(current.alarms) > len(record.violated)
             ):
                 return
-            left = [number for number in passes.unreported if number != record.number]
-            if await self._swap(note, passes, unreported=left):
+            unreported = [number for number in passes.unreported if number != record.number]
+            if await self._swap(note, passes, unreported=unreported):
                 return
 
     async def _swap(self, note: bytes | None, passes: Passes, **changes: object) -> bool:

@@ -34,8 +34,8 @@ def unwritten_items(ranges: RangesByPart, note: bytes | None) -> _Numbers:
     written = _decode(note)
     # A worker commits its part in order, so the end of what was written is enough.
     sizes = {
-        part: sum(max(0, end - max(start, written.get(part, 0))) for start, end in known)
-        for part, known in ranges.items()
+        part: sum(max(0, end - max(start, written.get(part, 0))) for start, end in spans)
+        for part, spans in ranges.items()
     }
     return {part: size for part, size in sizes.items() if size}
 
@@ -71,13 +71,14 @@ class WrittenItems:
     async def leave(self) -> None:
         """Report that this machine has written its items."""
         await self.cancel()
-        await self._edit(WRITERS, lambda known: {k: v for k, v in known.items() if k != self._name})
+        await self._edit(WRITERS, lambda writers: {k: v for k, v in writers.items() if k != self._name})
 
     async def record(self, ranges: RangesByPart) -> None:
         """Record that the outputs of this machine contain these ranges."""
-        ends = {part: max(end for _, end in known) for part, known in ranges.items() if known}
+        ends = {part: max(end for _, end in spans) for part, spans in ranges.items() if spans}
         await self._edit(
-            WRITTEN, lambda known: known | {part: max(end, known.get(part, 0)) for part, end in ends.items()}
+            WRITTEN,
+            lambda written: written | {part: max(end, written.get(part, 0)) for part, end in ends.items()},
         )
 
     async def unwritten(self, ranges: RangesByPart) -> _Numbers:
@@ -101,7 +102,7 @@ class WrittenItems:
                 await self._report()
 
     async def _report(self) -> None:
-        await self._edit(WRITERS, lambda known: known | {self._name: known.get(self._name, 0) + 1})
+        await self._edit(WRITERS, lambda writers: writers | {self._name: writers.get(self._name, 0) + 1})
 
     async def _edit(self, key: str, change: Callable[[_Numbers], _Numbers]) -> None:
         while True:

@@ -77,10 +77,10 @@ class JobService:
 
     async def _check_room(self, kind: str, name: str) -> None:
         """Raise :class:`Refusal` if there are too many records of a kind. Callers at the same moment may exceed it a little."""
-        known = await self.store.all(kind)
-        if name not in known and len(known) >= self.config.max_jobs:
+        names = await self.store.all(kind)
+        if name not in names and len(names) >= self.config.max_jobs:
             raise Refusal(
-                f"the service has {len(known)} {kind}",
+                f"the service has {len(names)} {kind}",
                 remedy="delete one that is not needed; the operator sets the limit with --max-jobs",
                 field="name",
             )
@@ -289,8 +289,8 @@ class JobService:
         if job.tasks:
             with self.config.task_file(run).open("ab+") as file:
                 file.seek(0)
-                known = file.read().count(b"\n")
-                for entry in entries[known:]:
+                line_count = file.read().count(b"\n")
+                for entry in entries[line_count:]:
                     outputs = self.config.outputs_of_task(entry.name or entry.task, entry.outputs, job, run)
                     spider = entry.spider and self.config.allowed_spider(entry.spider)
                     line = msgspec.structs.replace(entry, outputs=outputs, spider=spider)

@@ -207,8 +207,8 @@ class Records:
         """
         data = await self.store.get("recipes", name)
         if data is None:
-            known = list(await self.store.all("recipes"))
-            remedy = did_you_mean(name, known) if known else "upload it with PUT /recipes/NAME"
+            names = list(await self.store.all("recipes"))
+            remedy = did_you_mean(name, names) if names else "upload it with PUT /recipes/NAME"
             kind = Refusal if field else Missing
             raise kind(f"recipe {name!r} does not exist", remedy=remedy, field=field)
         return decode(data, StoredRecipe)

@@ -151,8 +151,8 @@ class JobQueries:
         end = None if limit is None else offset + limit
         shown = [view(job, nodes) for job in found[offset:end]]
         if figures:
-            known = await self.figures([job["name"] for job in shown])
-            shown = [job | {"figures": known.get(job["name"])} for job in shown]
+            figures_by_job = await self.figures([job["name"] for job in shown])
+            shown = [job | {"figures": figures_by_job.get(job["name"])} for job in shown]
         return {"jobs": shown, "total": len(found), "states": dict(states)}
 
     async def figures(self, names: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -227,11 +227,11 @@ class JobQueries:
                 f"task {task.name!r} was added without outputs, so its items are among those of the job",
                 remedy=f'add a task with "outputs": ["{TASK_ITEMS}"] to get a list of its own',
             )
-        known = {kept.id for kept in (job.run, job.previous) if kept is not None}
+        run_ids = {kept.id for kept in (job.run, job.previous) if kept is not None}
         chosen = run or (job.run.id if job.run is not None else "")
         if not chosen:
             raise Missing(f"job {job.name!r} has no run yet", remedy="start it, or wait for its schedule")
-        if chosen not in known:
+        if chosen not in run_ids:
             raise Missing(
                 f"job {job.name!r} has no run {chosen!r}",
                 remedy="see `run` and `previous` in GET /jobs/NAME",

@@ -89,13 +89,13 @@ class Producer:
                 error = await _try(connection, topic, bodies, delay)
                 if error is None:
                     return
-            left = deadline - loop.time()
-            if left <= 0:
+            seconds = deadline - loop.time()
+            if seconds <= 0:
                 raise error or ConnectionFailed(
                     f"no nsqd is available: {self._pool.last_error or 'none is known'}"
                 )
             if not connections:
-                await self._pool.wait_for_change(min(left, 1.0))
+                await self._pool.wait_for_change(min(seconds, 1.0))
 
 
 async def _try(connection: Connection, topic: str, bodies: Sequence[bytes], delay: float) -> NsqError | None:

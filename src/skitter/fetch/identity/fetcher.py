@@ -284,10 +284,13 @@ def _merged(headers: Mapping[str, str], request: Request) -> dict[str, str]:
     """Return the headers to send. Those of the request win; its own ``User-Agent`` replaces all of the source."""
     if not request.headers:
         return dict(headers)
-    own = {name.lower() for name in request.headers}
-    if "user-agent" in own:
+    request_names = {name.lower() for name in request.headers}
+    if "user-agent" in request_names:
         return request.headers
-    return {**{name: value for name, value in headers.items() if name.lower() not in own}, **request.headers}
+    return {
+        **{name: value for name, value in headers.items() if name.lower() not in request_names},
+        **request.headers,
+    }
 
 
 async def _waited(error: NoProxyAvailable) -> NoProxyAvailable:

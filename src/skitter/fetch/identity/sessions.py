@@ -189,9 +189,9 @@ class SessionPool:
         note = await self._notes.get(_key(name))
         if not note:
             return None
-        known = self._by_name.get(name)  # created while the note was read
-        if known is not None:
-            return self._alive(known)
+        session = self._by_name.get(name)  # created while the note was read
+        if session is not None:
+            return self._alive(session)
         identity = msgspec.msgpack.decode(note, type=SharedSession)
         return self._alive(self._add(Session(name, identity.headers, identity.proxy, self._clock())))
 

@@ -330,17 +330,17 @@ class Collector:
                 remedy="set it on the first collector",
                 field=min(foreign),
             )
-        other = Collector.__new__(Collector)
-        other.name = name or f"clone-{len(self.group.members)}"
-        other.job_name = ""
+        clone = Collector.__new__(Collector)
+        clone.name = name or f"clone-{len(self.group.members)}"
+        clone.job_name = ""
         own_options = {field: getattr(self.options, field) for field in self.options.__struct_fields__}
-        other.options = read_options(own_options | options, {})
-        other.callbacks = Callbacks()
-        other.callback = f"collector:{other.name}"
-        other.limits = []
-        other.group = self.group
-        self.group.add(other)
-        return other
+        clone.options = read_options(own_options | options, {})
+        clone.callbacks = Callbacks()
+        clone.callback = f"collector:{clone.name}"
+        clone.limits = []
+        clone.group = self.group
+        self.group.add(clone)
+        return clone
 
     def run(self, **options: Any) -> RunResult:
         """Run the crawl until its end. ``options`` are the fields of :class:`~skitter.frontends.collector.run.RunOptions`.

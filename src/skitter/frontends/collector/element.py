@@ -158,10 +158,10 @@ class Element:
         found = [make(self.response, node, 0) for node in self.selector.xpath(axis)]
         if nearest_last:
             found.reverse()
-        wanted = [element for element in found if not query or element.matches(query)]
-        for index, element in enumerate(wanted):
+        matching = [element for element in found if not query or element.matches(query)]
+        for index, element in enumerate(matching):
             element.index = index
-        return wanted
+        return matching
 
     def unmarshal(self, model: type[Model], fields: Mapping[str, Query | str] | None = None) -> Model:
         """Return an instance of a dataclass, pydantic or msgspec model, filled from this element.

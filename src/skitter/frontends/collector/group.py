@@ -217,5 +217,5 @@ def _callable(callback: Any, point: str) -> Callback:
             remedy="pass a function, or decorate one",
             field="callback",
         )
-    wanted: Callback = callback
-    return wanted
+    chosen: Callback = callback
+    return chosen

@@ -84,20 +84,20 @@ class CollectorOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     def scope_settings(self) -> dict[str, Any]:
         """Return the settings that limit the scope of the crawl."""
-        wanted: dict[str, Any] = {
+        settings: dict[str, Any] = {
             "allow": self.url_filters,
             "deny": (*self.disallowed_url_filters, *map(_domain_pattern, self.disallowed_domains)),
             "depth_limit": self.depth_limit,
         }
-        return {name: value for name, value in wanted.items() if value not in {(), None}}
+        return {name: value for name, value in settings.items() if value not in {(), None}}
 
     def scope(self) -> Scope:
         """Return the scope of one collector."""
-        wanted = {**self.scope_settings(), "max_url_length": self.max_url_length, **self.settings}
+        values = {**self.scope_settings(), "max_url_length": self.max_url_length, **self.settings}
         bounds = {
-            name: wanted[name]
+            name: values[name]
             for name in ("allow", "deny", "depth_limit", "max_url_length")
-            if wanted.get(name) is not None
+            if values.get(name) is not None
         }
         return Scope(allowed_domains=self.allowed_domains, **bounds)
 
@@ -109,7 +109,7 @@ class CollectorOptions(msgspec.Struct, frozen=True, kw_only=True):
             if (status in _REDIRECTS and not self.follow_redirects)
             or (status not in _REDIRECTS and self.parse_http_error_response)
         )
-        wanted: dict[str, Any] = {
+        settings: dict[str, Any] = {
             "user_agent": self.user_agent,
             "headers": self.headers or None,
             "max_pages": self.max_requests or None,
@@ -127,7 +127,7 @@ class CollectorOptions(msgspec.Struct, frozen=True, kw_only=True):
             "concurrency": self.concurrency,
             "callback_threads": self.callback_threads,
         }
-        return {name: value for name, value in wanted.items() if value is not None}
+        return {name: value for name, value in settings.items() if value is not None}
 
 
 _TYPES = {field.name: field.type for field in msgspec.structs.fields(CollectorOptions)}

@@ -81,8 +81,8 @@ class StorageThread:
                 expanded.append(result)
 
         def select() -> list[Any]:
-            left = [result for result in expanded if not self._remembers(result)]
-            return [*left, SkippedLinks(VISITED_BEFORE, len(expanded) - len(left))]
+            unvisited = [result for result in expanded if not self._remembers(result)]
+            return [*unvisited, SkippedLinks(VISITED_BEFORE, len(expanded) - len(unvisited))]
 
         return [
             result

@@ -112,9 +112,9 @@ def _query_for(elements: list[Any], root: Any) -> str | None:
         parts = [_step(above), *parts]
         candidates.append(" > ".join(parts))
     candidates.append(" > ".join(["body", *parts]))
-    wanted = set(elements)
+    targets = set(elements)
     for css in candidates:
-        if set(_select(root, css)) == wanted:
+        if set(_select(root, css)) == targets:
             return css
     return None
 
@@ -167,9 +167,9 @@ def _is_leaf(element: Any) -> bool:
     """Return whether an element contains text and no markup other than inline markup."""
     if element.tag in {"a", "time"}:
         return True
-    inner = [inner.tag for inner in element.iterdescendants() if isinstance(inner.tag, str)]
-    own = bool((element.text or "").strip())
-    return own and all(tag in _INLINE or tag == "a" for tag in inner)
+    inner = [descendant.tag for descendant in element.iterdescendants() if isinstance(descendant.tag, str)]
+    has_text = bool((element.text or "").strip())
+    return has_text and all(tag in _INLINE or tag == "a" for tag in inner)
 
 
 def _within(element: Any, block: Any) -> str:

@@ -86,8 +86,8 @@ class LoginStep:
 
     def is_own(self, url: str) -> bool:
         """Return whether a URL gets the cookies of the login: it is on its host, and not http after a login by https."""
-        own = normalize(url)
-        return own is not None and self._url is not None and may_carry_cookies(self._url, own)
+        target = normalize(url)
+        return target is not None and self._url is not None and may_carry_cookies(self._url, target)
 
     def first(self) -> Request:
         """Return the request for the form."""

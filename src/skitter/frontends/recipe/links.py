@@ -65,15 +65,15 @@ class LinkRule:
 
     def _with_data(self, context: PageContext) -> Iterator[Links]:
         nodes = [context.root] if self._each is None else self._each.find(context.root)
-        left = self._follow.first
+        limit = self._follow.first
         for node in nodes:
-            hrefs = self._admitted(context, self._hrefs(node, context), left)
+            hrefs = self._admitted(context, self._hrefs(node, context), limit)
             if not hrefs:
                 continue
-            left = None if left is None else left - len(hrefs)
-            own = {} if self._data is None else self._data.read(node, context)
-            yield from batches(context.response, hrefs, self._fields(context, {**context.data, **own}))
-            if left == 0:
+            limit = None if limit is None else limit - len(hrefs)
+            link_data = {} if self._data is None else self._data.read(node, context)
+            yield from batches(context.response, hrefs, self._fields(context, {**context.data, **link_data}))
+            if limit == 0:
                 return
 
     def _fields(self, context: PageContext, data: Any) -> dict[str, Any]:
@@ -91,11 +91,11 @@ class LinkRule:
             return [self._url.text_of({**variables, "value": value}) for value in values]
         return [href for node in found if (href := _href(node))]
 
-    def _admitted(self, context: PageContext, hrefs: list[str], left: int | None = None) -> list[str]:
+    def _admitted(self, context: PageContext, hrefs: list[str], limit: int | None = None) -> list[str]:
         if self._filter is not None:
             hrefs = self._filter.select(context.response.base_url, context.response.encode_queries(hrefs))
-        limit = self._follow.first if left is None else left
-        return hrefs if limit is None else list(dict.fromkeys(hrefs))[:limit]
+        maximum = self._follow.first if limit is None else limit
+        return hrefs if maximum is None else list(dict.fromkeys(hrefs))[:maximum]
 
     def _forms(self, context: PageContext) -> Iterator[Request]:
         form = self._follow.form

@@ -59,9 +59,9 @@ class PageReader:
     @property
     def uses_scripts(self) -> bool:
         """Whether any part of the page has a script."""
-        own = self._script is not None
+        has_script = self._script is not None
         return (
-            own
+            has_script
             or any(reader.uses_scripts for reader in self._items)
             or any(rule.uses_scripts for rule in self._rules)
         )

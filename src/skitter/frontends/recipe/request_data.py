@@ -58,12 +58,12 @@ def batches(response: Response, hrefs: Sequence[str], fields: dict[str, Any]) ->
     if not cookies:
         return [Links(base, hrefs, fields)]
     page = response.url
-    own: list[str] = []
-    other: list[str] = []
+    same_site: list[str] = []
+    other_sites: list[str] = []
     for href, url in zip(hrefs, join_all(base, hrefs), strict=True):
-        (own if url is not None and may_carry_cookies(page, url) else other).append(href)
-    found = [Links(base, own, {**fields, "cookies": cookies})] if own else []
-    return [*found, Links(base, other, fields)] if other else found
+        (same_site if url is not None and may_carry_cookies(page, url) else other_sites).append(href)
+    found = [Links(base, same_site, {**fields, "cookies": cookies})] if same_site else []
+    return [*found, Links(base, other_sites, fields)] if other_sites else found
 
 
 def combinations(lists: Mapping[str, Sequence[Any] | Range]) -> Iterator[dict[str, Any]]:

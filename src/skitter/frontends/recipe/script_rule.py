@@ -61,29 +61,36 @@ class ScriptRule:
         output = self._run(context.scripts, read, variables)
         yield from output.items
         parent = context.response.request
-        for wanted in output.requests:
-            page = self._page(wanted, context.page)
-            data = {**context.data, **wanted.data}
+        for script_request in output.requests:
+            page = self._page(script_request, context.page)
+            data = {**context.data, **script_request.data}
             fields = fields_for(
-                page, data, parent, headers=wanted.headers, priority=wanted.priority, queue=wanted.queue
+                page,
+                data,
+                parent,
+                headers=script_request.headers,
+                priority=script_request.priority,
+                queue=script_request.queue,
             )
-            fields |= {"method": wanted.method, "body": wanted.body.encode()}
-            yield from batches(context.response, [wanted.url], fields)
+            fields |= {"method": script_request.method, "body": script_request.body.encode()}
+            yield from batches(context.response, [script_request.url], fields)
 
     def begin(self, scripts: ScriptEngine, page: str, variables: Mapping[str, Any]) -> Iterator[Request]:
         """Yield the start requests."""
-        for wanted in self._run(
+        for script_request in self._run(
             scripts, ScriptPage("", ""), {**variables, "data": {}, "rule": page}
         ).requests:
             fields = fields_for(
-                self._page(wanted, page),
-                wanted.data,
+                self._page(script_request, page),
+                script_request.data,
                 None,
-                headers=wanted.headers,
-                priority=wanted.priority,
-                queue=wanted.queue,
+                headers=script_request.headers,
+                priority=script_request.priority,
+                queue=script_request.queue,
             )
-            yield Request(wanted.url, method=wanted.method, body=wanted.body.encode(), **fields)
+            yield Request(
+                script_request.url, method=script_request.method, body=script_request.body.encode(), **fields
+            )
 
     def _run(self, scripts: ScriptEngine, page: ScriptPage, variables: Mapping[str, Any]) -> ScriptOutput:
         page.task, page.rules = self._recipe, [*self._pages]
@@ -95,8 +102,8 @@ class ScriptRule:
                 f"invalid result of a script: {error}", remedy="see the guide on recipes", field="script"
             ) from None
 
-    def _page(self, wanted: ScriptRequest, own: str) -> str:
-        name = wanted.page or wanted.rule or own
+    def _page(self, script_request: ScriptRequest, own: str) -> str:
+        name = script_request.page or script_request.rule or own
         if name not in self._pages:
             raise PageError(
                 f"unknown page {name!r} in a script", remedy=did_you_mean(name, self._pages), field="script"

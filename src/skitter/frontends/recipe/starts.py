@@ -59,9 +59,9 @@ class StartRule:
         for name, values in start.each.items():
             if (values.to < values.from_) if isinstance(values, Range) else not values:
                 compile_context.problem("empty", "give at least one value", "each", name)
-        known = {*start.each, *_WORDS}
+        names = {*start.each, *_WORDS}
         for name in self._url.names:
-            if name not in known:
+            if name not in names:
                 compile_context.problem(
                     f"{{{name}}} has no values", f"add them: each: {{{name}: [...]}}", *place
                 )

@@ -122,8 +122,8 @@ class _Substitution:
         if name.startswith("env."):
             return self._environment(name.removeprefix("env."), found, path)
         if name not in self._variables:
-            known = self._variables or ["env.NAME"]
-            self._problems.add(path, f"unknown variable {name!r}", did_you_mean(name, known))
+            variables = self._variables or ["env.NAME"]
+            self._problems.add(path, f"unknown variable {name!r}", did_you_mean(name, variables))
             return found[0]
         value = self._variables[name]
         if value is None:
@@ -190,40 +190,40 @@ def _is_other_kind(inner: Any, error: Any) -> bool:
 
 def _add_problem(error: Any, problems: RecipeProblems) -> None:
     path: FieldPath = tuple(error.absolute_path)
-    value, wanted = error.instance, error.validator_value
+    value, expected = error.instance, error.validator_value
     if isinstance(value, str) and is_open(value):
         return  # the variable gets its value later
     match error.validator:
         case "additionalProperties":
-            known = error.schema.get("properties", {})
-            for name in value.keys() - known.keys():
-                problems.add((*path, name), "unknown key", did_you_mean(name, known))
+            properties = error.schema.get("properties", {})
+            for name in value.keys() - properties.keys():
+                problems.add((*path, name), "unknown key", did_you_mean(name, properties))
         case "required":
             name = error.message.split("'")[1]
-            if name in wanted:
+            if name in expected:
                 problems.add(path, f"missing key `{name}`", f"add `{name}:`")
         case "enum":
-            problems.add(path, f"invalid value {value!r}", did_you_mean(value, map(str, wanted)))
+            problems.add(path, f"invalid value {value!r}", did_you_mean(value, map(str, expected)))
         case "type":
             problems.add(
                 path, f"expected {_kinds([error.schema])}, got {_kind_of(value)}", "correct the value"
             )
         case "anyOf":
-            problems.add(path, f"expected {_kinds(wanted)}, got {_kind_of(value)}", "correct the value")
+            problems.add(path, f"expected {_kinds(expected)}, got {_kind_of(value)}", "correct the value")
         case _:
-            problems.add(path, *_OTHER.get(error.validator, _outside)(value, wanted))
+            problems.add(path, *_OTHER.get(error.validator, _outside)(value, expected))
 
 
-def _too_short(value: Any, wanted: int) -> tuple[str, str]:
-    return ("too short" if value else "empty"), f"give at least {wanted}, or remove the key"
+def _too_short(value: Any, bound: int) -> tuple[str, str]:
+    return ("too short" if value else "empty"), f"give at least {bound}, or remove the key"
 
 
-def _too_long(_value: Any, wanted: int) -> tuple[str, str]:
-    return "too many entries", f"give at most {wanted}"
+def _too_long(_value: Any, bound: int) -> tuple[str, str]:
+    return "too many entries", f"give at most {bound}"
 
 
-def _too_small(value: Any, wanted: int) -> tuple[str, str]:
-    return f"too small: {value}", f"give {wanted} or more"
+def _too_small(value: Any, bound: int) -> tuple[str, str]:
+    return f"too small: {value}", f"give {bound} or more"
 
 
 def _outside(value: Any, _wanted: Any) -> tuple[str, str]:

@@ -104,8 +104,8 @@ def with_key(change: TaskChange, changes: Sequence[TaskChange]) -> TaskChange:
 
     Raises :class:`ValueError` if a task of this name is not closed.
     """
-    known = tasks_by_name(changes)
-    if change.task in known and known[change.task].state != "closed":
+    tasks = tasks_by_name(changes)
+    if change.task in tasks and tasks[change.task].state != "closed":
         raise ValueError(change.task)
     taken = {earlier.task for earlier in changes}
     if change.task not in taken:

@@ -58,12 +58,12 @@ def load_task(spider: str, name: str) -> Task:
         raise SpiderError(
             f"{spider} has no tasks", remedy="derive it from skitter.TaskSpider", field="spider"
         )
-    known = {task.name: task for task in spider_class.tasks}
-    if name not in known:
+    tasks = {task.name: task for task in spider_class.tasks}
+    if name not in tasks:
         raise SpiderError(
-            f"{spider} has no task {name!r}", remedy=did_you_mean(name, known or ["-"]), field="task"
+            f"{spider} has no task {name!r}", remedy=did_you_mean(name, tasks or ["-"]), field="task"
         )
-    return known[name]
+    return tasks[name]
 
 
 def new_python_change(

@@ -71,13 +71,13 @@ class TaskSpider(Spider):
 
     def _settings(self) -> dict[str, Any]:
         """Return the settings of the class, with the limits and the expiry that the tasks need."""
-        own = dict(type(self).custom_settings)
-        rules = [*own.get("limit_rules", ()), *self._limit_rules()]
+        settings = dict(type(self).custom_settings)
+        rules = [*settings.get("limit_rules", ()), *self._limit_rules()]
         if any(task.defaults.reloads for task in self.by_key.values()):
-            own.setdefault(
+            settings.setdefault(
                 "visited_ttl", _VISITED_TTL
             )  # a recrawl of the job fetches only pages of a new period
-        return own | ({"limit_rules": rules} if rules else {})
+        return settings | ({"limit_rules": rules} if rules else {})
 
     def _limit_rules(self) -> list[dict[str, Any]]:
         return limit_rules(self.by_key.values())

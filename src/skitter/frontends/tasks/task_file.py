@@ -122,8 +122,8 @@ class TaskFile:
             try:
                 change = change_for(name, changes, kind, time.time())
             except KeyError:
-                known = tasks_by_name(changes)
-                remedy = did_you_mean(name, known) if known else "add one with `skitter task add`"
+                tasks = tasks_by_name(changes)
+                remedy = did_you_mean(name, tasks) if tasks else "add one with `skitter task add`"
                 raise UsageError(f"{self._path} has no task {name!r}", remedy=remedy, field="task") from None
             except ValueError:
                 raise UsageError(f"task {name!r} is closed", remedy="add it again", field="task") from None
@@ -350,13 +350,13 @@ class TaskFileSpider(TaskSpider):
 
     def routes(self) -> list[tuple[str, ...]]:
         """Return the outputs of all tasks that are now in the file."""
-        size, known = self._routes
+        size, routes = self._routes
         if (now := self._file.size()) != size:
-            known = list(
+            routes = list(
                 dict.fromkeys(tuple(change.outputs) for change in self._file.changes() if change.outputs)
             )
-            self._routes = (now, known)
-        return known
+            self._routes = (now, routes)
+        return routes
 
     async def start(self) -> AsyncIterator[Any]:
         """Yield the first requests of every line of the file, in order, including lines added later."""

@@ -153,9 +153,9 @@ class ClusterReports:
 
     async def visits(self, cursor: str = "", limit: int = 1000) -> VisitsPart:
         """Return some of the remembered pages: partition by partition. The cursor begins with the number of one."""
-        number, _, rest = (cursor or "0:").partition(":")
+        number, _, part_cursor = (cursor or "0:").partition(":")
         client = self._partitions.clients[int(number)]
-        part = await client.frontier.reports.visits(rest, limit)
+        part = await client.frontier.reports.visits(part_cursor, limit)
         following = int(number) + (not part.cursor)
         is_last = following == len(self._partitions)
         return VisitsPart(part.pages, "" if is_last else f"{following}:{part.cursor}")
@@ -239,9 +239,9 @@ def _aggregate_outputs(
     """Merge the byte ranges of part files."""
     ranges: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for part in found:
-        for name, known in part.items():
-            ranges[name] += known
-    return {name: _joined(known) for name, known in ranges.items()}
+        for name, spans in part.items():
+            ranges[name] += spans
+    return {name: _joined(spans) for name, spans in ranges.items()}
 
 
 def _joined(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -59,10 +59,10 @@ class ClusterLeasing:
                 await self._ask(taken, by_due, limit, quotas)
                 return taken
             for client in random.sample(clients, len(clients)):
-                left = _left(quotas, taken.leases, limit)
-                is_served = any(quota > 0 for quota in left.values())
-                await self._ask(taken, [client], limit if is_served else 0, left)
-                if any(quota > 0 >= left[queue] for queue, quota in quotas.items()):
+                quotas_left = _left(quotas, taken.leases, limit)
+                is_served = any(quota > 0 for quota in quotas_left.values())
+                await self._ask(taken, [client], limit if is_served else 0, quotas_left)
+                if any(quota > 0 >= quotas_left[queue] for queue, quota in quotas.items()):
                     client.touch()  # it was not asked for all queues that the next request may ask for
             return taken
 
@@ -109,11 +109,11 @@ class ClusterLeasing:
 
     def state(self) -> JobState | None:
         """Return the common state of the partitions. ``None`` if all were quiet at the last request."""
-        known = {client.state for client in self._partitions.clients}
+        states = {client.state for client in self._partitions.clients}
         for state in (JobState.STOPPING, JobState.PAUSED):
-            if state in known:
+            if state in states:
                 return state
-        return None if known == {JobState.FINISHED} else JobState.RUNNING
+        return None if states == {JobState.FINISHED} else JobState.RUNNING
 
     def ask_again(self) -> float:
         """Return the seconds after which another request may return leases."""
@@ -124,11 +124,11 @@ class ClusterLeasing:
 
 def _left(quotas: QueueQuotas, taken: Sequence[Lease], limit: int) -> QueueQuotas:
     """Return how many requests of each queue may still be leased."""
-    left = dict(quotas)
+    quotas_left = dict(quotas)
     for lease in taken:
         queue = queue_of(lease.slot)
-        left[queue] = share_of(left, queue, limit) - 1
-    return left
+        quotas_left[queue] = share_of(quotas_left, queue, limit) - 1
+    return quotas_left
 
 
 def _equal_shares(limit: int, clients: Sequence[PartitionClient], now: float) -> list[int]:

@@ -51,18 +51,18 @@ class PartitionClient:
         """Return whether the last request for leases was answered."""
         return self.request is None or self.request.done()
 
-    async def ask(self, worker: str, wanted: int, quotas: QueueQuotas | None = None) -> None:
+    async def ask(self, worker: str, count: int, quotas: QueueQuotas | None = None) -> None:
         """Ask for leases; :meth:`collect` returns them."""
         reports, self.reports = self.reports, []
         asked_at = asyncio.get_running_loop().time()
         self.due, self.state = float("inf"), None
-        result = await self.frontier.lease(worker, wanted, reports, quotas)
+        result = await self.frontier.lease(worker, count, reports, quotas)
         self._answers.append((worker, asked_at, result))
         self.revision = result.revision
-        self.gave_all = len(result.leases) == wanted > 0
+        self.gave_all = len(result.leases) == count > 0
         if self.due == float("inf"):  # not touched during the call
             self.state = result.state
-            may_have_more = self.gave_all or not wanted or _used_up_a_quota(result.leases, quotas)
+            may_have_more = self.gave_all or not count or _used_up_a_quota(result.leases, quotas)
             self.due = self._clock() + (0.0 if may_have_more else result.ask_again)
 
     def collect(self, worker: str, since: float, limit: int) -> tuple[list[Lease], list[int], bool]:

@@ -41,9 +41,9 @@ class ClusterBudget:
         """Return the name of the limit that is reached, or an empty string."""
         return reached_limit(self._options, _counters(parts), sum(part.failed for part in parts))
 
-    def remaining(self, parts: Sequence[PartitionStatus], wanted: int) -> int:
+    def remaining(self, parts: Sequence[PartitionStatus], limit: int) -> int:
         """Return how many requests may be leased."""
-        return remaining_pages(self._options, _counters(parts), sum(part.leased for part in parts), wanted)
+        return remaining_pages(self._options, _counters(parts), sum(part.leased for part in parts), limit)
 
     def capacity(self, parts: Sequence[PartitionStatus]) -> int | None:
         """Return how many new requests may be sent; ``None``: any number."""

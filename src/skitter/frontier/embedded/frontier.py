@@ -268,15 +268,15 @@ class EmbeddedFrontier:
         allowances = self._slots.allowances(quotas, limit)
         leases: list[Lease] = []
         granted: list[HeldLease[LeasedRequest]] = []
-        wanted = self._job.leasable(len(self._leases), limit)
-        while len(granted) < wanted:
+        count = self._job.leasable(len(self._leases), limit)
+        while len(granted) < count:
             taken = source.take(now, allowances)
             if taken is not None:
                 slot, (_, _, row) = taken
                 granted.append(self._requests.grant(slot, row, worker, now))
                 leases.append(self._requests.lease_of(granted[-1]))
             elif await self._requests.backlog.refill():
-                wanted = len(granted) + self._job.leasable(len(self._leases), limit - len(granted))
+                count = len(granted) + self._job.leasable(len(self._leases), limit - len(granted))
             else:
                 break
         if granted:

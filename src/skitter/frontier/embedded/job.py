@@ -96,11 +96,11 @@ class EmbeddedJob:
         """Name the limit that stops the job; empty if none was reached."""
         return reached_limit(self.options, self.counters, self.failed)
 
-    def leasable(self, leased: int, wanted: int) -> int:
+    def leasable(self, leased: int, limit: int) -> int:
         """Return how many of ``wanted`` requests may be leased, by the job's state and limits."""
         if self.state_now(leased) is not JobState.RUNNING:
             return 0
-        return remaining_pages(self.options, self.counters, leased, wanted)
+        return remaining_pages(self.options, self.counters, leased, limit)
 
     def write(self) -> None:
         """Write the record to the journal."""

@@ -425,8 +425,10 @@ class MemoryTables:
 
     def find_dead(self, ids: Sequence[int] | None) -> list[tuple[int, RequestRow, str]]:
         """Return dead letters by id, each with its request and its error."""
-        wanted = list(self._dead) if ids is None else list(dict.fromkeys(ids))
-        return [(letter_id, *self._dead[letter_id][:2]) for letter_id in wanted if letter_id in self._dead]
+        letter_ids = list(self._dead) if ids is None else list(dict.fromkeys(ids))
+        return [
+            (letter_id, *self._dead[letter_id][:2]) for letter_id in letter_ids if letter_id in self._dead
+        ]
 
     def put_visit(self, row: Values) -> None:
         """Keep a row of the statement ``put_visit``."""

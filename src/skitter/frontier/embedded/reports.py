@@ -70,7 +70,7 @@ class EmbeddedReports:
 
     async def outputs(self) -> dict[str, list[tuple[int, int]]]:
         """Return the committed byte ranges of each part file that are durable, and no later ones."""
-        ranges = {part: sorted(known) for part, known in self._outputs.items()}
+        ranges = {part: sorted(spans) for part, spans in self._outputs.items()}
         await self._journal.flush()
         return ranges
 

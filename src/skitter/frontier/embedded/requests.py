@@ -454,8 +454,8 @@ class RequestTable:
                 await self._count_dropped(len(batch))
             delayed, following = await self._journal.read(lambda tables: tables.drop_delayed(task))
             if delayed:
-                left = await self._journal.read(lambda tables: tables.delayed_by_slot())
-                self._usage.delayed = Counter(left)
+                delayed_by_slot = await self._journal.read(lambda tables: tables.delayed_by_slot())
+                self._usage.delayed = Counter(delayed_by_slot)
             self._job.delayed -= delayed
             self._first_due = min(self._first_due, following)
             await self._count_dropped(delayed)

@@ -97,8 +97,8 @@ class Slot:
     @property
     def delay(self) -> float:
         """Seconds between two fetches: the policy's or adapted delay, but at least ``min_delay``."""
-        own = self.policy.delay
-        return max(self.adapted_delay if own is None else own, self.min_delay)
+        delay = self.policy.delay
+        return max(self.adapted_delay if delay is None else delay, self.min_delay)
 
     @property
     def has_place(self) -> bool:

@@ -387,9 +387,9 @@ class SqliteTables:
         """Remove expired notes. Return the number of the others."""
         self.file.execute("BEGIN IMMEDIATE")
         self.file.execute("DELETE FROM notes WHERE until <= ?", (now,))
-        left = self.count("notes")
+        remaining = self.count("notes")
         self.file.execute("COMMIT")
-        return left
+        return remaining
 
     def dead_letters(self, slot_keys: Mapping[int, str], after: int, limit: int) -> list[DeadLetter]:
         """List dead letters by id."""

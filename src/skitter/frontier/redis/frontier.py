@@ -264,19 +264,21 @@ class RedisFrontier:
         offer: _SlotOffer | None,
     ) -> LeaseResult:
         leases: list[Lease] = []
-        left = None if quotas is None else {queue: min(quota, limit) for queue, quota in quotas.items()}
+        quotas_left = (
+            None if quotas is None else {queue: min(quota, limit) for queue, quota in quotas.items()}
+        )
         while True:
-            wanted = min(limit - len(leases), LEASES_BATCH)
-            answer = await self._ask_for_leases(worker, wanted, reports, left, offer)
+            count = min(limit - len(leases), LEASES_BATCH)
+            answer = await self._ask_for_leases(worker, count, reports, quotas_left, offer)
             state, reason, now, ready, delayed, late, has_more, revision, found, capacity = answer
             batch = [read_lease(data) for data in found]
             leases += batch
             reports = ()
-            if left is not None:
+            if quotas_left is not None:
                 for lease in batch:
                     queue = queue_of(lease.slot)
-                    left[queue] = share_of(left, queue, limit) - 1
-            if len(leases) >= limit or not (has_more or len(found) == wanted):
+                    quotas_left[queue] = share_of(quotas_left, queue, limit) - 1
+            if len(leases) >= limit or not (has_more or len(found) == count):
                 break
         if leases and self.job.options.changes is not None:
             leases = await self._recall(leases)
@@ -294,7 +296,7 @@ class RedisFrontier:
     async def _ask_for_leases(
         self,
         worker: str,
-        wanted: int,
+        count: int,
         reports: Sequence[FetchReport],
         quotas: QueueQuotas | None,
         offer: _SlotOffer | None,
@@ -304,7 +306,7 @@ class RedisFrontier:
         prefix = bytes((first, *secrets.token_bytes(5)))
         packed = encode([write_report(report) for report in reports])
         served = b"" if quotas is None else encode(quotas)
-        arguments = (worker, wanted, prefix, b"0", packed, served)
+        arguments = (worker, count, prefix, b"0", packed, served)
         if offer is None:
             return await self.job.run("lease", *arguments, repeated=7)
         answer = await self.job.run("lease", *arguments, offer.packed(), repeated=7)
@@ -450,8 +452,8 @@ def _by_outcome(
     outcomes: Sequence[Outcome], accepted: Sequence[bool], report: Sequence[bool]
 ) -> list[list[bool]]:
     """Split the report of a commit, which covers the entries of accepted outcomes, by outcome."""
-    left = iter(report)
+    added = iter(report)
     return [
-        [is_accepted and next(left) for _ in outcome.entries]
+        [is_accepted and next(added) for _ in outcome.entries]
         for outcome, is_accepted in zip(outcomes, accepted, strict=True)
     ]

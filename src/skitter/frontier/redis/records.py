@@ -104,10 +104,10 @@ class EntryWriter:
         index = self._indexes.get(entry.slot)
         if index is None:
             index = self._add_slot(entry.slot)
-        rest = _REST.pack(entry.dedup, entry.fingerprint) + _shortened(entry)
+        payload = _REST.pack(entry.dedup, entry.fingerprint) + _shortened(entry)
         if entry.not_before or entry.delay:
-            return (index, text(self._rank(entry)), text(rest), entry.not_before, entry.delay)
-        return (index, text(self._rank(entry)), text(rest))
+            return (index, text(self._rank(entry)), text(payload), entry.not_before, entry.delay)
+        return (index, text(self._rank(entry)), text(payload))
 
     def _add_slot(self, slot: str) -> int:
         if "\0" in slot:
@@ -269,7 +269,7 @@ def read_ranges(fields: Sequence[bytes]) -> dict[str, list[tuple[int, int]]]:
         start, end = struct.unpack("<2d", packed)
         part = to_words(name.partition(b"\0")[0])
         ranges.setdefault(part, []).append((int(start), int(end)))
-    return {part: sorted(known) for part, known in ranges.items()}
+    return {part: sorted(spans) for part, spans in ranges.items()}
 
 
 def read_slot(fields: Sequence[Any]) -> SlotStatus:

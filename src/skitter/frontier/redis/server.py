@@ -64,8 +64,8 @@ def all_scripts(*, on_disk: bool = False) -> dict[str, LuaScript]:
     for file in folder.iterdir():
         name, dot, kind = file.name.partition(".")
         if dot and kind == "lua":
-            own = file.read_text("utf-8")
-            scripts[name] = LuaScript(own if name in _WITHOUT_PRELUDE else f"{prelude}\n{own}")
+            source = file.read_text("utf-8")
+            scripts[name] = LuaScript(source if name in _WITHOUT_PRELUDE else f"{prelude}\n{source}")
     return scripts
 
 
