@@ -32,7 +32,7 @@ from skitter.fetch.identity.cookies import (
 )
 from skitter.fetch.identity.fetcher import BorrowedFetcher, IdentityFetcher, IdentityRouter
 from skitter.fetch.identity.proxies import ProxyPool
-from skitter.fetch.identity.proxy_lists import GivenList, file_list, url_list
+from skitter.fetch.identity.proxy_lists import GivenList, ProxyList, file_list, url_list
 from skitter.fetch.identity.sessions import SessionPool, pool_of
 from skitter.fetch.identity.user_agents import AgentList, agents_of_file, random_agents
 from skitter.fetch.routing import HeaderFetcher, RoutingFetcher, fetcher_rules
@@ -180,13 +180,7 @@ def _router(
     def make(value: Any) -> Fetcher:
         if value == "http":
             return HttpFetcher(context.settings, cookies, context.guard)
-        fetcher: Fetcher = _made(FETCHERS, value, context, "fetch")
-        if not isinstance(fetcher, Fetcher):
-            raise SettingsError(
-                f"not a complete fetcher: {fetcher!r:.80}",
-                remedy="give it capabilities (FetcherCapabilities()) and the methods open, fetch and close",
-                field="fetcher",
-            )
+        fetcher: Fetcher = _made(FETCHERS, value, context, Fetcher)
         if value not in _WITH_SETTINGS:
             fetcher = HeaderFetcher(fetcher, {"User-Agent": settings.user_agent, **settings.headers})
         if keeps_cookies and not fetcher.capabilities.keeps_cookies:
@@ -207,7 +201,7 @@ def _user_agents(settings: Settings, context: SourceContext) -> UserAgents | Non
         return None
     if isinstance(value, (list, tuple)):
         return AgentList(value)
-    agents: UserAgents = _made(USER_AGENTS, value, context, "headers")
+    agents: UserAgents = _made(USER_AGENTS, value, context, UserAgents)
     return agents
 
 
@@ -216,16 +210,15 @@ def _proxies(settings: Settings, context: SourceContext) -> Proxies | None:
     if value is None or value == "none":
         return None
     declared = value.split(",") if isinstance(value, str) and _is_list(value) else value
-    part: Any = (
+    part: Proxies | ProxyList = (
         GivenList(declared)
         if isinstance(declared, (list, tuple))
-        else _made(PROXIES, declared, context, "choose", "read")
+        else _made(PROXIES, declared, context, Proxies, ProxyList)
     )
-    if not _has_any(part, ("choose",)):
-        cooldown, every = settings.proxy_cooldown, settings.proxy_refresh
-        part = ProxyPool(part, settings.proxy_rotation, cooldown=cooldown, every=every)
-    proxies: Proxies = part
-    return proxies
+    if isinstance(part, Proxies):
+        return part
+    cooldown, every = settings.proxy_cooldown, settings.proxy_refresh
+    return ProxyPool(part, settings.proxy_rotation, cooldown=cooldown, every=every)
 
 
 def _is_list(text: str) -> bool:
@@ -247,7 +240,7 @@ def _sessions(
     if isinstance(value, (int, Mapping)) or (isinstance(value, str) and value.isdigit()):
         pool = pool_of(value)
     else:
-        pool = _made(SESSIONS, value, context, "take")
+        pool = _made(SESSIONS, value, context, SessionPool)
 
     def make(request: Request, name: str) -> tuple[Mapping[str, str], str]:
         named = request.replace(session=name)
@@ -270,7 +263,7 @@ def _own_cookies(
         return SharedCookies(context.notes, jars)
     if value is None or value == "none" or _is_own_jar(value):
         return None
-    cookies: Cookies = _made(COOKIES, value, context, "header_for")
+    cookies: Cookies = _made(COOKIES, value, context, Cookies)
     return cookies
 
 
@@ -278,13 +271,16 @@ def _is_own_jar(value: Any) -> bool:
     return isinstance(value, str) and value in _OWN_JARS
 
 
-def _made(kind: PluginKind, value: Any, context: SourceContext, *methods: str) -> Any:
-    """Return the plugin that a setting names or contains. A class or a function is called with the context."""
+def _made(kind: PluginKind, value: Any, context: SourceContext, *contracts: type) -> Any:
+    """Return the plugin that a setting names or contains. A class or a function is called with the context.
+
+    ``contracts``: the plugin must implement one of them completely.
+    """
     part = value
     if isinstance(value, str):
         part, argument = kind.find(value)
         context = msgspec.structs.replace(context, rest=argument)
-    if isinstance(part, type) or not _has_any(part, methods):
+    if isinstance(part, type) or (callable(part) and not isinstance(part, contracts)):
         try:
             part = part(context)
         except SkitterError:
@@ -294,13 +290,11 @@ def _made(kind: PluginKind, value: Any, context: SourceContext, *methods: str) -
                 f"cannot create {kind.what} {value!r:.80}: {type(error).__name__}: {error}",
                 remedy="use an object, or a class or function that takes a SourceContext",
             ) from error
-    if not _has_any(part, methods):
+    if not isinstance(part, contracts):
+        names = " or ".join(contract.__name__ for contract in contracts)
         raise SettingsError(
-            f"{kind.what} {value!r:.80} has no method {' or '.join(methods)}",
-            remedy="see the guide on extending skitter",
+            f"{kind.what} {value!r:.80} does not implement {names}",
+            remedy=f"define all attributes and methods of {names}; see the guide on extending skitter",
+            field=kind.what,
         )
     return part
-
-
-def _has_any(part: Any, methods: tuple[str, ...]) -> bool:
-    return any(hasattr(part, method) for method in methods)

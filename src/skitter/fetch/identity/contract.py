@@ -57,6 +57,7 @@ class IdentityChooser(Protocol):
         ...
 
 
+@runtime_checkable
 class UserAgents(Protocol):
     """Selects the browser headers of each request."""
 
@@ -65,6 +66,7 @@ class UserAgents(Protocol):
         ...
 
 
+@runtime_checkable
 class Proxies(Protocol):
     """Selects the proxy of each request, and is notified of the result."""
 
@@ -88,6 +90,7 @@ class Proxies(Protocol):
         ...
 
 
+@runtime_checkable
 class Cookies(Protocol):
     """Stores cookies, by ``Request.session``."""
 

@@ -6,7 +6,7 @@ import asyncio
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 from urllib.parse import quote, urlsplit
 
 import msgspec
@@ -18,6 +18,7 @@ from skitter.fetch.identity.contract import SourceContext, SourceError, existing
 from skitter.request import Request
 
 
+@runtime_checkable
 class ProxyList(Protocol):
     """A list of proxy URLs."""
 
