@@ -34,6 +34,19 @@ LIBRARY_ATTRIBUTES = {
 CONTEXT_VARIABLES = {"skitter.frontends.collector.group", "skitter.stats"}
 """``collector.visit()`` and ``stats.inc_value()`` have no argument for the current page, and tasks that a callback starts
 must inherit it."""
+CORE = ("html", "web", "_utils", "frontier", "fetch", "store", "worker", "run")
+"""Folders of the core, besides the files at the root."""
+OPTIONAL_BACK_ENDS = (
+    "frontier/redis",
+    "frontier/cluster",
+    "store/mongodb",
+    "store/mysql",
+    "store/postgresql",
+    "store/kafka.py",
+    "store/opensearch.py",
+)
+"""Parts of these folders that a crawl without their servers never loads."""
+MAX_CORE_FILES = 180
 LARGE_CONSTRUCTORS = {"skitter.response.Response", "skitter.run.crawl.Crawl"}
 """``Response`` is a plain record of an answer; three arguments of ``Crawl`` are structs of settings."""
 
@@ -47,9 +60,14 @@ def module_of(path):
     return ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts)
 
 
+@cache
+def tree_of(path):
+    return ast.parse(path.read_text())
+
+
 def imports_of(path):
     """What a file imports when it is loaded: not what a function asks for, and not what only names types."""
-    pending = list(ast.parse(path.read_text()).body)
+    pending = list(tree_of(path).body)
     while pending:
         node = pending.pop()
         if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("skitter"):
@@ -85,7 +103,7 @@ def test_every_folder_has_a_layer():
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: str(folder.relative_to(SOURCE.parent)))
 def test_every_folder_says_what_it_is_for(folder):
-    assert ast.get_docstring(ast.parse((folder / "__init__.py").read_text()))
+    assert ast.get_docstring(tree_of(folder / "__init__.py"))
 
 
 @pytest.mark.parametrize("folder", FOLDERS[1:], ids=lambda folder: str(folder.relative_to(SOURCE)))
@@ -113,7 +131,7 @@ def trees_of(*folders):
     """Return the syntax tree of each source file, of some folders or of all, by its module."""
     roots = [SOURCE / folder for folder in folders] or [SOURCE]
     files = [path for root in roots for path in sorted(root.rglob("*.py"))]
-    return {module_of(path): ast.parse(path.read_text()) for path in files}
+    return {module_of(path): tree_of(path) for path in files}
 
 
 def classes_of(trees):
@@ -220,8 +238,15 @@ def reachable(graph, start):
 
 
 def core_trees():
-    trees = trees_of("html", "web", "_utils", "frontier", "fetch", "store", "worker", "run")
-    return trees | {module_of(path): ast.parse(path.read_text()) for path in SOURCE.glob("*.py")}
+    at_root = {module: tree for module, tree in trees_of().items() if module.count(".") == 1}
+    return at_root | trees_of(*CORE)
+
+
+def core_files():
+    """Return the files of the core, and those of the optional back ends in its folders."""
+    files = [path for folder in CORE for path in (SOURCE / folder).rglob("*.py")] + [*SOURCE.glob("*.py")]
+    optional = {path for path in files if path.relative_to(SOURCE).as_posix().startswith(OPTIONAL_BACK_ENDS)}
+    return set(files) - optional, optional
 
 
 def test_a_class_of_the_frontier_has_one_base_at_most():
@@ -246,6 +271,27 @@ def test_no_constructor_has_too_many_parameters():
 
 def test_the_core_has_no_import_cycle():
     assert import_cycles(core_trees()) == set()
+
+
+def test_a_newcomer_to_the_core_faces_few_files():
+    assert len(core_files()[0]) <= MAX_CORE_FILES
+
+
+def test_the_core_loads_no_optional_back_end():
+    core, optional = core_files()
+    modules = {module_of(path).removesuffix(".__init__") for path in optional}
+    loaded = [
+        f"{path.relative_to(SOURCE)}: {name}" for path in core for name in imports_of(path) if name in modules
+    ]
+    assert modules
+    assert loaded == []
+
+
+@pytest.mark.parametrize("name", [*CORE, *OPTIONAL_BACK_ENDS])
+def test_the_table_of_the_core_names_every_part(name):
+    text = (ROOT / "docs/design/architecture.md").read_text()
+    table = text.partition("\n## The core\n")[2].partition("\n## ")[0]
+    assert f"`{name.removesuffix('.py')}`" in table
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 
+from skitter._utils.concurrency import SingleFlight
 from skitter._utils.notes import Notes
-from skitter._utils.single_flight import SingleFlight
 from skitter.fetch.contract import UNCONDITIONAL, Fetcher, SendPermit
 from skitter.fetch.robots import (
     Deferred,

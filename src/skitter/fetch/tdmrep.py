@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from skitter._utils.concurrency import SingleFlight
 from skitter._utils.notes import Notes
-from skitter._utils.single_flight import SingleFlight
 from skitter.fetch.contract import UNCONDITIONAL, Fetcher, FetchError, SendPermit
 from skitter.fetch.robots import MAX_REDIRECTS, redirect_target
 from skitter.fetch.robots_rules import PathPattern, comparable_path

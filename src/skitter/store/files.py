@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from skitter._utils.executor import SingleThreadExecutor
+from skitter._utils.concurrency import SingleThreadExecutor
 from skitter.errors import StoreError
 from skitter.item import OutputRange, encode_item
 from skitter.store.contract import (

@@ -25,9 +25,6 @@ from skitter.store.contract import Output, OutputAddress, Store
 from skitter.store.database import BufferOptions, DatabaseOutput, Driver
 from skitter.store.file_output import FileOutput
 from skitter.store.merge import Format
-from skitter.store.mongodb.location import MongoLocation
-from skitter.store.mysql.location import MySqlLocation
-from skitter.store.postgresql.location import PostgresLocation
 from skitter.store.redis_output import RedisOutput
 from skitter.store.saving import Saver, SavingOutput
 from skitter.store.sqlite import SqliteOutput
@@ -179,6 +176,7 @@ def _database(
 
 def _mongodb(address: OutputAddress, options: dict[str, str], buffer: BufferOptions) -> Callable[[], Driver]:
     from skitter.store.mongodb.driver import MongoDriver  # noqa: PLC0415 - its client is an extra
+    from skitter.store.mongodb.location import MongoLocation  # noqa: PLC0415 - as above
 
     location = MongoLocation.parse(address.kind, address.rest, options, address.secret("mongodb"))
     return partial(MongoDriver, location, plain=buffer.buffer == 1)
@@ -188,6 +186,7 @@ def _postgresql(
     address: OutputAddress, options: dict[str, str], _buffer: BufferOptions
 ) -> Callable[[], Driver]:
     from skitter.store.postgresql.driver import PostgresDriver  # noqa: PLC0415 - its client is an extra
+    from skitter.store.postgresql.location import PostgresLocation  # noqa: PLC0415 - as above
 
     return partial(
         PostgresDriver, PostgresLocation.parse(address.rest, options, address.secret("postgresql"))
@@ -196,6 +195,7 @@ def _postgresql(
 
 def _mysql(address: OutputAddress, options: dict[str, str], _buffer: BufferOptions) -> Callable[[], Driver]:
     from skitter.store.mysql.driver import MySqlDriver  # noqa: PLC0415 - its client is an extra
+    from skitter.store.mysql.location import MySqlLocation  # noqa: PLC0415 - as above
 
     return partial(MySqlDriver, MySqlLocation.parse(address.rest, options, address.secret("mysql")))
 

@@ -16,7 +16,7 @@ import msgspec
 import xxhash
 
 from skitter._utils.backoff import Backoff, Unavailable
-from skitter._utils.executor import SingleThreadExecutor
+from skitter._utils.concurrency import SingleThreadExecutor
 from skitter.errors import StoreError
 from skitter.item import OutputRange
 from skitter.store.committed import lines_of

@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import xxhash
 
-from skitter._utils.executor import SingleThreadExecutor
+from skitter._utils.concurrency import SingleThreadExecutor
 from skitter.errors import SkitterError, StoreError
 from skitter.secrets import shown_url, without_secrets
 from skitter.store.contract import (

@@ -15,7 +15,7 @@ from typing import Any
 import xxhash
 
 from skitter._utils.backoff import Backoff
-from skitter._utils.executor import SingleThreadExecutor
+from skitter._utils.concurrency import SingleThreadExecutor
 from skitter.errors import StoreError
 from skitter.item import encode_item, item_fields, without_surrogates
 from skitter.store.columns import ID_COLUMN, Columns, quoted

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from skitter._utils.executor import SingleThreadExecutor
+from skitter._utils.concurrency import SingleThreadExecutor
 from skitter.fetch.contract import FetchError
 from skitter.fetch.cookie_jar import Cookie, CookieJar
 from skitter.fetch.cookies import CookieJars, cookie_header, given_cookies, site_of, store_cookies

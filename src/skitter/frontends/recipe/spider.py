@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from skitter._utils.executor import SingleThreadExecutor
+from skitter._utils.concurrency import SingleThreadExecutor
 from skitter.errors import SpiderError, did_you_mean
 from skitter.frontends.recipe.compiled_recipe import CompiledRecipe, compile_recipe
 from skitter.frontends.recipe.forms import ASK, SENT, LoginStep

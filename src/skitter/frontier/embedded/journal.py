@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from skitter._utils.executor import SingleThreadExecutor
+from skitter._utils.concurrency import SingleThreadExecutor
 from skitter.errors import FrontierError
 from skitter.frontier.embedded.damage import take_checksum, write_checksum
 from skitter.frontier.embedded.lock import OwnerLock

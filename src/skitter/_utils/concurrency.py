@@ -1,12 +1,32 @@
-"""SingleFlight: joins callers that want the same result at the same time."""
+"""Concurrent calls: one thread for blocking calls, and one running coroutine per key."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Generic, TypeVar
 
 _Result = TypeVar("_Result")
+
+
+class SingleThreadExecutor:
+    """Runs the blocking calls of a store or a frontier in one thread, one after the other.
+
+    A call that is cancelled while it runs is finished, so state stays consistent.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix=f"skitter-{name}")
+
+    async def run(self, call: Callable[..., _Result], /, *args: object) -> _Result:
+        """Run a call after all earlier ones and return its result."""
+        # Not run_in_executor: that of uvloop inspects each function, which takes longer than many calls.
+        return await asyncio.wrap_future(self._pool.submit(call, *args))
+
+    def stop(self) -> None:
+        """End the thread after all submitted calls, without waiting for them."""
+        self._pool.shutdown(wait=False)
 
 
 class SingleFlight(Generic[_Result]):
