@@ -134,13 +134,29 @@ def trees_of(*folders):
     return {module_of(path): tree_of(path) for path in files}
 
 
+@cache
+def nodes_of(tree):
+    """Return the classes and the calls in a syntax tree."""
+    return [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef | ast.Call)]
+
+
 def classes_of(trees):
     return [
         (module, node)
         for module, tree in trees.items()
-        for node in ast.walk(tree)
+        for node in nodes_of(tree)
         if isinstance(node, ast.ClassDef)
     ]
+
+
+def calls_of(trees):
+    """Return each call of a name, with its module and the last word of the name."""
+    for module, tree in trees.items():
+        for node in nodes_of(tree):
+            if isinstance(node, ast.Call):
+                function = node.func.value if isinstance(node.func, ast.Subscript) else node.func
+                if isinstance(function, ast.Name | ast.Attribute):
+                    yield module, node, function.id if isinstance(function, ast.Name) else function.attr
 
 
 def bases_of(node):
@@ -154,24 +170,16 @@ def classes_with_several_bases(trees):
 
 
 def context_variables(trees):
-    return {
-        module
-        for module, tree in trees.items()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2].startswith("ContextVar")
-    }
+    return {module for module, _, name in calls_of(trees) if name == "ContextVar"}
 
 
 def sniffed_attributes(trees):
-    """Return the calls ``getattr(x, "name", default)``, which discover what a part can do."""
+    """Return the calls ``getattr(x, "name", default)`` and ``hasattr(x, ...)``, which discover what a part can do."""
     return {
         f"{module}: {ast.unparse(node)}"
-        for module, tree in trees.items()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call)
-        and ast.unparse(node.func) == "getattr"
-        and len(node.args) == 3
-        and isinstance(node.args[1], ast.Constant)
+        for module, node, name in calls_of(trees)
+        if name == "hasattr"
+        or (name == "getattr" and len(node.args) == 3 and isinstance(node.args[1], ast.Constant))
     }
 
 
@@ -306,6 +314,7 @@ def test_the_table_of_the_core_names_every_part(name):
             {"m": "def f(x): return getattr(x, 'shared', False)"},
             {"m: getattr(x, 'shared', False)"},
         ),
+        (sniffed_attributes, {"m": "hasattr(x, name)"}, {"m: hasattr(x, name)"}),
         (sniffed_attributes, {"m": "getattr(x, name, None); getattr(x, 'shared')"}, set()),
         (
             repeated_class_names,
