@@ -21,6 +21,8 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3
 # Tests that may run beside others. The remaining tests run after them, one at a time.
 SHARED := not chaos and not serial
 JOBS ?= 2
+# With compiled files, the hundreds of processes of the tests need not compile all modules again.
+export PYTHONDONTWRITEBYTECODE =
 # Seconds for which make fuzz-guided runs.
 FUZZ_SECONDS ?= 3600
 # Examples that make fuzz draws for each target: 100,000 take some hours.
@@ -72,8 +74,9 @@ lint: $(VENV)/.installed
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
+# No unit test uses schemathesis, which takes a second to load in each process.
 check: lint
-	$(BIN)/python -m pytest --quiet --numprocesses $(JOBS) -m "$(SHARED)" tests/unit
+	$(BIN)/python -m pytest --quiet --numprocesses $(JOBS) -p no:schemathesis -m "$(SHARED)" tests/unit
 
 # pytest exits with status 5 if no test was selected.
 test: lint
