@@ -227,27 +227,29 @@ def print_table(outcomes):
 
 
 def main():
-    contenders = {each.name: each for each in (Skitter(), ScrapyRedis("feed"), ScrapyRedis("pipeline"))}
+    contenders = {
+        contender.name: contender for contender in (Skitter(), ScrapyRedis("feed"), ScrapyRedis("pipeline"))
+    }
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pages", type=int, default=2_000)
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--only", choices=contenders, help="one of them")
     parser.add_argument("--cache", type=Path, default=CACHE)
     parser.add_argument("--json", type=Path)
-    given = parser.parse_args()
-    chosen = [contenders[given.only]] if given.only else list(contenders.values())
-    if not given.only and not BENCH_PYTHON.exists():
+    options = parser.parse_args()
+    chosen = [contenders[options.only]] if options.only else list(contenders.values())
+    if not options.only and not BENCH_PYTHON.exists():
         sys.exit(f"no Scrapy-Redis in {BENCH_PYTHON}: see benchmarks/README.md, or --only skitter")
     outcomes = []
     try:
-        for outcome in compare(chosen, given.pages, given.rounds, given.cache):
+        for outcome in compare(chosen, options.pages, options.rounds, options.cache):
             print(outcome, flush=True)
             outcomes.append(outcome)
     except (Failed, NotStarted) as error:
         sys.exit(str(error))
     print_table(outcomes)
-    if given.json:
-        given.json.write_text(json.dumps([outcome._asdict() for outcome in outcomes], indent=1))
+    if options.json:
+        options.json.write_text(json.dumps([outcome._asdict() for outcome in outcomes], indent=1))
 
 
 if __name__ == "__main__":

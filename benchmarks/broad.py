@@ -140,7 +140,7 @@ def _measured(make_command, hosts, certificates):
     return usage.cpu / len(items) * 1e6, counts["resumed"] / max(1, sum(counts.values()) - hosts)
 
 
-def _compare(given):
+def _compare(options):
     import trustme
 
     from servers.name_server import NameServer
@@ -157,22 +157,22 @@ def _compare(given):
     )
     with NameServer({"*.site.test": "127.0.0.1"}) as names:
         settings = {
-            "delay": given.pause, "concurrency": _CONCURRENCY, "robots": "no", "ca_file": "ca.pem", "allow_networks": "127.0.0.0/8",
+            "delay": options.pause, "concurrency": _CONCURRENCY, "robots": "no", "ca_file": "ca.pem", "allow_networks": "127.0.0.0/8",
             "dns_servers": names.address,
         }  # fmt: skip
 
         def skitter_command(port, _folder):
             return [
-                sys.executable, "-m", "skitter", "run", f"{__file__}:Broad", "-a", f"port={port}", "-a", f"hosts={given.hosts}",
+                sys.executable, "-m", "skitter", "run", f"{__file__}:Broad", "-a", f"port={port}", "-a", f"hosts={options.hosts}",
                 *(f"-s{name}={value}" for name, value in settings.items()), "-o", "items.jsonl", "--quiet",
             ]  # fmt: skip
 
         def plain_command(port, folder):
-            return [sys.executable, __file__, "plain", port, str(given.hosts), str(given.pause), folder]
+            return [sys.executable, __file__, "plain", port, str(options.hosts), str(options.pause), folder]
 
-        for _ in range(given.rounds):
-            ours, resumed = _measured(skitter_command, given.hosts, certificates)
-            plain, plainly_resumed = _measured(plain_command, given.hosts, certificates)
+        for _ in range(options.rounds):
+            ours, resumed = _measured(skitter_command, options.hosts, certificates)
+            plain, plainly_resumed = _measured(plain_command, options.hosts, certificates)
             ratios.append(ours / plain)
             print(
                 f"| {ours:.0f} | {resumed:.0%} | {plain:.0f} | {plainly_resumed:.0%} | {ratios[-1]:.2f} |",

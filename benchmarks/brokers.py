@@ -115,7 +115,7 @@ def compare(urls, pages, rounds, links):
     for name, rows in figures.items():
         speed, per_cpu = (statistics.median(column) for column in zip(*rows, strict=True))
         pairs = zip(rows, figures["redis"], strict=True)
-        found = sorted((mine[0] / base[0], mine[1] / base[1]) for mine, base in pairs)
+        found = sorted((with_broker[0] / base[0], with_broker[1] / base[1]) for with_broker, base in pairs)
         ratios[name] = statistics.median(ratio for ratio, _ in found)
         print(
             f"{name:18} {speed:8,.0f} pages/s  {ratios[name]:5.2f} x redis ({found[0][0]:.2f} to {found[-1][0]:.2f})"

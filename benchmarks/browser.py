@@ -150,12 +150,12 @@ def memory_below(pid):
         with contextlib.suppress(OSError):
             parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
     below = {pid}
-    while more := {one for one, parent in parents.items() if parent in below} - below:
+    while more := {process for process, parent in parents.items() if parent in below} - below:
         below |= more
     total = 0
-    for one in below - {pid}:
+    for process in below - {pid}:
         with contextlib.suppress(OSError, StopIteration):
-            rows = Path(f"/proc/{one}/smaps_rollup").read_text().splitlines()
+            rows = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
             total += next(int(row.split()[1]) * 1024 for row in rows if row.startswith("Pss:"))
     return total
 

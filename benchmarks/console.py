@@ -83,8 +83,8 @@ async def crawl_hosts(url, runs, run, hosts):
             for page in range(3)
         ]
         entries = [
-            Entry(hashlib.blake2b(one.encode(), digest_size=16).digest(), slot, one, b"\x01")
-            for one, slot in urls
+            Entry(hashlib.blake2b(url.encode(), digest_size=16).digest(), slot, url, b"\x01")
+            for url, slot in urls
         ]
         for start in range(0, len(entries), 1000):
             await frontier.add(entries[start : start + 1000])

@@ -84,19 +84,19 @@ def _run(entrant, folder, start, truth):
 
 
 def summarize(runs, label):
-    mine = [run for run in runs if run.label == label]
-    cpu = median(run.cpu_us_per_page for run in mine)
+    own_runs = [run for run in runs if run.label == label]
+    cpu = median(run.cpu_us_per_page for run in own_runs)
     return Summary(
         label=label,
-        pages=mine[0].pages,
-        rounds=len(mine),
+        pages=own_runs[0].pages,
+        rounds=len(own_runs),
         cpu_us_per_page=cpu,
         pages_per_cpu_second=1e6 / cpu,
-        pages_per_second=median(run.pages_per_second for run in mine),
-        wall=median(run.usage.wall for run in mine),
-        owner_mb=max(run.usage.owner_mb for run in mine),
-        worker_mb=max(run.usage.worker_mb for run in mine),
-        tree_mb=max(run.usage.tree_mb for run in mine),
+        pages_per_second=median(run.pages_per_second for run in own_runs),
+        wall=median(run.usage.wall for run in own_runs),
+        owner_mb=max(run.usage.owner_mb for run in own_runs),
+        worker_mb=max(run.usage.worker_mb for run in own_runs),
+        tree_mb=max(run.usage.tree_mb for run in own_runs),
     )
 
 

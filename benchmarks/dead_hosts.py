@@ -52,17 +52,17 @@ def main():
     parser.add_argument("--dead", type=int, default=1_000)
     parser.add_argument("--latency", type=float, default=0.1, help="seconds until the good site answers")
     parser.add_argument("--rounds", type=int, default=3)
-    given = parser.parse_args()
+    options = parser.parse_args()
     with ExitStack() as stack:
-        dead = dead_urls(given.dead, stack)
+        dead = dead_urls(options.dead, stack)
         site = stack.enter_context(
-            SiteProcess("skitter.testing:GeneratedSite", {"pages": given.pages}, delay=given.latency)
+            SiteProcess("skitter.testing:GeneratedSite", {"pages": options.pages}, delay=options.latency)
         )
         ratios = []
         print("| alone, pages/s | with dead hosts | ratio |\n| ---: | ---: | ---: |")
-        for _ in range(given.rounds):
-            alone = pages_per_second(site, given.pages, [])
-            beside = pages_per_second(site, given.pages, dead)
+        for _ in range(options.rounds):
+            alone = pages_per_second(site, options.pages, [])
+            beside = pages_per_second(site, options.pages, dead)
             ratios.append(beside / alone)
             print(f"| {alone:.0f} | {beside:.0f} | {ratios[-1]:.3f} |", flush=True)
         print(f"median ratio: {statistics.median(ratios):.3f}")

@@ -77,30 +77,32 @@ def main():
     parser.add_argument("--concurrency", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", choices=["servers", "pages"], help="leave the other kind out")
-    given = parser.parse_args()
+    options = parser.parse_args()
     cases = len(hostile_web.CASES)
     kinds = "sites.hostile_web:HostileWeb", "sites.hostile_web:HostileWeb", "sites.hostile:make_site"
     signal.signal(signal.SIGINT, signal.default_int_handler)
     with (
         # The good hosts have other addresses than the hostile ones, because they must not share their slots.
-        SiteProcess(kinds[0], hosts=cases + given.hosts, search=[TESTS], delay=given.latency) as good_site,
+        SiteProcess(
+            kinds[0], hosts=cases + options.hosts, search=[TESTS], delay=options.latency
+        ) as good_site,
         SiteProcess(kinds[1], hosts=cases, search=[TESTS]) as servers,
         SiteProcess(kinds[2], search=[TESTS]) as pages,
     ):
         good = [
             good_site.url_of(f"/good/{number}", cases + host)
-            for number in range(given.pages)
-            for host in range(given.hosts)
+            for number in range(options.pages)
+            for host in range(options.hosts)
         ]
         paths = [*(f"/css/{name}" for name in PAGES), *(f"/xpath/{name}" for name in XPATH)]
-        hostile = [] if given.only == "pages" else [servers.url_of("/", number) for number in range(cases)]
-        hostile += [] if given.only == "servers" else [pages.url_of(path) for path in paths]
+        hostile = [] if options.only == "pages" else [servers.url_of("/", number) for number in range(cases)]
+        hostile += [] if options.only == "servers" else [pages.url_of(path) for path in paths]
         ratios = []
-        print(f"{len(good)} good pages on {given.hosts} hosts, {len(hostile)} hostile servers and pages")
+        print(f"{len(good)} good pages on {options.hosts} hosts, {len(hostile)} hostile servers and pages")
         print("| alone, s (of CPU) | beside hostile ones, s (of CPU) | ratio |\n| ---: | ---: | ---: |")
-        for _ in range(given.rounds):
+        for _ in range(options.rounds):
             alone, beside = (
-                seconds_for_good_pages(good, others, given.concurrency) for others in ([], hostile)
+                seconds_for_good_pages(good, others, options.concurrency) for others in ([], hostile)
             )
             ratios.append(beside[0] / alone[0])
             figures = [f"{seconds:.1f} ({cpu:.1f})" for seconds, cpu in (alone, beside)]

@@ -69,10 +69,10 @@ async def crawl(frontier, first_new, links, batch):
     position = 0
     for _ in range(PAGES // batch):
         leases = (await frontier.lease("bench", batch)).leases
-        asked = [lease.fingerprint for lease in leases for _ in range(links - NEW)]
+        fingerprints = [lease.fingerprint for lease in leases for _ in range(links - NEW)]
         new = [entry_of(first_new + n) for n in range(len(leases))]
         first_new += len(leases)
-        await frontier.unknown([*asked, *(entry.fingerprint for entry in new)])
+        await frontier.unknown([*fingerprints, *(entry.fingerprint for entry in new)])
         outcomes = []
         for lease, entry in zip(leases, new, strict=True):
             marks = [OutputRange("items.bench.part", position, position + 200)]
@@ -175,19 +175,21 @@ def main():
     parser.add_argument("--batch", type=int, default=32, help="pages leased and committed together")
     parser.add_argument("--append", action="store_true", help="with appendonly yes, everysec")
     parser.add_argument("--json", type=Path)
-    given = parser.parse_args()
+    options = parser.parse_args()
     rows = []
-    for kind in given.kinds.split(","):
-        for queued in map(int, given.queued.split(",")):
+    for kind in options.kinds.split(","):
+        for queued in map(int, options.queued.split(",")):
             rows.append(
                 asyncio.run(
-                    measure(kind, queued, json.loads(given.set), given.append, given.links, given.batch)
+                    measure(
+                        kind, queued, json.loads(options.set), options.append, options.links, options.batch
+                    )
                 )
             )
             print("  ".join(f"{name} {value:.0f}" if isinstance(value, float) else f"{name} {value}"
                             for name, value in rows[-1]._asdict().items()), flush=True)  # fmt: skip
-    if given.json:
-        given.json.write_text(json.dumps([row._asdict() for row in rows], indent=1))
+    if options.json:
+        options.json.write_text(json.dumps([row._asdict() for row in rows], indent=1))
 
 
 if __name__ == "__main__":

@@ -109,13 +109,13 @@ def backlog(bench):
             entrants[f"{label}, one page"] = Entrant("skitter", limit=1, prepare=prepare)
         with bench.site(pages) as (start, truth):
             runs = contest("backlog", entrants, start, truth, rounds=bench.rounds)
-    whole = {label: summarize(runs, label).cpu_us_per_page * pages for label in ("none", "1 M", "5 M")}
-    opening = {label: summarize(runs, f"{label}, one page").cpu_us_per_page for label in whole}
+    total_cpu = {label: summarize(runs, label).cpu_us_per_page * pages for label in ("none", "1 M", "5 M")}
+    opening = {label: summarize(runs, f"{label}, one page").cpu_us_per_page for label in total_cpu}
     goals = []
     for label, limit in (("1 M", 1.25), ("5 M", 1.5)):
-        crawling = (whole[label] - opening[label]) / (whole["none"] - opening["none"])
+        crawling = (total_cpu[label] - opening[label]) / (total_cpu["none"] - opening["none"])
         goals.append(Goal(f"CPU per page, {label} waiting / none, opening apart", crawling, limit, False))
-        total = whole[label] / whole["none"]
+        total = total_cpu[label] / total_cpu["none"]
         goals.append(Goal(f"CPU per page, {label} waiting / none, with opening", total, limit, False))
     return runs, goals
 

@@ -126,12 +126,12 @@ def main():
                 if often:
                     scrapes.append(count)
     without, with_scrapes, count = map(statistics.median, (quiet, scraped, scrapes))
-    one = max(0.0, with_scrapes - without) / count
+    per_page = max(0.0, with_scrapes - without) / count
     cost, series = asyncio.run(wide())
     print(f"crawl without scrapes: {without:.2f} s of CPU; with {count:.0f} scrapes: {with_scrapes:.2f} s")
     met = True
     for name, seconds in (
-        ("one host, during a crawl", one),
+        ("one host, during a crawl", per_page),
         (f"{HOSTS:,} hosts, {WORKERS} workers, {series} series", cost),
     ):
         share = seconds / INTERVAL

@@ -249,11 +249,11 @@ class Simulation:
         room, answered, due = self._free[worker], now, self._due[worker]
         self._gathered[worker] = 0
         again = AGAIN if len(due) == 1 else AGAIN_PARTS
-        asked = sorted((index for index, at in enumerate(due) if at <= now), key=due.__getitem__)
-        for turn, index in enumerate(asked):
+        due_partitions = sorted((index for index, at in enumerate(due) if at <= now), key=due.__getitem__)
+        for turn, index in enumerate(due_partitions):
             if not room:
                 break
-            share, partition = -(-room // (len(asked) - turn)), self._partitions[index]
+            share, partition = -(-room // (len(due_partitions) - turn)), self._partitions[index]
             slots, at = partition.lease(share, now)
             self._calls += 1
             self._empty += not slots
@@ -319,24 +319,24 @@ def main():
     parser.add_argument("--workers", type=int, default=20)
     parser.add_argument("--concurrency", type=int, default=32)
     parser.add_argument("--delay", type=float, default=1.0)
-    given = parser.parse_args()
-    show("bound", bounds(given))
-    wide = Web(given.hosts, 100 * given.largest, given.skew)
+    options = parser.parse_args()
+    show("bound", bounds(options))
+    wide = Web(options.hosts, 100 * options.largest, options.skew)
     show("partitions, largest over mean", (row._asdict() for row in balance(wide, (8, 32, 128, 512))))
-    show(f"events, {given.workers} workers with {given.concurrency} in flight", events(given))
+    show(f"events, {options.workers} workers with {options.concurrency} in flight", events(options))
 
 
-def bounds(given):
+def bounds(options):
     for hosts, rate in ((1_000_000, 1_000), (10_000_000, 10_000), (100_000_000, 100_000)):
         for largest in (10_000, 1_000_000):
-            found = bound(Web(hosts, largest, given.skew), rate, given.delay)
+            found = bound(Web(hosts, largest, options.skew), rate, options.delay)
             yield {"hosts": hosts, "largest": largest, "pages/s": rate, **found._asdict()}
 
 
-def events(given):
-    web = Web(given.hosts, given.largest, given.skew)
+def events(options):
+    web = Web(options.hosts, options.largest, options.skew)
     for partitions, gather in ((1, 0.002), (8, 0.002), (32, 0.002), (1, 0.05), (8, 0.05)):
-        fleet = Fleet(given.workers, given.concurrency, gather, partitions, given.delay)
+        fleet = Fleet(options.workers, options.concurrency, gather, partitions, options.delay)
         yield {"partitions": partitions, "gather": gather, **Simulation(web, fleet).run()._asdict()}
 
 

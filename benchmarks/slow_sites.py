@@ -30,12 +30,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pages", type=int, default=1_500)
     parser.add_argument("--latency", default="0:32,1:128,0.3:32", help="seconds:concurrency, ...")
-    given = parser.parse_args()
+    options = parser.parse_args()
     print("| answers after | in flight | pages/s | server us a page |\n| ---: | ---: | ---: | ---: |")
-    for pair in given.latency.split(","):
+    for pair in options.latency.split(","):
         latency, concurrency = pair.split(":")
         try:
-            speed, cost = crawl(given.pages, float(latency), int(concurrency))
+            speed, cost = crawl(options.pages, float(latency), int(concurrency))
         except Failed as error:
             raise SystemExit(str(error)) from error
         print(f"| {latency} s | {concurrency} | {speed:.0f} | {cost:.0f} |", flush=True)

@@ -176,11 +176,11 @@ async def fill(kind, items, folder):
     after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     await run.close()
     await run.output.merge(run.context, run.ranges)
-    whole = time.perf_counter() - began
+    seconds = time.perf_counter() - began
     merged = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     held = await asyncio.to_thread(count, kind, run)
     print(
-        f"{kind:24}{held:>11,}{items / whole:>10,.0f}{wrote:>9.1f} s{whole - wrote:>9.1f} s"
+        f"{kind:24}{held:>11,}{items / seconds:>10,.0f}{wrote:>9.1f} s{seconds - wrote:>9.1f} s"
         f"{before // 1024:>8} MB{after // 1024:>8} MB{merged // 1024:>8} MB",
         flush=True,
     )
@@ -250,13 +250,13 @@ def main():
     parser.add_argument("--items", type=int, help="items a round, or in all with --million")
     parser.add_argument("--only", help="part of a kind's name")
     parser.add_argument("--one", help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.one:
+    options = parser.parse_args()
+    if options.one:
         with tempfile.TemporaryDirectory() as folder:
-            return asyncio.run(fill(given.one, given.items or 1_000_000, folder))
-    kinds = [kind for kind in KINDS if not given.only or given.only in kind]
-    if not given.million:
-        return asyncio.run(side_by_side(kinds, given.items or 5000))
+            return asyncio.run(fill(options.one, options.items or 1_000_000, folder))
+    kinds = [kind for kind in KINDS if not options.only or options.only in kind]
+    if not options.million:
+        return asyncio.run(side_by_side(kinds, options.items or 5000))
     print(
         f"{'':24}{'held':>11}{'items/s':>10}{'write':>11}{'merge':>11}{'start':>11}{'written':>11}{'merged':>11}",
         flush=True,
@@ -264,7 +264,7 @@ def main():
     exact = True
     for kind in kinds:
         if "plain" not in kind:  # a process for each: the largest memory is of its whole life
-            command = [sys.executable, __file__, "--one", kind, "--items", str(given.items or 1_000_000)]
+            command = [sys.executable, __file__, "--one", kind, "--items", str(options.items or 1_000_000)]
             exact &= subprocess.run(command, check=False).returncode == 0
     return exact
 

@@ -47,23 +47,23 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--pages", type=int, default=2_000, help="real pages")
     parser.add_argument("--workers", type=int, nargs="*", default=[1, 4])
-    given = parser.parse_args()
+    options = parser.parse_args()
     met = True
-    for workers in given.workers:
-        needed, found, fetched = crawl(given.pages, workers)
-        is_met = needed is not None and needed <= GOAL * given.pages
+    for workers in options.workers:
+        needed, found, fetched = crawl(options.pages, workers)
+        is_met = needed is not None and needed <= GOAL * options.pages
         met = met and is_met
         text = (
             "not reached"
             if needed is None
-            else f"{needed} fetches, {needed / given.pages:.2f} for each real page"
+            else f"{needed} fetches, {needed / options.pages:.2f} for each real page"
         )
         print(
             f"{'ok    ' if is_met else 'MISSED'} {workers} workers: 99 % after {text};"
-            f" {found} of {given.pages} after {fetched} fetches", flush=True,
+            f" {found} of {options.pages} after {fetched} fetches", flush=True,
         )  # fmt: skip
-    _, found, fetched = crawl(given.pages, 1, "-s", "trap_detection=no")
-    print(f"without detection: {found} of {given.pages} after {fetched} fetches")
+    _, found, fetched = crawl(options.pages, 1, "-s", "trap_detection=no")
+    print(f"without detection: {found} of {options.pages} after {fetched} fetches")
     sys.exit(not met)
 
 

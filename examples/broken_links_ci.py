@@ -10,7 +10,11 @@ from link_checker import broken_links
 def main(site, report, *allowed):
     """Write the report. Return the number of broken links that match none of the allowed patterns."""
     found = broken_links(site)
-    bad = {link: found[link] for link in sorted(found) if not any(re.search(one, link) for one in allowed)}
+    bad = {
+        link: found[link]
+        for link in sorted(found)
+        if not any(re.search(pattern, link) for pattern in allowed)
+    }
     lines = [f"# {len(bad)} broken links, {len(found) - len(bad)} allowed", ""]
     for link, (error, pages) in bad.items():
         lines.append(f"- {link} ({error}), on {len(pages)} pages, such as {pages[0]}")

@@ -57,8 +57,8 @@ class Site:
                 '<form action="/login" method="post"><input type="hidden" name="csrf" value="c0ffee"></form>'
             )
             return html("Log in", form)
-        given = parse_qs(visit.body.decode())
-        if given != {"csrf": ["c0ffee"], "user": ["ann"], "password": ["wonder"]}:
+        fields = parse_qs(visit.body.decode())
+        if fields != {"csrf": ["c0ffee"], "user": ["ann"], "password": ["wonder"]}:
             return Answer(status=403)
         headers = {"Set-Cookie": f"{SESSION}; Path=/", "Location": "/members/"}
         return Answer(status=303, headers=headers)

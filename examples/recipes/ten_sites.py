@@ -85,8 +85,8 @@ def shop(_visit: Visit, rest: str) -> Answer:
 def wall(visit: Visit, rest: str) -> Answer:
     if rest != "api":
         return page("Wall", '<div id="wall"></div><script src="wall.js"></script>')
-    asked = json.loads(visit.body or b"{}")
-    start = int((asked.get("after") or "c0").removeprefix("c"))
+    query = json.loads(visit.body or b"{}")
+    start = int((query.get("after") or "c0").removeprefix("c"))
     part = POSTS[start : start + 10]
     cursor = f"c{start + 10}" if start + 10 < len(POSTS) else None
     return data({"data": {"posts": part}, "paging": {"cursor": cursor}})
