@@ -18,7 +18,7 @@ from services import store_servers
 from services.redis_servers import running, server_of
 from services.store_items import read_file, read_kafka
 
-pytestmark = pytest.mark.chaos
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(900)]
 
 LOST = 2
 PAGES, HOLES, HOSTS = 200, 20, 2

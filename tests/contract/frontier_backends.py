@@ -286,7 +286,7 @@ class ExampleOnSqlite(OnSqliteState):
         port = running("valkey").port
         url = f"zset://127.0.0.1:{port}/contract?channel={self.channel}&state=sqlite:"
         address = parse_address(url, "job", zset_broker.RULES)
-        return lambda queue: zset_broker.ZsetBroker(address.of_queue(queue), options.lease_seconds)
+        return lambda queue: zset_broker.make_broker(address.of_queue(queue), options.lease_seconds)
 
 
 BACKENDS = {

@@ -1,6 +1,7 @@
 """A collector as a script, on an event loop, in threads, and from the command line with several workers."""
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -47,6 +48,23 @@ if __name__ == "__main__":
     crawler.visit(sys.argv[1])
     result = crawler.run(outputs=["items.jsonl"], workers=int(sys.argv[2]), frontier=sys.argv[3], home=".skitter")
     print(result.state, result.counters["pages"])
+"""
+
+STOPPED_BY_HOOK = """
+from skitter import HookAction, Spider
+
+
+class Pages(Spider):
+    custom_settings = {"robots": False}
+
+    def __init__(self, site):
+        self.start_urls = [site]
+
+    def after_request(self, response):
+        return HookAction.STOP
+
+    def parse(self, response):
+        yield from response.follow_all(css="a")
 """
 
 
@@ -230,6 +248,35 @@ def test_a_collector_that_was_stopped_says_so_in_its_result(serve):
     result = crawler.run()
     assert (result.state, result.reason) == (JobState.STOPPED, "enough is enough")
     assert result.counters["pages"] < 200
+
+
+@pytest.mark.parametrize("point", ["on_request", "on_scraped"])
+def test_the_reason_of_a_stop_in_one_of_several_worker_processes_is_in_the_result(
+    serve, file, tmp_path, point
+):
+    server = serve(GeneratedSite(pages=300, hosts=1, links_per_page=12))
+    stop = f'crawler.{point}(lambda subject: crawler.stop("enough is enough"))'
+    text = FILE.replace("@crawler.seeds", f"{stop}\n\n\n@crawler.seeds")
+    file.write_text(text.replace('counters["pages"])', 'counters["pages"], result.reason, sep=";")'))
+    result = script(file, server.url, 2, "sqlite:")
+    state, pages, reason = result.stdout.strip().split(";")
+    assert (state, reason) == ("stopped", "enough is enough"), result.stderr
+    assert int(pages) < 300
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_reason_of_a_stop_by_a_hook_is_in_the_last_line_and_in_the_summary(serve, tmp_path, workers):
+    server = serve(GeneratedSite(pages=300, hosts=1, links_per_page=12))
+    (tmp_path / "spider.py").write_text(STOPPED_BY_HOOK)
+    result = skitter(
+        "run", "spider.py", "-a", f"site={server.url}", "-s", "delay=0", "--job", "job",
+        "--workers", workers, "--summary", "summary.json", cwd=tmp_path,
+    )  # fmt: skip
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert (summary["state"], summary["reason"]) == ("stopped", f"hook after_request at {server.url}"), (
+        result.stderr
+    )
+    assert f"job job has stopped, {summary['reason']}; `skitter resume job` continues it" in result.stderr
 
 
 def test_cookies_set_before_a_run_reach_every_worker_and_are_not_stored_with_the_job(serve, file, tmp_path):

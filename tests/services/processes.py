@@ -47,7 +47,7 @@ class ServerProcess:
         self.wait_for(self.answers)
         return self
 
-    def wait_for(self, fact: Callable[[], bool], patience: float = 60.0) -> None:
+    def wait_for(self, fact: Callable[[], bool], patience: float = 300.0) -> None:
         """Return when a fact about the server holds."""
         deadline = time.monotonic() + patience
         while not fact():

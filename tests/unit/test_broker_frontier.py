@@ -5,9 +5,11 @@ import asyncio
 import pytest
 
 from fake_broker import FakeBroker
+from skitter.brokers.contract import OutgoingMessage
 from skitter.brokers.frontier import BrokerFrontier
 from skitter.brokers.message import job_mark, request_message, slot_message
 from skitter.brokers.pending import MAX_REQUEUE_DELAY, BrokerTuning
+from skitter.brokers.polling import PollingBroker, TakenMessage
 from skitter.errors import FrontierError, UndecodableRecord
 from skitter.frontier.embedded.frontier import EmbeddedFrontier
 from skitter.frontier.options import FrontierSettings
@@ -351,3 +353,107 @@ async def test_only_a_worker_that_joins_a_crawl_waits_for_a_broker_that_is_away(
         with pytest.raises(FrontierError, match="no answer"):
             await frontier.open()
     assert broker.tries == 1 + patient
+
+
+class ListPlace:
+    """A place in memory. ``error`` is raised by its next calls while it is set."""
+
+    unavailable = (ConnectionError,)
+
+    def __init__(self):
+        self.waiting, self.calls, self.error = [], [], None
+
+    def call(self, *what):
+        self.calls.append(what)
+        if self.error is not None:
+            raise self.error
+
+    async def open(self):
+        self.call("open")
+
+    async def close(self):
+        self.call("close")
+
+    async def put(self, messages):
+        self.call("put", len(messages))
+        self.waiting += [message.body for message in messages]
+
+    async def take(self, count):
+        if self.error is not None:
+            raise self.error
+        taken, self.waiting = self.waiting[:count], self.waiting[count:]
+        return [TakenMessage(body, body, 2) for body in taken]
+
+    async def delete(self, key):
+        self.call("delete", key)
+
+    async def delay(self, key, seconds):
+        self.call("delay", key, seconds)
+
+
+@pytest.fixture
+async def polled():
+    place = ListPlace()
+    broker = PollingBroker(place, 60.0, interval=0.001)
+    await broker.open()
+    yield place, broker
+    place.error = None
+    await broker.close()
+
+
+async def take_of(broker):
+    while not await broker.wait(5):
+        pass
+    return broker.receive()
+
+
+async def test_a_polling_broker_takes_what_is_allowed_and_each_answer_makes_room(polled):
+    place, broker = polled
+    await broker.publish([OutgoingMessage(body) for body in (b"1", b"2", b"3")])
+    broker.allow(2)
+    one, two = await take_of(broker)
+    assert ([one.body, two.body], one.attempts, place.waiting) == ([b"1", b"2"], 2, [b"3"])
+    one.touch()
+    one.finish()
+    [three] = await take_of(broker)
+    two.requeue(7.0)
+    await broker.close()
+    assert place.calls[2:] == [
+        ("delay", b"1", 60.0), ("delete", b"1"), ("delay", b"2", 7.0), ("delay", three.body, 0.0), ("close",),
+    ]  # fmt: skip
+
+
+async def test_a_polling_broker_waits_for_a_place_that_is_away(polled, monkeypatch, caplog):
+    place, broker = polled
+    monkeypatch.setattr("skitter.brokers.polling.RETRY_INTERVAL", 0.001)
+    place.error = ConnectionError("gone")
+    broker.allow(1)
+    publishing = asyncio.create_task(broker.publish([OutgoingMessage(b"1")]))
+    while broker.is_receiving or ("put", 1) not in place.calls:
+        await asyncio.sleep(0)
+    place.error = None
+    await publishing
+    [one] = await take_of(broker)
+    assert (one.body, broker.is_receiving) == (b"1", True)
+    assert [record.getMessage() for record in caplog.records] == ["gone; waiting for the broker"]
+
+
+async def test_a_place_that_is_away_or_refuses_for_an_hour_is_an_error_with_a_remedy(monkeypatch):
+    place = ListPlace()
+    place.error = ConnectionError("gone")
+    broker = PollingBroker(place, 60.0)
+    with pytest.raises(FrontierError, match="cannot use the broker: gone"):
+        await broker.open()
+    monkeypatch.setattr("skitter.brokers.polling.PUBLISH_TIMEOUT", 0.0)
+    with pytest.raises(FrontierError, match="does not accept messages: gone"):
+        await broker.publish([OutgoingMessage(b"1")])
+    await broker.close()
+
+
+async def test_an_unexpected_error_of_a_place_ends_the_run(polled):
+    place, broker = polled
+    place.error = ZeroDivisionError("a bug")
+    broker.allow(1)
+    with pytest.raises(ZeroDivisionError, match="a bug"):
+        while True:
+            await broker.wait(0.01)

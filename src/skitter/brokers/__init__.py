@@ -6,8 +6,10 @@ import this package; the entry points of the group ``skitter.frontiers`` name :m
 
 To support another broker:
 
-1. Implement :class:`~skitter.brokers.contract.Broker`, and :class:`~skitter.brokers.contract.Delivery` for its messages.
-   ``jetstream.py`` is an example in one file. The docstrings of the two protocols say what each method promises, and
+1. If workers have to ask for messages, implement :class:`~skitter.brokers.polling.MessagePlace`, which
+   :class:`~skitter.brokers.polling.PollingBroker` turns into a broker. Otherwise, implement
+   :class:`~skitter.brokers.contract.Broker`, and :class:`~skitter.brokers.contract.Delivery` for its messages.
+   ``jetstream.py`` is an example in one file. The docstrings of the protocols say what each method promises, and
    what happens in a crash. At-least-once delivery is enough: order, delays and exactly-once delivery are not required.
 2. Describe its URLs by :class:`~skitter.brokers.address.UrlRules`, and write a factory::
 

@@ -1,0 +1,216 @@
+"""A broker over a place that has to be asked for messages: a list, a table of a database, an HTTP API."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Sequence
+from typing import Protocol
+
+import msgspec
+
+from skitter.brokers.contract import Delivery, OutgoingMessage
+from skitter.errors import FrontierError
+
+__all__ = ["MessagePlace", "PollingBroker", "TakenMessage"]
+
+log = logging.getLogger("skitter.frontier")
+
+PUBLISH_TIMEOUT = 3600.0
+"""Seconds for which publishing waits while the place is away."""
+RETRY_INTERVAL = 1.0
+"""Seconds between two attempts to publish."""
+
+
+class TakenMessage(msgspec.Struct, frozen=True, gc=False):
+    """A message that was taken."""
+
+    key: bytes | str | int
+    """What :meth:`MessagePlace.delete` and :meth:`MessagePlace.delay` receive."""
+    body: bytes
+    attempts: int = 1
+    """The number of deliveries of this message, including this one; 1 if the place does not count them."""
+
+
+class MessagePlace(Protocol):
+    """Where messages wait until they are taken. Any method may raise one of the errors in :attr:`unavailable`."""
+
+    unavailable: tuple[type[Exception], ...]
+    """The errors that mean "try again later"."""
+
+    async def open(self) -> None:
+        """Connect. May be called again after a failure."""
+        ...
+
+    async def close(self) -> None:
+        """Disconnect. Also called after a failed open."""
+        ...
+
+    async def put(self, messages: Sequence[OutgoingMessage]) -> None:
+        """Store messages. Return when they are stored."""
+        ...
+
+    async def take(self, count: int) -> Sequence[TakenMessage]:
+        """Return at most ``count`` messages, without waiting, and hide them from all workers for the lease time."""
+        ...
+
+    async def delete(self, key: bytes | str | int, /) -> None:
+        """Delete a message that was taken."""
+        ...
+
+    async def delay(self, key: bytes | str | int, seconds: float, /) -> None:
+        """Hide a message that was taken for ``seconds`` from now, and show it then. Do not restore a deleted one."""
+        ...
+
+
+class PollingBroker:
+    """A :class:`~skitter.brokers.contract.Broker` that asks a :class:`MessagePlace` for messages."""
+
+    def __init__(self, place: MessagePlace, lease_seconds: float, *, interval: float = 0.02) -> None:
+        self._place = place
+        self._lease_seconds = lease_seconds
+        self._interval = interval
+        """Seconds between two calls of :meth:`MessagePlace.take` while nothing arrives."""
+        self._inbox: list[Delivery] = []
+        self._unanswered: set[_PolledDelivery] = set()
+        self._answers: set[asyncio.Future[None]] = set()
+        self._allowed = 0
+        self._arrived = asyncio.Event()
+        self._wake = asyncio.Event()
+        self._is_closing = False
+        self._polling: asyncio.Task[None] | None = None
+        self.is_receiving = False
+
+    async def open(self) -> None:
+        """Connect, and begin to take messages."""
+        try:
+            await self._place.open()
+        except self._place.unavailable as error:
+            raise FrontierError(
+                f"cannot use the broker: {error}", field="frontier", remedy="start it, or name another one"
+            ) from error
+        self._is_closing = False
+        self._polling = asyncio.create_task(self._poll())
+
+    async def close(self) -> None:
+        """Return all messages, and disconnect."""
+        self._is_closing = True
+        self._wake.set()
+        if self._polling is not None:
+            await asyncio.gather(self._polling, return_exceptions=True)
+        for delivery in list(self._unanswered):
+            delivery.requeue(0.0)
+        await asyncio.gather(*self._answers, return_exceptions=True)
+        with contextlib.suppress(*self._place.unavailable):
+            await self._place.close()
+
+    async def publish(self, messages: Sequence[OutgoingMessage]) -> None:
+        """Put messages into the place, and wait for it while it is away."""
+        deadline = asyncio.get_running_loop().time() + PUBLISH_TIMEOUT
+        is_logged = False
+        while True:
+            try:
+                await self._place.put(messages)
+                break
+            except self._place.unavailable as error:
+                if asyncio.get_running_loop().time() >= deadline:
+                    raise FrontierError(
+                        f"the broker does not accept messages: {error}",
+                        field="frontier",
+                        remedy="see its log, then run the same command again to resume",
+                    ) from error
+                if not is_logged:
+                    log.warning("%s; waiting for the broker", error)
+                    is_logged = True
+                await asyncio.sleep(RETRY_INTERVAL)
+        self._wake.set()
+
+    def allow(self, count: int) -> None:
+        """Take at most ``count`` messages that are not answered."""
+        if count > self._allowed:
+            self._wake.set()
+        self._allowed = count
+
+    def receive(self) -> Sequence[Delivery]:
+        """Return the messages that have arrived."""
+        arrived, self._inbox = self._inbox, []
+        return arrived
+
+    async def wait(self, seconds: float) -> bool:
+        """Wait for a message. Raise the unexpected error that ended the polling."""
+        if self._polling is not None and self._polling.done() and not self._is_closing:
+            self._polling.result()
+        self._arrived.clear()
+        if not self._inbox:
+            await _wait_for(self._arrived, seconds)
+        return bool(self._inbox)
+
+    def close_delivery(self, delivery: _PolledDelivery, answer: Awaitable[None]) -> None:
+        """Send the last answer to a delivery, which makes room for another."""
+        self._unanswered.discard(delivery)
+        self._wake.set()
+        self.send_answer(answer)
+
+    def send_answer(self, answer: Awaitable[None]) -> None:
+        """Send an answer without waiting. If it is lost, the message is delivered again."""
+        task = asyncio.ensure_future(answer)
+        self._answers.add(task)
+        task.add_done_callback(self._close_answer)
+
+    def _close_answer(self, task: asyncio.Future[None]) -> None:
+        self._answers.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.debug("an answer to a message is lost: %s", error)
+
+    async def _poll(self) -> None:
+        while not self._is_closing:
+            self._wake.clear()
+            room = self._allowed - len(self._unanswered)
+            taken: Sequence[TakenMessage] = ()
+            try:
+                if room > 0:
+                    taken = await self._place.take(room)
+                self.is_receiving = True
+            except self._place.unavailable:
+                self.is_receiving = False
+            new = [_PolledDelivery(self, self._place, message, self._lease_seconds) for message in taken]
+            self._inbox += new
+            self._unanswered.update(new)
+            if new:
+                self._arrived.set()
+            await _wait_for(self._wake, self._interval)
+
+
+async def _wait_for(event: asyncio.Event, seconds: float) -> None:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
+
+
+class _PolledDelivery:
+    """A delivered message."""
+
+    __slots__ = ("_broker", "_key", "_lease_seconds", "_place", "attempts", "body")
+
+    def __init__(
+        self, broker: PollingBroker, place: MessagePlace, message: TakenMessage, lease_seconds: float
+    ) -> None:
+        self._broker = broker
+        self._place = place
+        self._key = message.key
+        self._lease_seconds = lease_seconds
+        self.body = message.body
+        self.attempts = message.attempts
+
+    def finish(self) -> None:
+        """Delete the message."""
+        self._broker.close_delivery(self, self._place.delete(self._key))
+
+    def requeue(self, seconds: float) -> None:
+        """Show the message again after ``seconds``."""
+        self._broker.close_delivery(self, self._place.delay(self._key, seconds))
+
+    def touch(self) -> None:
+        """Hide the message for another lease time."""
+        self._broker.send_answer(self._place.delay(self._key, self._lease_seconds))
