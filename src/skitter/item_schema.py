@@ -38,7 +38,7 @@ class ItemSchema(Protocol):
 def make_item_schema(value: Any) -> ItemSchema:
     """Return the schema of a setting.
 
-    ``given``: a class (dataclass, attrs, msgspec, TypedDict, pydantic), its dotted path, or a JSON Schema as a dict. Raises :class:`~skitter.errors.SettingsError` for anything else, and for an invalid JSON Schema.
+    ``value``: a class (dataclass, attrs, msgspec, TypedDict, pydantic), its dotted path, or a JSON Schema as a dict. Raises :class:`~skitter.errors.SettingsError` for anything else, and for an invalid JSON Schema.
     """
     if isinstance(value, str):
         value, _ = SCHEMAS.find(value)

@@ -39,7 +39,7 @@ def output_variable(kind: str, option: str = "password") -> str:
     """Return the environment variable with a secret of an output whose URL does not contain it.
 
     ``kind``: ``redis``, ``mongodb``, ``postgresql``, or the scheme of another output. Each kind has its own variable, so
-    that no server receives the password of another one. ``what``: name of the secret option. The suffix ``_FILE`` works
+    that no server receives the password of another one. ``option``: name of the secret option. The suffix ``_FILE`` works
     as for :data:`FRONTIER_PASSWORD`.
     """
     return f"SKITTER_OUTPUT_{re.sub(r'[^A-Za-z0-9]', '_', kind)}_{option}".upper()

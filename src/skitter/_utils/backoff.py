@@ -38,7 +38,7 @@ class Outage:
         self._last = ""
 
     def meet(self, message: str, reason: object) -> None:
-        """Report a failure. ``what`` describes it and contains one ``%s`` for the reason; repeated descriptions are not logged."""
+        """Report a failure. ``message`` describes it and contains one ``%s`` for the reason; repeated descriptions are not logged."""
         if self._since is None:
             self._since = time.monotonic()
         if message != self._last:

@@ -100,7 +100,7 @@ def channel_of(job: str) -> str:
 
 
 def _shortened(name: str, valid: str = "") -> str:
-    """Return ``wanted`` if it is short and valid, else ``valid`` cut off and made unique with a hash."""
+    """Return ``name`` if it is short and valid, else ``valid`` cut off and made unique with a hash."""
     valid = valid or name
     if valid == name and len(name) <= _MAX_NAME_LENGTH:
         return name

@@ -174,7 +174,7 @@ class _Adding:
                 added, known, banned = added + result.added, known + result.known, banned + result.banned
         except SkitterError as error:
             raise UsageError(
-                f"after {added + known + banned} seeds, {added} of them new: {error}",
+                f"stopped after {added + known + banned} seeds ({added} new): {error}",
                 remedy=f"{error.remedy}; then repeat the command: it adds the rest, and no seed twice".lstrip(
                     "; "
                 ),

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 @job_argument
 @frontier_option
 @json_option
-@click.option("--reset", is_flag=True, help="Forget the rules.")
-@click.option("--host", metavar="HOST", default="", help="Only the rules of this host.")
+@click.option("--reset", is_flag=True, help="Delete the rules.")
+@click.option("--host", metavar="HOST", default="", help="Host whose rules to show or delete. [default: all]")
 def browser_rules(job: str, frontier: str | None, as_json: bool, reset: bool, host: str) -> None:
     """Show which pages a job with fetcher=adaptive loads in the browser. Workers notice a reset within 30 seconds."""
     from skitter.cli.tables import to_json

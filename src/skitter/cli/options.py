@@ -93,7 +93,7 @@ workers_option = click.option(
     "-w",
     type=_WorkersType(min=1),
     metavar="N|auto",
-    help="Number of worker processes on this machine. `auto`: one per processor but one, at most 4. [default: 1]",
+    help="Number of worker processes on this machine. `auto`: the number of processors less one, at most 4. [default: 1]",
 )
 
 

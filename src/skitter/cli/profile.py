@@ -28,7 +28,7 @@ _MEGABYTE = 1024 * 1024
     "--worker",
     default="",
     metavar="NAME",
-    help="Only workers whose name or process id this is. [default: all]",
+    help="Name or process id of the worker to profile. [default: all]",
 )
 @click.option("--seconds", type=click.FloatRange(min=1), default=10.0, show_default=True, help="Duration.")
 @click.option(

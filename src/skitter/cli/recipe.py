@@ -57,7 +57,13 @@ def schema() -> None:
 
 @recipe.command("from")
 @url_argument
-@click.option("--output", "-o", type=click.Path(path_type=Path), metavar="FILE", help="Write it there.")
+@click.option(
+    "--output",
+    "-o",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="File to write. [default: standard output]",
+)
 @robots_option
 @setting_option
 def from_page(url: str, output: Path | None, robots: bool, settings: tuple[str, ...]) -> int:

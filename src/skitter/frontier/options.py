@@ -49,7 +49,7 @@ def reached_limit(options: FrontierSettings, counters: Mapping[str, int], failed
 
 
 def remaining_pages(options: FrontierSettings, counters: Mapping[str, int], leased: int, limit: int) -> int:
-    """Return how many of the ``wanted`` requests can be leased without exceeding ``max_pages``."""
+    """Return how many of ``limit`` requests can be leased without exceeding ``max_pages``."""
     if options.max_pages is None:
         return limit
     return max(0, min(limit, options.max_pages - counters.get("pages", 0) - leased))

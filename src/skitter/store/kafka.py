@@ -73,7 +73,7 @@ class KafkaTopic(msgspec.Struct, frozen=True):
         """Parse a URL without its scheme. Raises :class:`~skitter.errors.StoreError`."""
         place, _, topic = rest.partition("/")
         access, _, servers = place.rpartition("@")
-        user, _, given = access.partition(":")
+        user, _, url_password = access.partition(":")
         if not servers or not topic or "/" in topic:
             raise StoreError(
                 f"output kafka://{servers}/{topic} does not name a topic",
@@ -81,7 +81,7 @@ class KafkaTopic(msgspec.Struct, frozen=True):
                 field="output",
             )
         converted = read_options(f"kafka://{servers}/{topic}", options, KafkaOptions)
-        return cls(servers, topic, unquote(user), unquote(given) or password, converted)
+        return cls(servers, topic, unquote(user), unquote(url_password) or password, converted)
 
     @property
     def name(self) -> str:

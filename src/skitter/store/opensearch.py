@@ -65,7 +65,7 @@ class OpenSearchIndex(msgspec.Struct, frozen=True):
         """Parse a URL without its scheme. Raises :class:`~skitter.errors.StoreError`."""
         place, _, index = rest.partition("/")
         access, _, host = place.rpartition("@")
-        user, _, given = access.partition(":")
+        user, _, url_password = access.partition(":")
         name = f"{kind}://{host}/{index}"
         valid = index == index.lower() and index[:1] not in "-_+" and not set(index) & set('/\\*?"<>|, #:')
         if not host or not index or not valid:
@@ -77,7 +77,7 @@ class OpenSearchIndex(msgspec.Struct, frozen=True):
         converted = read_options(name, options, OpenSearchOptions)
         if ":" not in host.rpartition("]")[2]:
             host = f"{host}:{_DEFAULT_PORT}"
-        return cls(name, host, index, unquote(user), unquote(given) or password, converted)
+        return cls(name, host, index, unquote(user), unquote(url_password) or password, converted)
 
     def client(self) -> AsyncOpenSearch:
         """Return a client, which connects when it is first used. This blocks: it reads certificates."""

@@ -54,9 +54,9 @@ def open_output(target: str) -> Output:
         return _made(
             plugin[0], OutputAddress(target, plain.removesuffix(f":{plugin[1]}"), plugin[1], options)
         )
-    for kind, name, given in _by_suffix(target, plain, options):
+    for kind, name, kind_options in _by_suffix(target, plain, options):
         if (factory := OUTPUTS.named(kind)) is not None:
-            return _made(factory, OutputAddress(target, kind, name, given))
+            return _made(factory, OutputAddress(target, kind, name, kind_options))
     kinds = [scheme.lower(), *(kind for kind, _, _ in _by_suffix(target, plain, options))]
     near = [name for kind in kinds for name in get_close_matches(kind, OUTPUTS.known(), n=2, cutoff=0.7)]
     example = " or ".join(dict.fromkeys(near)) or "jsonl, csv, xlsx or postgresql"

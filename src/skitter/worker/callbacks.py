@@ -171,14 +171,14 @@ def _is_async(callback: Callable[..., Any]) -> bool:
 def _run_in_thread(call: Callable[[], Any]) -> Any:
     """Call a callback. A generator is read to its end here, because its steps block as well."""
     try:
-        given = call()
+        returned = call()
     except StopIteration as error:  # a future cannot hold it
         raise RuntimeError("the callback raised StopIteration") from error
-    if given.__class__ is not GeneratorType:
-        return given
+    if returned.__class__ is not GeneratorType:
+        return returned
     found: list[Any] = []
     try:
-        found.extend(given)
+        found.extend(returned)
     except Exception as error:
         _note_dropped(error, found)
         raise
@@ -193,21 +193,21 @@ async def run_callback(callback: Callable[..., Any], *arguments: Any, **named: A
     return await results_of(callback(*arguments, **named))
 
 
-async def results_of(given: Any) -> list[Any]:
-    """Return all results of a callback whose call returned ``given``."""
-    if given.__class__ is GeneratorType:
-        return await _all_of(given)
-    if inspect.isawaitable(given):
-        given = await given
-    if isinstance(given, AsyncIterable):
-        return await _all_of_async(given)
-    if given is None:
+async def results_of(returned: Any) -> list[Any]:
+    """Return all results of a callback. ``returned``: what its call returned."""
+    if returned.__class__ is GeneratorType:
+        return await _all_of(returned)
+    if inspect.isawaitable(returned):
+        returned = await returned
+    if isinstance(returned, AsyncIterable):
+        return await _all_of_async(returned)
+    if returned is None:
         return []
-    if isinstance(given, (Request, Links, SkippedLinks)) or is_item(given):
-        return [given]
-    if isinstance(given, Iterable) and not isinstance(given, (str, bytes)):
-        return list(given)
-    raise unsupported_result(given)
+    if isinstance(returned, (Request, Links, SkippedLinks)) or is_item(returned):
+        return [returned]
+    if isinstance(returned, Iterable) and not isinstance(returned, (str, bytes)):
+        return list(returned)
+    raise unsupported_result(returned)
 
 
 class CallbackNames:
@@ -229,15 +229,15 @@ class CallbackNames:
             self._known.add(errback)
 
 
-def unsupported_result(given: object) -> SpiderError:
+def unsupported_result(result: object) -> SpiderError:
     """Return the error for a result of a callback that is neither an item nor a request."""
     remedy = "yield items (dict, dataclass, attrs, pydantic) and requests"
-    if is_selector(given):
+    if is_selector(result):
         remedy = "call .get() or .getall(), and yield the value in an item, such as a dict"
-    elif isinstance(given, str):
+    elif isinstance(result, str):
         remedy = "follow a URL with response.follow(url), or yield a text in an item, such as a dict"
     return SpiderError(
-        f"a callback returned an unsupported {type(given).__name__}: {given!r:.60}", remedy=remedy
+        f"a callback returned an unsupported {type(result).__name__}: {result!r:.60}", remedy=remedy
     )
 
 

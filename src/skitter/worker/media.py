@@ -114,7 +114,9 @@ class FileSink:
         if coding in {"gzip", "x-gzip", "deflate"}:
             self._inflater = zlib.decompressobj(47)  # either format, told apart by its header
         elif coding not in {"", "identity"}:
-            raise UndecodableBody(f"the server sends the coding {coding!r}, which was not asked for")
+            raise UndecodableBody(
+                f"the server used the content coding {coding!r}, which the request did not accept"
+            )
 
     @property
     def received(self) -> int:
@@ -295,8 +297,8 @@ class MediaPipeline:
         if part is not None and part.source is not None:
             headers |= {"Range": f"bytes={part.size}-", "If-Range": part.source.validator}
         elif download.stored is not None:
-            given = download.stored.validators
-            headers |= {name: given[key] for key, name in _CONDITIONS.items() if key in given}
+            validators = download.stored.validators
+            headers |= {name: validators[key] for key, name in _CONDITIONS.items() if key in validators}
         return request.replace(
             url=url, headers=headers, fetcher=self._fetcher, timeout=self._settings.files_timeout,
             max_body=self._settings.files_max_size, truncate_body=False,

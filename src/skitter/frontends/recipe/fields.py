@@ -178,7 +178,7 @@ class FieldReader:
         elif not self._selects:
             found = [node] if isinstance(node, str) else []
         else:
-            found = self._finder.find(node, whole=field.type == "json" and not field.many)
+            found = self._finder.find(node, keep_list=field.type == "json" and not field.many)
         return self._gather(found, context)
 
     def _gather(self, found: list[Any], context: PageContext) -> Any:

@@ -60,28 +60,28 @@ class Finder:
                 f"invalid JMESPath {query!r}: {reason}", "correct it; see jmespath.org", *place
             )
 
-    def find(self, node: Any, *, whole: bool = False) -> list[Any]:
-        """Return the matches in document order. ``whole``: a list in JSON is a single match.
+    def find(self, node: Any, *, keep_list: bool = False) -> list[Any]:
+        """Return the matches in document order. ``keep_list``: a list in JSON is a single match.
 
         Raises :class:`~skitter.errors.UsageError` for CSS or XPath on JSON, and for JMESPath on text that is not JSON.
         """
         if self.css is None and self.xpath is None:
-            return self._in_json(_value_of(node), whole=whole) if self._json is not None else [node]
+            return self._in_json(_value_of(node), keep_list=keep_list) if self._json is not None else [node]
         if not isinstance(node, Selector):
             raise UsageError(f"{self.source!r} cannot select in JSON", remedy="use json instead")
         found = list(node.css(self.css) if self.css is not None else node.xpath(self.xpath or "."))
         if self._json is None:
             return found
-        return [value for match in found for value in self._in_json(_value_of(match), whole=whole)]
+        return [value for match in found for value in self._in_json(_value_of(match), keep_list=keep_list)]
 
-    def _in_json(self, value: Any, *, whole: bool) -> list[Any]:
+    def _in_json(self, value: Any, *, keep_list: bool) -> list[Any]:
         try:
             found = self._json.search(value)
         except jmespath.exceptions.JMESPathError as error:
             raise UsageError(f"{self.source!r} fails here: {error}", remedy="correct the JMESPath") from None
         if found is None:
             return []
-        return found if isinstance(found, list) and not whole else [found]
+        return found if isinstance(found, list) and not keep_list else [found]
 
 
 def _value_of(node: Any) -> Any:

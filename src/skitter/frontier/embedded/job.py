@@ -97,7 +97,7 @@ class EmbeddedJob:
         return reached_limit(self.options, self.counters, self.failed)
 
     def leasable(self, leased: int, limit: int) -> int:
-        """Return how many of ``wanted`` requests may be leased, by the job's state and limits."""
+        """Return how many of ``limit`` requests may be leased, by the job's state and limits."""
         if self.state_now(leased) is not JobState.RUNNING:
             return 0
         return remaining_pages(self.options, self.counters, leased, limit)

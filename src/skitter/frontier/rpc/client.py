@@ -124,8 +124,8 @@ def _part_class(part: str, protocol: Contract) -> type[_RemotePart]:
 def _method(name: str, operation: Operation) -> Callable[..., Awaitable[Any]]:
     arguments, read_result = operation.arguments, operation.read_result
 
-    async def method(self: Any, *given: Any, **named: Any) -> Any:
-        return read_result(await self._call(name, encode(arguments(*given, **named))))
+    async def method(self: Any, *values: Any, **named: Any) -> Any:
+        return read_result(await self._call(name, encode(arguments(*values, **named))))
 
     method.__name__ = method.__qualname__ = name
     return method
