@@ -97,7 +97,7 @@ def test_a_full_disk_ends_the_crawl_and_with_space_a_rerun_completes(job, pages,
 
 
 @pytest.mark.parametrize("what", ["the folder of the output", "the working folder"])
-def test_a_folder_that_cannot_be_written_is_told_before_anything_is_fetched(
+def test_a_folder_that_cannot_be_written_is_reported_before_anything_is_fetched(
     job, site, pages, what, without_privilege
 ):
     crawl = job(prefix=without_privilege, output="out/items.jsonl")

@@ -74,7 +74,7 @@ def workers_of(fleet):
     return {item["worker"] for item in lines_of(fleet.folder / "items.jsonl")}
 
 
-def test_a_fleet_goes_on_with_the_workers_it_has_and_says_so_once(fleet):
+def test_a_fleet_continues_with_the_workers_it_has_and_says_so_once(fleet):
     with fleet:
         fleet.wait_for(lambda: SHORT in fleet.log)
         told = fleet.log.count("a worker died")
@@ -103,7 +103,7 @@ def test_workers_that_can_be_started_again_join_the_others(fleet):
     assert fleet.log.count("die as soon as they start") == fleet.log.count(WHOLE) == 1
 
 
-def test_a_fleet_gives_up_when_no_worker_is_left_and_the_next_run_goes_on(fleet):
+def test_a_fleet_gives_up_when_no_worker_is_left_and_the_next_run_continues(fleet):
     with fleet:
         fleet.wait_for(lambda: SHORT in fleet.log)
         os.kill(int((fleet.folder / "pid").read_text()), signal.SIGKILL)

@@ -45,7 +45,7 @@ def pushed(server):
         return sorted(json.loads(item)["url"] for item in client.lrange("items", 0, -1))
 
 
-def test_a_list_that_is_away_is_told_while_the_crawl_goes_on(server, site, tmp_path):
+def test_an_unavailable_list_is_reported_while_the_crawl_continues(server, site, tmp_path):
     place = f"127.0.0.1:{server.port}/0"
     with crawl(tmp_path, site, f"redis://{place}/items", "-") as run:
         run.wait_for(lambda: length(server) > 5)
@@ -64,7 +64,7 @@ def test_a_list_that_is_away_is_told_while_the_crawl_goes_on(server, site, tmp_p
     assert sorted(json.loads(line)["url"] for line in run.out) == site.truth
 
 
-def test_a_list_that_takes_nothing_is_told_once_and_filled_when_it_does_again(server, site, tmp_path):
+def test_a_list_that_takes_nothing_is_reported_once_and_filled_when_it_does_again(server, site, tmp_path):
     place = f"127.0.0.1:{server.port}/0"
     with crawl(tmp_path, site, f"redis://{place}/items") as run:
         run.wait_for(lambda: length(server) > 5)

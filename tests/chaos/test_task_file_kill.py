@@ -52,7 +52,7 @@ def wait_for_done(folder, pages):
 
 @pytest.mark.chaos
 @pytest.mark.parametrize("kill_after", [1, 5, 9])
-def test_a_watching_job_that_is_killed_goes_on_with_old_and_new_tasks(serve, tmp_path, kill_after):
+def test_a_watching_job_that_is_killed_continues_with_old_and_new_tasks(serve, tmp_path, kill_after):
     site = Chains(kill_after)
     url = serve(site).url
     task_file = TaskFile(tmp_path / "task_file")

@@ -41,7 +41,7 @@ async def test_a_request_stays_known_in_every_state(job):
     assert await job.counts() == {"failed": 1}
 
 
-async def test_unknown_tells_new_from_known(job):
+async def test_unknown_returns_the_new_fingerprints(job):
     await job.add("a")
     prints = [entry.fingerprint for entry in job.entries("a", "b", "c")]
     assert await job.frontier.unknown(prints) == [False, True, True]
@@ -194,7 +194,7 @@ async def test_ask_again_never_lets_a_worker_spin(start):
     assert (await job.ask()).ask_again > 0.001  # paused, with something to fetch
 
 
-async def test_visited_pages_are_known_for_ever_by_default(job):
+async def test_visited_pages_are_known_forever_by_default(job):
     await job.add("a")
     await job.done(await job.one())
     await job.clock.advance(1e9)

@@ -88,7 +88,7 @@ async def test_leases_of_an_orderly_end_go_back_without_a_loss(job):
     assert [lease.lost for lease in await job.lease()] == [0, 0]
 
 
-async def test_only_what_was_in_hand_counts_a_loss(job):
+async def test_only_requests_in_progress_count_a_loss(job):
     """Not what was leased together with it and is released, retried or replayed since."""
     await job.add("in hand", "released", "retried", "free", "replayed")
     _, released, retried, free, replayed = await job.lease()
@@ -198,7 +198,7 @@ async def test_a_finished_job_stays_finished(job, next_life):
     assert await job.frontier.claim_seeds("w") is None
 
 
-async def test_the_next_loader_goes_on_with_the_seeds(job, next_life):
+async def test_the_next_loader_continues_with_the_seeds(job, next_life):
     claim = await job.frontier.claim_seeds("w")
     await job.frontier.add(job.entries("a", "b"), SeedProgress(claim.token, 2))
     await live_again(job, next_life)
@@ -245,7 +245,7 @@ async def test_dead_letters_are_kept_and_can_be_replayed(job, next_life):
     assert (await job.one()).url == before[0].url
 
 
-async def test_a_visited_ttl_goes_on_in_the_next_life(start, next_life):
+async def test_a_visited_ttl_continues_in_the_next_life(start, next_life):
     job = await start(visited_ttl=100.0)
     await job.add("a", "pending")
     await job.done(*await job.lease(1))

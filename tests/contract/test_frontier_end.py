@@ -87,7 +87,7 @@ async def test_nobody_claims_seeds_that_are_done(job):
 
 
 @pytest.mark.parametrize("death", ["abandon", "expire"])
-async def test_the_next_loader_goes_on_where_a_dead_one_was(job, death):
+async def test_the_next_loader_continues_where_a_dead_one_was(job, death):
     claim = await job.frontier.claim_seeds("dead")
     await job.frontier.add(
         job.entries("a", "b"), SeedProgress(claim.token, 2, refused={"refused/host": 2, "refused/scheme": 1})
@@ -134,7 +134,7 @@ async def test_a_stale_token_adds_nothing(job):
     assert (await job.frontier.add(job.entries("a"), SeedProgress(fresh.token, 1))).added == 1
 
 
-async def test_pause_hands_out_nothing_and_takes_what_is_in_hand(job):
+async def test_pause_leases_nothing_and_accepts_requests_in_progress(job):
     await job.add("a", "b")
     lease = await job.one()
     assert await job.frontier.control.set_state(JobState.PAUSED) is JobState.PAUSED
@@ -290,7 +290,7 @@ async def test_a_slot_with_leases_only_is_in_the_status(job):
     assert (slot.key, slot.queued, slot.leased) == ("h.test", 0, 2)
 
 
-async def test_status_tells_the_age_of_the_oldest_lease(job):
+async def test_status_shows_the_age_of_the_oldest_lease(job):
     assert (await job.status()).oldest_lease == 0
     await job.add("a", "b")
     old = await job.one()

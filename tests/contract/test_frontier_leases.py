@@ -214,7 +214,7 @@ async def test_a_free_retry_counts_no_attempt(job, held):
     assert (await job.one()).attempt == 0
 
 
-async def test_a_retry_waits_as_long_as_it_was_told(job, held):
+async def test_a_retry_waits_for_its_delay(job, held):
     await job.retry(held, after=5.0)
     assert await job.counts() == {"delayed": 1}
     await job.clock.advance(4.999)

@@ -132,7 +132,7 @@ async def test_requests_of_a_queue_that_nobody_serves_wait_and_are_counted(start
     assert (await job.status()).queues == {"default": 0, "detail": 3, "list": 0}
 
 
-async def test_who_waits_for_another_queue_is_not_told_to_ask_at_once(start):
+async def test_a_worker_that_waits_for_another_queue_is_not_asked_to_lease_at_once(start):
     job = await start()
     await job.frontier.add(entries(job, "detail", 1, 2))
     assert (await ask(job, ONLY_LIST)).ask_again > 0

@@ -8,7 +8,7 @@ async def test_without_a_limit_there_is_always_room(job):
     assert (await job.ask(10)).capacity is None
 
 
-async def test_the_room_is_what_the_limit_leaves_of_all_that_waits_or_is_at_work(start):
+async def test_the_capacity_is_what_the_limit_leaves_of_all_queued_and_leased_requests(start):
     job = await start(max_queued=10)
     assert (await job.ask(1)).capacity == 10
     await job.add("a", "b", "c")

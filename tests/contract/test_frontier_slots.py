@@ -18,7 +18,7 @@ async def test_a_host_never_has_more_leases_in_flight_than_its_parallelism(start
     assert await job.lease(worker="second") == []
 
 
-async def test_a_landing_frees_the_place_while_the_lease_goes_on(start):
+async def test_a_landing_frees_the_place_while_the_lease_continues(start):
     job = await start(HostLimits(delay=0.0, concurrency_per_slot=1))
     await job.add("a", "b")
     first = await job.one()

@@ -105,7 +105,7 @@ async def test_many_workers_at_once_get_each_request_once(start, small_heads):
     assert await job.counts() == {"done": 200}
 
 
-async def test_a_value_that_no_file_can_hold_is_an_error_and_no_wait_for_ever(job, backend):
+async def test_a_value_that_no_file_can_hold_is_an_error_and_not_an_endless_wait(job, backend):
     await job.add("kept")
     with pytest.raises(FrontierError, match="cannot store a value"):
         await backend.owner.add(job.entries("bad", priority=2**64))

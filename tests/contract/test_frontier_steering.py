@@ -27,7 +27,7 @@ async def finish_one(job, name="a", **fields):
 # --- waiting for seeds ----------------------------------------------------------------------------------------
 
 
-async def test_a_job_that_waits_for_seeds_for_ever_is_never_finished(start):
+async def test_a_job_that_waits_for_seeds_forever_is_never_finished(start):
     job = await start(wait_for_seeds=True)
     await job.seeds_done()
     await finish_one(job)
@@ -49,7 +49,7 @@ async def test_a_job_is_finished_once_it_has_waited_idle_for_so_long(start):
     assert (await job.ask()).state is JobState.FINISHED
 
 
-async def test_a_job_in_hand_is_not_idle_however_long_it_takes(start):
+async def test_a_job_in_progress_is_not_idle_however_long_it_takes(start):
     job = await start(wait_for_seeds=30.0, lease_seconds=1000.0)
     await job.seeds_done()
     await job.add("a")
@@ -68,7 +68,7 @@ async def test_a_waiting_job_obeys_stop_and_pause(start, wish):
     assert (await job.ask()).state is wish
 
 
-async def test_a_job_can_be_told_to_wait_and_to_end(job):
+async def test_a_job_can_be_paused_and_ended(job):
     await job.seeds_done()
     await job.frontier.control.change_settings(SettingsChanges({"wait_for_seeds": True}))
     assert (await job.status()).state is JobState.RUNNING
@@ -125,7 +125,7 @@ async def test_what_a_limit_rule_says_itself_is_not_changed(start):
     assert waited >= 50.0
 
 
-async def test_a_changed_limit_stops_the_job_and_a_larger_one_lets_it_go_on(start):
+async def test_a_changed_limit_stops_the_job_and_a_larger_one_lets_it_continue(start):
     job = await start(max_pages=2)
     await job.add(*range(5))
     await job.done(*await job.lease(2), counters={"pages": 1})
@@ -254,7 +254,7 @@ async def test_what_was_dropped_stays_known_but_new_links_to_the_host_are_taken(
     assert await job.frontier.control.drop_slot("never.test") == 0
 
 
-async def test_a_dropped_host_goes_on_where_its_lease_is_handed_back(job):
+async def test_a_dropped_host_continues_where_its_lease_is_handed_back(job):
     await job.add(*range(5))
     held = await job.one()
     await job.frontier.control.drop_slot("h.test")

@@ -177,7 +177,7 @@ async def test_a_folder_that_may_not_be_written_refuses_until_it_may(tmp_path):
     await log.close()
 
 
-async def test_a_file_that_is_none_of_ours_is_an_error_of_ours(tmp_path):
+async def test_a_foreign_file_is_an_error_of_ours(tmp_path):
     config = ServiceConfig(tmp_path)
     config.logs.mkdir()
     (config.logs / "job.x.log").write_bytes(b"no database" * 1000)

@@ -506,7 +506,7 @@ def sockets_left_by_clients():
 
 @pytest.mark.usefixtures("sockets_left_by_clients")
 @pytest.mark.parametrize("case", bad_places())
-async def test_a_place_that_cannot_be_written_is_found_before_the_crawl_and_told_in_one_line(
+async def test_a_place_that_cannot_be_written_is_found_before_the_crawl_and_reported_in_one_line(
     case, tmp_path, caplog
 ):
     output = await asyncio.to_thread(lambda: open_output(bad_places()[case]()))

@@ -207,7 +207,7 @@ def test_a_name_that_no_job_can_have(name, here):
     assert "invalid job name" in complaint("crawl", URL, f"--job={name}", cwd=here)
 
 
-def test_a_job_that_was_never_begun(here):
+def test_a_job_that_was_never_started(here):
     for command in (
         ("status",),
         ("pause",),
@@ -226,7 +226,7 @@ def test_a_note_that_cannot_be_read(here):
 
 
 @pytest.mark.parametrize("frontier", ["sqlite:", "memory:"])
-def test_a_job_that_is_being_run_is_neither_run_nor_begun_anew_by_another_process(frontier, here, serve):
+def test_a_job_that_is_being_run_is_neither_run_nor_started_again_by_another_process(frontier, here, serve):
     slow = SlowingSite(GeneratedSite(pages=100, links_per_page=12), after=5, delay=1.0)
     server = serve(slow)
     command = ("crawl", server.url, "--delay", 0, "--job", "j", "-o", "items.jsonl", "--frontier", frontier)
@@ -258,7 +258,7 @@ def test_unknown_commands_and_options_and_what_is_missing(here):
         assert "; see `skitter" in complaint(*command, cwd=here)
 
 
-def test_a_working_folder_that_may_not_be_written_is_told(here):
+def test_a_working_folder_that_may_not_be_written_is_reported(here):
     (here / ".skitter").write_text("a file where the jobs should be")
     line = complaint("crawl", URL, cwd=here)
     assert ".skitter" in line

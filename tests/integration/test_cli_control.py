@@ -138,7 +138,7 @@ def test_looking_at_a_job_in_good_order_leaves_its_folder_as_it_is(site, serve, 
     assert digests() == before
 
 
-def test_a_paused_job_says_so_does_not_crawl_and_goes_on_when_it_is_resumed(site, slow, server, tmp_path):
+def test_a_paused_job_says_so_does_not_crawl_and_continues_when_it_is_resumed(site, slow, server, tmp_path):
     with Running(*crawl(server), cwd=tmp_path) as running:
         assert slow.reached.wait(60)
         running.interrupt()

@@ -189,7 +189,7 @@ def test_another_start_under_the_same_name_is_refused_and_what_is_there_stays(se
     assert urls_of(tmp_path / "items.jsonl") == [server.url]
 
 
-def test_a_limit_stops_the_job_and_a_larger_one_goes_on_to_the_end(serve, tmp_path):
+def test_a_limit_stops_the_job_and_a_larger_one_continues_to_the_end(serve, tmp_path):
     site = GeneratedSite(pages=40, links_per_page=12)
     server = serve(site)
     command = ("crawl", server.url, "--delay", 0, "-o", "items.jsonl")

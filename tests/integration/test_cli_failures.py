@@ -52,7 +52,7 @@ def test_failures_are_listed_with_their_errors_and_requests(job, tmp_path):
     assert len(lines) == 4
 
 
-def test_show_tells_everything_about_one(job, tmp_path):
+def test_show_prints_everything_about_one(job, tmp_path):
     number = listed(tmp_path)["c"]["id"]
     shown = skitter("failures", "show", "j", "--id", number, cwd=tmp_path).stdout
     assert job.url_of("/c") in shown

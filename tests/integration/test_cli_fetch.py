@@ -47,7 +47,7 @@ def test_robots_txt_is_obeyed_at_every_hop_unless_told_otherwise(serve, tmp_path
     assert skitter("fetch", server.url_of("/private"), "--no-robots", cwd=tmp_path).stdout == "secret"
 
 
-def test_a_status_that_is_no_success_is_told_beside_the_body(serve, tmp_path):
+def test_a_status_other_than_success_is_shown_beside_the_body(serve, tmp_path):
     result = skitter("fetch", serve(site).url_of("/gone"), cwd=tmp_path)
     assert (result.returncode, result.stdout, result.stderr) == (0, "gone", "status 404\n")
 

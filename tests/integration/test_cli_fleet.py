@@ -292,7 +292,7 @@ def test_a_job_that_cannot_be_read_hides_none_of_the_others(shop, free_port):
         assert "does not answer" in away
 
 
-async def test_who_watches_what_is_not_there_is_told_at_once():
+async def test_watching_a_missing_thing_fails_at_once():
     async def look():
         raise UsageError("there is no such job")
 

@@ -106,7 +106,7 @@ def test_list_finds_the_spiders_below_a_folder(shop, tmp_path):
         assert "has no" not in skitter("parse", "http://127.0.0.1:9/", "--spider", name, cwd=tmp_path).stderr
 
 
-def test_list_goes_on_after_a_file_that_cannot_be_imported(shop, tmp_path):
+def test_list_continues_after_a_file_that_cannot_be_imported(shop, tmp_path):
     (tmp_path / "a.py").write_text("import skitter\nimport nowhere_at_all\n")
     result = skitter("list", cwd=tmp_path)
     assert result.returncode == 1

@@ -78,7 +78,7 @@ def test_the_workers_of_a_running_job_are_profiled(endless, tmp_path):
     ]
 
 
-async def test_what_cannot_be_profiled_is_told(tmp_path, monkeypatch):
+async def test_a_worker_that_cannot_be_profiled_is_reported(tmp_path, monkeypatch):
     """A process that does not expect the signal is left alone: it would end."""
     sleeper = await asyncio.create_subprocess_exec(sys.executable, "-c", "input()", stdin=-1)
     try:

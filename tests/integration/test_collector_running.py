@@ -303,7 +303,7 @@ def test_a_clone_has_no_spider_of_its_own(file, tmp_path):
     assert "@crawler.seeds" in skitter("run", file.name, cwd=tmp_path).stderr
 
 
-def test_a_file_that_runs_its_collector_when_it_is_imported_is_told_so(file, tmp_path):
+def test_a_file_that_runs_its_collector_when_it_is_imported_is_reported(file, tmp_path):
     file.write_text(FILE.partition("if __name__")[0] + "crawler.run()\n")
     assert '__name__ == "__main__"' in complaint("run", file.name, cwd=tmp_path)
 
@@ -412,7 +412,7 @@ async def test_the_crawl_does_not_end_while_the_last_callback_is_about_to_add_re
     assert (seen, result.state) == (list(range(hops)), JobState.FINISHED)
 
 
-def test_the_end_race_is_none_for_several_processes_either(serve, tmp_path):
+def test_several_processes_do_not_race_for_the_end_either(serve, tmp_path):
     hops = 12
     server = serve(Scripted({f"/{number}": [] for number in range(hops)}))
     (tmp_path / "chain.py").write_text(

@@ -143,7 +143,9 @@ def test_a_run_without_a_page_fails_and_names_the_cause(command, site, free_port
     assert "Traceback" not in shown
 
 
-def test_names_of_scrapy_that_are_never_called_are_pointed_out_and_the_crawl_goes_on(command, site, tmp_path):
+def test_names_of_scrapy_that_are_never_called_are_pointed_out_and_the_crawl_continues(
+    command, site, tmp_path
+):
     wrong = spider(
         tmp_path, "wrong.py", START + PARSE + "\n    def closed(self, reason):\n        pass\n", site
     )

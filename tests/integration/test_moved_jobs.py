@@ -76,7 +76,7 @@ def test_a_folder_that_was_renamed_or_copied(project, tmp_path, web, server, cha
     check_whole(new, web, server)
 
 
-def test_a_copy_and_its_original_both_go_on(project, tmp_path, web, server):
+def test_a_copy_and_its_original_both_continue(project, tmp_path, web, server):
     copy = copied(project, tmp_path / "copy")
     for folder in (copy, project):
         run(folder)
@@ -146,7 +146,7 @@ def test_a_job_that_was_renamed_keeps_the_ids_of_its_items(tmp_path, web, server
     assert status["counts"]["done"] == PAGES
 
 
-def test_a_job_on_a_server_goes_on_under_its_name_there(tmp_path, web, server):
+def test_a_job_on_a_server_continues_under_its_name_there(tmp_path, web, server):
     job_name = f"job{uuid.uuid4().hex}"
     folder = tmp_path / "old"
     folder.mkdir()

@@ -185,7 +185,7 @@ def test_what_is_proposed_for_a_page_runs_as_it_is_and_finds_every_page_of_the_l
     )
 
 
-def test_a_proposal_overwrites_nothing_and_a_page_that_cannot_be_had_is_told(serve, tmp_path):
+def test_a_suggestion_overwrites_nothing_and_an_unavailable_page_is_reported(serve, tmp_path):
     server = serve(Sites())
     (tmp_path / "mine.yaml").write_text("kept")
     assert "exists" in complaint("recipe", "from", f"{server.url}shop/", "-o", "mine.yaml", cwd=tmp_path)

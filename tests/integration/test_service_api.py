@@ -198,7 +198,7 @@ async def test_the_schedule_of_a_job_is_changed_and_taken_away(call):
         assert (status, bool(problem["remedy"])) == (expected, True)
 
 
-async def test_a_body_that_is_said_to_be_no_json_and_a_path_that_leads_nowhere_are_told_what_would_help(call):
+async def test_a_body_of_another_type_and_an_unknown_path_receive_a_remedy(call):
     kind = "application/x-www-form-urlencoded"  # what curl says of -d
     status, problem = await call("POST", "/jobs", '{"name": "x", "tasks": true}', kind=kind)
     assert (status, problem["errors"][0]["field"]) == (422, "body")
@@ -316,7 +316,7 @@ def test_a_node_that_cannot_begin_says_why_in_one_line(tmp_path, monkeypatch, op
     assert said in complaint("serve", "--port", "0", *options, cwd=tmp_path)
 
 
-def test_a_port_that_is_taken_is_told(tmp_path, monkeypatch):
+def test_a_port_that_is_taken_is_reported(tmp_path, monkeypatch):
     monkeypatch.setenv("SKITTER_SERVE_TOKEN", TOKEN)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

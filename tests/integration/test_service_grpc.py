@@ -195,7 +195,7 @@ async def test_the_printed_proto_file_compiles_to_what_reflection_tells(service,
     assert list(compiled.message_type) == list(served.message_type)
 
 
-async def test_too_many_calls_are_told_when_to_come_back(tmp_path):
+async def test_too_many_calls_receive_the_time_of_the_next_attempt(tmp_path):
     app, jobs = application(tmp_path, max_rate=1)
     await jobs.store.open()
     async with grpc_server(app, "127.0.0.1", 0, 10_000) as port:

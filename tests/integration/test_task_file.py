@@ -101,7 +101,7 @@ def test_a_file_that_is_no_book_is_refused_and_left_as_it_is(tmp_path, content):
         assert file.read_bytes() == content
 
 
-def test_a_book_that_is_not_there_is_told_and_not_made(tmp_path):
+def test_a_missing_task_file_is_reported_and_not_created(tmp_path):
     for command in (("list",), ("pause", "one"), ("close", "one")):
         arguments = (command[0], "nowhere", *command[1:])
         assert "nowhere; create it with `skitter task add`" in complaint("task", *arguments, cwd=tmp_path)
@@ -305,7 +305,7 @@ async def test_a_task_that_only_another_worker_has_read_of_is_waited_for(tmp_pat
         await spider.find_task("three")
 
 
-def test_mistakes_are_told_in_one_line(tmp_path):
+def test_mistakes_are_reported_in_one_line(tmp_path):
     (tmp_path / "one.yaml").write_text(recipe("one", "http://x/"))
     said = complaint("run", "skitter.frontends.tasks:TaskFileSpider", "-a", "task_file=none", cwd=tmp_path)
     assert said.startswith("skitter: none ")

@@ -97,7 +97,7 @@ async def test_the_frontier_knows_the_limits_of_all_tasks_before_their_first_req
     assert spider.custom_settings.get("limit_rules") is None, "no host is in another slot because of a task"
 
 
-async def test_a_reset_by_hand_forgets_what_was_set_by_hand_and_not_the_limits_of_tasks():
+async def test_a_manual_reset_reverts_manual_changes_and_not_the_limits_of_tasks():
     frontier = EmbeddedFrontier()
     limits = {"x": HostLimits(delay=2.0)}
     await frontier.control.change_settings(SettingsChanges(domain_limits=limits))

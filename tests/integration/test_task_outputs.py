@@ -94,7 +94,7 @@ def test_an_output_of_a_task_that_is_taken_or_of_no_kind_is_refused_before_anyth
     assert len(lines_of(tmp_path / "items.jsonl")) == 2
 
 
-def test_an_output_of_a_later_task_that_cannot_be_filled_is_told_at_the_end_and_filled_by_the_next_run(
+def test_an_output_of_a_later_task_that_cannot_be_filled_is_reported_at_the_end_and_filled_by_the_next_run(
     serve, tmp_path
 ):
     began, came = threading.Event(), threading.Event()
@@ -131,7 +131,7 @@ def test_an_output_of_a_later_task_that_cannot_be_filled_is_told_at_the_end_and_
     assert urls_of(tmp_path / "late.jsonl") == [f"{url}late"]
 
 
-async def test_items_whose_outputs_cannot_be_opened_by_a_worker_are_dead_letters_and_other_tasks_go_on(
+async def test_items_whose_outputs_cannot_be_opened_by_a_worker_are_dead_letters_and_other_tasks_continue(
     serve, tmp_path
 ):
     def read(context):

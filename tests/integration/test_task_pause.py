@@ -35,7 +35,7 @@ def add(task_file, name, url, more="", **fields):
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])
-async def test_a_paused_task_waits_while_the_others_go_on_and_its_job_ends_after_its_resumption(
+async def test_a_paused_task_waits_while_the_others_continue_and_its_job_ends_after_its_resumption(
     serve, tmp_path, task_file, monkeypatch, host
 ):
     """With a host of its own it keeps its places there; on a shared one its requests are put back one by one."""

@@ -43,7 +43,7 @@ async def test_who_knows_its_name_only_finds_a_job_with_all_its_partitions(
     assert job_name in [folder.job for folder in await jobs_on(cluster.url)]
 
 
-async def test_a_job_that_has_lost_a_partition_is_not_taken_for_one_that_was_never_begun(
+async def test_a_job_that_has_lost_a_partition_is_not_taken_for_one_that_was_never_started(
     cluster, join_cluster, attach, job_name
 ):
     await join_cluster(cluster.url, job_name)
@@ -53,7 +53,7 @@ async def test_a_job_that_has_lost_a_partition_is_not_taken_for_one_that_was_nev
     assert refusal.value.field == "keys"
 
 
-async def test_a_job_that_nobody_began_is_not_begun_by_looking_at_it(cluster, attach, job_name):
+async def test_a_job_that_was_never_started_is_not_created_by_reading_it(cluster, attach, job_name):
     with pytest.raises(NoSuchJob, match=job_name):
         await attach(job_name)
     assert job_name not in await RedisClusterFrontier(cluster.url, "none").catalog.jobs()

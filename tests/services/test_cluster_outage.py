@@ -46,7 +46,7 @@ async def work_to_the_end(frontier, worker="w"):
     return sorted(urls), had_data_loss
 
 
-async def test_the_rest_goes_on_while_a_node_is_away_and_one_message_tells_it(
+async def test_the_rest_continues_while_a_node_is_away_and_one_message_reports_it(
     own_cluster, join_cluster, job_name, caplog
 ):
     cluster = own_cluster(*LOGGED, replicas=False)

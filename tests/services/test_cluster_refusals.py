@@ -41,7 +41,7 @@ async def test_a_node_of_a_cluster_is_no_single_server(cluster, job_name):
     assert "redis+cluster://" in refusal.value.remedy
 
 
-async def test_a_cluster_that_is_not_there_is_told_at_once(free_port, join_cluster, job_name):
+async def test_a_cluster_that_is_not_there_is_reported_at_once(free_port, join_cluster, job_name):
     with pytest.raises(FrontierError, match=f"127.0.0.1:{free_port}") as refusal:
         await join_cluster(f"redis+cluster://user:hidden@127.0.0.1:{free_port}/", job_name)
     assert refusal.value.remedy == START_SERVER
@@ -76,7 +76,7 @@ async def test_rules_that_make_other_slots_are_refused_and_other_limits_are_not(
         assert refusal.value.field == "partitions"
 
 
-async def test_a_partition_that_was_removed_is_not_begun_anew(cluster, join_cluster, job_name):
+async def test_a_partition_that_was_removed_is_not_created_again(cluster, join_cluster, job_name):
     await join_cluster(cluster.url, job_name)
     node_of(cluster, job_name, 2).ask("UNLINK", keys_of(job_name, 2))
     with pytest.raises(FrontierError, match=job_name) as refusal:

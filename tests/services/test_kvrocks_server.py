@@ -142,7 +142,7 @@ async def test_its_jobs_are_listed(start, join):
     assert await type(frontier)(server.url, "any").catalog.jobs() == [frontier.job.name]
 
 
-async def test_an_outage_is_waited_for_and_told_once(start, join, caplog):
+async def test_an_outage_is_waited_for_and_reported_once(start, join, caplog):
     caplog.set_level(logging.WARNING, "skitter")
     server = start("--appendfsync", "always")
     frontier = await join(server.url)

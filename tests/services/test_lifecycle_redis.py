@@ -36,7 +36,7 @@ def items(*folders):
     return sorted(json.loads(line)["path"] for line in lines)
 
 
-async def test_a_stop_is_of_this_crawl_alone_and_the_job_goes_on(server, serve, tmp_path):
+async def test_a_stop_is_of_this_crawl_alone_and_the_job_continues(server, serve, tmp_path):
     site, job = Scripted(PAGES), f"job{uuid.uuid4().hex}"
     url = serve(site).url
     folders = [tmp_path / "one", tmp_path / "two"]

@@ -60,7 +60,7 @@ def watched(own_server, tmp_path):
     return primary, replica, sentinel, f"redis+sentinel://127.0.0.1:{sentinel.port}/main"
 
 
-async def test_sentinels_tell_where_the_primary_is(watched, join):
+async def test_sentinels_name_the_primary(watched, join):
     primary, _, _, url = watched
     frontier = await join(f"{url}/2")
     await frontier.add(entries("a"))
@@ -70,7 +70,7 @@ async def test_sentinels_tell_where_the_primary_is(watched, join):
         await join(url.replace("main", "other"))
 
 
-async def test_why_no_sentinel_answers_is_told_in_words(free_port, join):
+async def test_the_reason_why_no_sentinel_answers_is_reported(free_port, join):
     with pytest.raises(FrontierError) as refusal:
         await join(f"redis+sentinel://127.0.0.1:{free_port}/main")
     assert "No master found for 'main': " in str(refusal.value)
@@ -78,7 +78,7 @@ async def test_why_no_sentinel_answers_is_told_in_words(free_port, join):
     assert "redis.asyncio" not in str(refusal.value)
 
 
-async def test_a_job_goes_on_at_the_replica_that_the_sentinels_promote(watched, join):
+async def test_a_job_continues_at_the_replica_that_the_sentinels_promote(watched, join):
     primary, replica, sentinel, url = watched
     frontier = await join(url)
     await frontier.add(entries("a", "b", "c"))

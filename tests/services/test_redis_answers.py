@@ -48,7 +48,7 @@ async def test_adding_what_is_never_known_adds_once_when_its_answer_is_lost(serv
         await frontier.close()
 
 
-async def test_replaying_tells_the_right_number_when_its_answer_is_lost(server, join):
+async def test_replaying_reports_the_right_number_when_its_answer_is_lost(server, join):
     async with Relay(server.port) as relay:
         frontier = await join(relay.url)
         await frontier.add(entries("a", "b"))

@@ -13,7 +13,7 @@ from skitter.frontier.redis.address import parse_address
 from skitter.frontier.redis.server import RedisServer
 
 
-async def test_an_outage_is_waited_for_and_told_once(own_server, join, caplog):
+async def test_an_outage_is_waited_for_and_reported_once(own_server, join, caplog):
     caplog.set_level(logging.WARNING, "skitter")
     server = own_server("--appendonly", "yes", "--appendfsync", "always")
     frontier = await join(server.url)
@@ -108,7 +108,7 @@ async def test_what_was_leased_and_committed_after_the_last_snapshot_is_fetched_
     assert await counts(frontier) == {"queued": 1, "done": 2}
 
 
-async def test_a_setback_is_told_with_the_first_leases_after_it(set_back):
+async def test_a_setback_is_reported_with_the_first_leases_after_it(set_back):
     frontier = set_back.frontier
     await set_back.remember()
     assert not (await frontier.lease("w", 1)).data_loss
@@ -129,7 +129,7 @@ async def test_seeds_that_were_lost_are_not_skipped(set_back):
     assert again.position == 1
 
 
-async def test_while_the_memory_is_full_adding_waits_and_all_else_goes_on(own_server, join, caplog):
+async def test_while_the_memory_is_full_adding_waits_and_all_else_continues(own_server, join, caplog):
     caplog.set_level(logging.WARNING, "skitter")
     server = own_server("--maxmemory-policy", "noeviction")
     frontier = await join(server.url)

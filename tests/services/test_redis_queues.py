@@ -107,7 +107,7 @@ async def test_who_joins_without_knowing_the_spider_learns_the_limits_of_queues(
     await other.close()
 
 
-async def test_other_limits_of_a_queue_hold_for_the_hosts_that_are_there_when_the_job_goes_on(job):
+async def test_other_limits_of_a_queue_hold_for_the_hosts_that_are_there_when_the_job_continues(job):
     frontier, _ = await job()
     await frontier.add([entry("detail|a.test", name) for name in "abc"])
     await finish(frontier)

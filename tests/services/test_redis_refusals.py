@@ -51,20 +51,20 @@ async def test_a_url_that_means_nothing_is_refused(url, join):
     assert "redis://" in refusal.value.remedy
 
 
-async def test_a_database_that_the_server_does_not_have_is_told(server, join):
+async def test_a_database_that_the_server_does_not_have_is_reported(server, join):
     with pytest.raises(FrontierError, match="/9999") as refusal:
         await join(f"{server.url.removesuffix('/0')}/9999")
     assert refusal.value.field == "database"
 
 
-async def test_a_server_that_is_no_sentinel_is_told(server, join):
+async def test_a_server_other_than_a_sentinel_is_reported(server, join):
     with pytest.raises(FrontierError, match=f"127.0.0.1:{server.port}/main") as refusal:
         await join(f"redis+sentinel://127.0.0.1:{server.port}/main")
     assert (refusal.value.field, refusal.value.remedy.endswith("redis://HOST")) == ("frontier", True)
 
 
 @pytest.mark.parametrize("url", ["redis://[::1]:{}/0", "redis+sentinel://[::1]:{}/main"])
-async def test_an_address_of_ipv6_is_told_as_it_is_written(free_port, join, url):
+async def test_an_address_of_ipv6_is_reported_as_it_is_written(free_port, join, url):
     url = url.format(free_port)
     with pytest.raises(FrontierError) as refusal:
         await join(url)
@@ -72,7 +72,7 @@ async def test_an_address_of_ipv6_is_told_as_it_is_written(free_port, join, url)
     assert (refusal.value.field, refusal.value.remedy) == ("frontier", START_SERVER)
 
 
-async def test_a_server_that_is_not_there_is_told_at_once(free_port, join):
+async def test_a_server_that_is_not_there_is_reported_at_once(free_port, join):
     with pytest.raises(FrontierError, match=f"127.0.0.1:{free_port}") as refusal:
         await join(f"redis://127.0.0.1:{free_port}/0")
     assert (refusal.value.field, refusal.value.remedy) == ("frontier", START_SERVER)
@@ -123,7 +123,7 @@ async def test_a_job_of_another_format_is_refused(server, join, ask):
     assert "--fresh" in refusal.value.remedy
 
 
-async def test_a_job_goes_on_with_visits_as_it_was_begun(server, join):
+async def test_a_job_continues_with_visits_as_it_was_started(server, join):
     await join(server.url)
     with pytest.raises(FrontierError) as refusal:
         await join(server.url, visited_ttl=10.0)

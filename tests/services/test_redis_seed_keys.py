@@ -270,7 +270,7 @@ class Nothing(Spider):
         yield {"path": "/" + response.url.rpartition("/")[2]}
 
 
-async def test_a_worker_crawls_what_comes_by_the_keys_until_it_is_told_to_stop(serve, server, ask, tmp_path):
+async def test_a_worker_crawls_the_seeds_of_the_keys_until_it_is_stopped(serve, server, ask, tmp_path):
     site = Scripted({f"/{n}": [] for n in range(20)})
     url = serve(site).url
     await ask.delete("live")

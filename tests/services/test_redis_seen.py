@@ -108,7 +108,7 @@ async def first_table(frontier, ask):
     return msgspec.msgpack.decode(packed)[0]
 
 
-async def test_a_compact_filter_that_comes_to_its_bound_goes_on_in_a_wider_table(server, join, ask):
+async def test_a_compact_filter_that_reaches_its_bound_continues_in_a_wider_table(server, join, ask):
     frontier = await join(server.url, seen_filter="compact", seen_error_rate=1e-4)
     job = f"skitter:{{{frontier.job.name}}}:job"
     await ask.hset(job, "seen", msgspec.msgpack.encode([[5, 1, 0, 500]]))

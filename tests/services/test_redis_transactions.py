@@ -43,7 +43,7 @@ async def test_calls_at_the_same_time_by_transactions_do_not_mix(server, in_tran
     assert [await frontier.commit(done(*grant.leases)) for grant in grants] == [[True] * 3] * 20
 
 
-async def test_an_error_of_a_script_in_a_transaction_is_told_as_itself(server, in_transactions, join):
+async def test_an_error_of_a_script_in_a_transaction_is_reported_as_itself(server, in_transactions, join):
     frontier = await in_transactions(server.url)
     await frontier.job.erase()
     with pytest.raises(JobGone):

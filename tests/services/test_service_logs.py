@@ -233,7 +233,7 @@ def test_who_follows_a_run_gets_its_lines_as_they_come_until_it_ends(nodes, serv
 
 
 @pytest.mark.parametrize("store", ["sqlite:", "valkey"])
-def test_a_node_that_leaves_ends_what_is_followed_through_it_and_the_job_goes_on(store, serve, folder):
+def test_a_node_that_leaves_ends_what_is_followed_through_it_and_the_job_continues(store, serve, folder):
     url = serve(lambda visit: Answer(b"", status=503)).url  # is tried again, for ever
     with ExitStack() as stack:
         one, *others = [stack.enter_context(node) for node in make_nodes(folder, store, 12)]
@@ -251,7 +251,7 @@ def test_a_node_that_leaves_ends_what_is_followed_through_it_and_the_job_goes_on
             other.done("DELETE", "/jobs/endless")
 
 
-def test_the_logs_of_so_many_runs_are_kept_and_erased_with_their_job(nodes, site, folder):
+def test_the_logs_of_a_number_of_runs_are_kept_and_erased_with_their_job(nodes, site, folder):
     one, two = nodes[0], nodes[-1]
     add(one, folder, "again", TALKER.format(url=site.url), start=False)
     assert one.call("GET", "/jobs/again/log")[0] == 404
@@ -301,7 +301,7 @@ def test_a_run_that_talks_without_end_is_kept_waiting_by_nobody_and_its_log_is_b
     nodes[0].done("DELETE", "/jobs/flood")
 
 
-def test_a_log_that_cannot_be_written_is_told_once_and_the_run_goes_on(site, folder):
+def test_a_log_that_cannot_be_written_is_reported_once_and_the_run_continues(site, folder):
     node = ServiceNode(folder / "refused", "--spiders", str(folder / "spiders"))
     (folder / "refused" / "node").mkdir()
     (folder / "refused" / "node" / "logs").write_text("a file where a folder should be")

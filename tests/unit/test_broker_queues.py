@@ -114,7 +114,7 @@ async def test_messages_come_from_the_queues_that_are_served_and_from_no_other(j
     assert not any(topics["default"].allowed)
 
 
-async def test_a_queue_that_another_process_has_begun_is_found(job):
+async def test_a_queue_that_another_process_has_started_is_found(job):
     frontier, _, another = await job()
     other = await another()
     await frontier.add([entry("detail|h.test", "a")])

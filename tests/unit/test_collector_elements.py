@@ -42,7 +42,7 @@ def xml_book():
     return XmlElement(response, response.xpath("//div[@class='book']")[0], 0)
 
 
-def test_an_element_tells_its_name_text_and_attributes(book):
+def test_an_element_has_its_name_text_and_attributes(book):
     assert (book.name, book.attr("data-id"), book.attr("none")) == ("div", " 7 ", "")
     assert book.text.split() == ["A", "t...", "12.50", "EUR", "a", "b", "Ann1970", "Bob"]
     assert repr(book) == "<Element div of http://h/list>"

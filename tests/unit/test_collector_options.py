@@ -48,7 +48,7 @@ def test_the_environment_wins_over_the_code(monkeypatch):
     assert crawler.clone(user_agent="clone/1").options.user_agent == "clone/1"
 
 
-def test_an_empty_variable_is_none():
+def test_an_empty_variable_counts_as_missing():
     assert read_options({"depth_limit": 2}, {"SKITTER_DEPTH_LIMIT": ""}).depth_limit == 2
 
 
@@ -70,7 +70,7 @@ def test_a_value_that_does_not_fit_is_refused_with_its_name(given, environment, 
 
 
 @pytest.mark.parametrize("domains", [[""], ["http://x/"], ["*"]])
-def test_a_disallowed_domain_that_is_none_is_refused(domains):
+def test_an_invalid_disallowed_domain_is_refused(domains):
     with pytest.raises(SettingsError) as caught:
         read_options({"disallowed_domains": domains}, {}).scope_settings()
     assert caught.value.field == "disallowed_domains"

@@ -306,14 +306,14 @@ async def test_a_url_is_fetched_once_unless_revisits_are_allowed(bench):
     assert found(await bench(follower(), pages)) == [("/", 0), ("/b", 1)]
 
 
-async def test_with_revisits_a_circle_goes_on_to_the_greatest_depth(bench):
+async def test_with_revisits_a_circle_continues_to_the_greatest_depth(bench):
     pages = {"/": ["/b"], "/b": ["/"]}
     ran = await bench(follower(allow_url_revisit=True, depth_limit=3), pages)
     assert ran.site.counts == {"/": 2, "/b": 2}
     assert ran.counters["refused/depth"] == 1
 
 
-async def test_has_visited_tells_what_the_job_has_met(bench):
+async def test_has_visited_returns_whether_the_job_knows_a_url(bench):
     crawler = Collector()
 
     @crawler.on_response
@@ -336,7 +336,7 @@ async def test_max_requests_stops_the_crawl(bench):
     assert follower(max_requests=5).__spider__("c", "j").custom_settings["max_pages"] == 5
 
 
-async def test_stop_in_a_callback_ends_the_crawl_after_what_is_in_hand(bench):
+async def test_stop_in_a_callback_ends_the_crawl_after_the_requests_in_progress(bench):
     crawler = follower()
     crawler.on_response(lambda response: crawler.stop("enough"))
     ran = await bench(crawler, CHAIN, concurrency=1)
@@ -538,7 +538,7 @@ async def test_a_visit_of_a_request_that_is_aborted_is_kept(bench):
     assert (ran.items, ran.site.counts) == ([{"path": "/other"}], {"/other": 1})
 
 
-async def test_a_visit_tells_why_it_is_refused(bench):
+async def test_a_visit_returns_why_it_is_refused(bench):
     crawler = Collector(allowed_domains=["127.0.0.1"], disallowed_url_filters=["secret"], depth_limit=1)
     told = []
 

@@ -389,7 +389,7 @@ def test_dates_are_read_as_servers_write_them(text, moment):
      "Thu, 12-Aug-2007 20:61:99999999999 GMT", "31 Feb 2020 00:00:00", "1 Jan 1600 00:00:00", "1 Jan 2020 24:00:00",
      "1 Jan 2020", "Jan 2020 10:00:00", "1 2020 10:00:00", "0 Jan 2020 10:00:00", "29 Feb 2001 10:00:00"],
 )  # fmt: skip
-def test_what_is_no_date_is_none(text):
+def test_an_invalid_date_is_none(text):
     assert parse_date(text) is None
 
 

@@ -251,12 +251,12 @@ def test_valid_utf8_is_utf8(text):
     [(RUSSIAN, "cp1251"), (RUSSIAN, "koi8-r"), (FRENCH, "cp1252"), (JAPANESE, "cp932"), (JAPANESE, "euc_jp"),
      (CHINESE, "gb18030"), (KOREAN, "cp949"), (POLISH, "cp1250"), (POLISH, "iso8859_2"), (GREEK, "cp1253")],
 )  # fmt: skip
-def test_undeclared_encodings_are_told_by_their_letters(text, codec):
+def test_undeclared_encodings_are_detected_by_their_letters(text, codec):
     assert read(text.encode(codec), "text/html") == text
 
 
 @pytest.mark.parametrize(("text", "codec"), [(RUSSIAN, "cp1251"), (JAPANESE, "cp932"), (CHINESE, "gb18030")])
-def test_the_fallback_detector_tells_the_common_ones_too(monkeypatch, text, codec):
+def test_the_fallback_detector_recognises_the_common_ones_too(monkeypatch, text, codec):
     monkeypatch.setattr(encoding, "load_detector", portable_detector)
     assert read(text.encode(codec)) == text
 

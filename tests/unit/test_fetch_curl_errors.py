@@ -125,5 +125,7 @@ def test_a_failure_is_the_proxys_only_up_to_where_the_proxy_is(code, connected, 
         (pycurl.E_COULDNT_CONNECT, 0, 0, False, False),
     ],
 )
-def test_how_far_a_request_came_tells_whether_its_proxy_works(code, tunnel_status, proxy_error, sent, works):
+def test_the_progress_of_a_request_shows_whether_its_proxy_works(
+    code, tunnel_status, proxy_error, sent, works
+):
     assert proxy_works(code, tunnel_status, proxy_error, sent=sent) is works

@@ -64,7 +64,7 @@ async def test_a_late_request_is_not_sent_on_a_kept_connection(fetcher, server):
     assert [hit.target for hit in server.log.hits] == ["/first"]
 
 
-async def test_whose_connection_took_too_long_is_not_sent_and_tells_how_long(fetcher, server):
+async def test_a_request_whose_connection_took_too_long_is_not_sent_and_reports_the_time(fetcher, server):
     turn = Turn(1)
     with pytest.raises(TooLate):
         await fetcher.fetch(Request(server.url_of("/late")), permit=turn)

@@ -149,6 +149,6 @@ async def test_closing_ends_what_is_in_flight(watches):
         await server.gone.wait()
 
 
-def test_what_curl_wants_and_how_it_is_told_are_the_same_bits():
+def test_events_of_curl_and_of_the_loop_are_the_same_bits():
     """EpollWatcher relies on this for sockets with an error."""
     assert (pycurl.POLL_IN, pycurl.POLL_OUT) == (pycurl.CSELECT_IN, pycurl.CSELECT_OUT)

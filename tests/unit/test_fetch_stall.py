@@ -34,7 +34,7 @@ def watched(*transfers):
     return running, watch
 
 
-async def test_a_transfer_in_which_nothing_moves_ends_and_others_go_on():
+async def test_a_transfer_in_which_nothing_moves_ends_and_others_continue():
     still, moving, connecting = (
         FakeTransfer(7),
         FakeTransfer(*range(10_000)),

@@ -141,7 +141,7 @@ async def test_a_named_session_stays_what_it_is_and_gets_another_proxy_when_its_
     assert len(bench.pool) == 0
 
 
-async def test_a_request_may_go_on_in_a_session_of_the_pool_until_that_is_retired():
+async def test_a_request_may_continue_in_a_session_of_the_pool_until_that_is_retired():
     bench = Bench(size=3)
     first = await bench.use()
     for _ in range(5):
@@ -150,7 +150,7 @@ async def test_a_request_may_go_on_in_a_session_of_the_pool_until_that_is_retire
     assert (await bench.use(name=first.name)).name != first.name
 
 
-async def test_another_worker_goes_on_as_the_same_session_until_it_is_retired():
+async def test_another_worker_continues_as_the_same_session_until_it_is_retired():
     notes = Notes()
     here, there = Bench(notes), Bench(notes)
     there.made = 100

@@ -69,7 +69,7 @@ class Halting:
         return list(follow(response))
 
 
-async def test_start_returns_at_work_and_the_end_stops_the_crawl_by_itself(made, serve):
+async def test_start_returns_while_the_crawl_runs_and_the_end_stops_it_by_itself(made, serve):
     site = Scripted(PAGES)
     crawl = await made()
     assert crawl.status is Status.INITIALIZED
@@ -81,7 +81,7 @@ async def test_start_returns_at_work_and_the_end_stops_the_crawl_by_itself(made,
     assert (await crawl.summary()).reason == ""
 
 
-async def test_a_stopped_crawl_goes_on_where_it_was_when_it_is_started_again(made, serve, tmp_path):
+async def test_a_stopped_crawl_continues_where_it_was_when_it_is_started_again(made, serve, tmp_path):
     site, halting = Scripted(PAGES), Halting(5)
     out = tmp_path / "out.jsonl"
     crawl = await made(parser=halting, frontier="sqlite:", outputs=[str(out)], settings={"concurrency": 2})
@@ -255,7 +255,7 @@ async def test_summaries_are_equal_as_long_as_nothing_happens_and_are_json_and_t
     await crawl.stop()
 
 
-async def test_a_monitor_tells_errors_and_only_summaries_that_are_new(made, serve):
+async def test_a_monitor_yields_errors_and_only_summaries_that_are_new(made, serve):
     told = []
     crawl = await made()
     await crawl.start(serve(Scripted({"/": ["/gone"]})).url)
@@ -326,7 +326,7 @@ async def test_queues_that_cannot_be_served_are_refused(made, queues):
         await made(queues=queues)  # the last: analyzers are of one process
 
 
-async def test_the_example_stops_goes_on_and_sums_up(serve, tmp_path):
+async def test_the_example_stops_continues_and_sums_up(serve, tmp_path):
     site = Scripted({"/": ["/a", "/b", "/gone"], "/a": ["/b"], "/b": Answer(b"<title> B </title>")})
     script = ROOT / "examples" / "managed.py"
     ran = await asyncio.create_subprocess_exec(
@@ -362,7 +362,7 @@ class Stuck:
         pass
 
 
-async def test_a_start_that_is_cancelled_has_not_begun_and_can_be_repeated(made):
+async def test_a_start_that_is_cancelled_changes_nothing_and_can_be_repeated(made):
     times, reached = count(), asyncio.Event()
     crawl = await made(downloaders=[Downloader(lambda context: Stuck(times, reached))], frontier="sqlite:")
     before = asyncio.all_tasks()

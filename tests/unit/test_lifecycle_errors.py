@@ -105,7 +105,7 @@ async def ended(crawl):
     return found
 
 
-async def test_errors_are_told_by_component_and_module(serve, tmp_path):
+async def test_errors_are_reported_by_component_and_module(serve, tmp_path):
     pages = {
         "/": ["/gone", "/b", "/c", "/loop"], "/gone": Answer(status=404), "/b": [], "/c": [],
         "/loop": redirect("/loop"),
@@ -149,7 +149,7 @@ async def test_a_downloader_that_gets_no_answer_is_named(free_port, tmp_path):
     assert (error.component, error.module, error.kind) == (ModuleKind.DOWNLOADER, "plain", "ConnectError")
 
 
-async def test_a_robots_txt_that_cannot_be_had_is_told_while_its_pages_wait(serve, tmp_path):
+async def test_an_unavailable_robots_txt_is_reported_while_its_pages_wait(serve, tmp_path):
     crawl = ManagedCrawl()
     await crawl.initialize(
         CrawlArguments(
@@ -227,7 +227,7 @@ class Seedless(Unstorable):
         yield
 
 
-async def test_a_crawl_that_fails_tells_so_as_the_scheduler_and_is_stopped(tmp_path):
+async def test_a_crawl_that_fails_reports_it_as_the_scheduler_and_is_stopped(tmp_path):
     crawl = ManagedCrawl()
     await crawl.initialize(
         CrawlArguments(job="seedless", spider=Seedless, settings=QUICK, home=str(tmp_path))

@@ -133,7 +133,7 @@ async def test_processors_work_in_order_replace_keep_and_drop(crawled):
     assert (pipeline.counts.called, pipeline.counts.completed) == (3, 3)
 
 
-async def test_a_processor_that_fails_is_skipped_and_told(crawled):
+async def test_a_processor_that_fails_is_skipped_and_reported(crawled):
     crawl, result, items, _ = await crawled(THREE, pipelines=[Pipeline(upper, fail_on_c, drop_b)])
     assert [item["path"] for item in items] == ["/", "/C"]
     assert [item.get("passed", False) for item in items] == [True, False]

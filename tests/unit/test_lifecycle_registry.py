@@ -63,7 +63,7 @@ def picks(registry, amount):
     return Counter(registry.pick(ModuleKind.DOWNLOADER).id for _ in range(amount))
 
 
-def test_who_has_least_in_hand_is_chosen_and_equals_take_turns():
+def test_the_connection_with_the_least_in_progress_is_chosen_and_equals_take_turns():
     registry = ModuleRegistry([worked("a"), worked("b"), worked("c", handling=1)])
     assert picks(registry, 10) == {"a": 5, "b": 5}
 

@@ -439,7 +439,7 @@ def rest(visit, *, data=PDF, start=None, total=None, **headers):
     return Answer(data[start:], status=206, headers=headers, content_type=None)
 
 
-async def test_a_broken_download_goes_on_where_it_broke_off(crawl, tmp_path):
+async def test_an_interrupted_download_continues_where_it_ended(crawl, tmp_path):
     file = Interrupted(20_000, rest)
     report = await crawl({"/": page("a.pdf"), "/a.pdf": file})
     assert report.items[0]["files"] == [result(report.origin, "/a.pdf", PDF)]
@@ -463,7 +463,7 @@ async def test_a_broken_download_goes_on_where_it_broke_off(crawl, tmp_path):
         (lambda visit: Answer(b"", status=412) if "range" in visit.headers else a_file(OTHER), 3),
     ],
 )  # fmt: skip
-async def test_a_download_that_cannot_go_on_begins_again(answer, requests, crawl, tmp_path):
+async def test_a_download_that_cannot_continue_begins_again(answer, requests, crawl, tmp_path):
     file = Interrupted(20_000, answer)
     report = await crawl({"/": page("a.pdf"), "/a.pdf": file})
     assert report.items[0]["files"] == [result(report.origin, "/a.pdf", OTHER)]

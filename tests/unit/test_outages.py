@@ -21,7 +21,7 @@ def begin_and_end(parts, *names):
         assert name not in parts
 
 
-async def test_parts_that_go_and_come_in_one_outage_are_told_once(caplog):
+async def test_parts_that_go_and_come_in_one_outage_are_reported_once(caplog):
     caplog.set_level(logging.WARNING, "skitter.frontier")
     parts = OutageTracker("c")
     begin_and_end(parts, "1", "2")

@@ -126,7 +126,7 @@ def test_a_part_that_is_not_there_is_an_error_with_a_remedy(installed, settings,
     assert caught.value.remedy
 
 
-def test_an_unknown_name_is_told_those_that_are_known(installed):
+def test_the_error_for_an_unknown_name_lists_the_known_ones(installed):
     with pytest.raises(SettingsError) as caught:
         make_fetcher(build_settings({"user_agents": "randm"}))
     assert "file, gone, ours, random" in caught.value.remedy
@@ -149,12 +149,12 @@ def test_sessions_are_a_number_options_or_a_pool(value):
 
 
 @pytest.mark.parametrize("value", [None, "none"])
-def test_none_is_none(value):
+def test_the_value_none_adds_no_source(value):
     fetcher = make_fetcher(build_settings({"user_agents": value, "proxies": value, "sessions": value}))
     assert type(fetcher._default) is HttpFetcher  # no identity between it and the requests
 
 
-def test_a_part_is_told_how_the_job_fetches():
+def test_a_component_receives_the_settings_of_the_job():
     told = []
 
     class Told:

@@ -52,7 +52,7 @@ def test_what_is_no_name_of_a_queue_is_refused_with_the_request(name):
 
 
 @pytest.mark.parametrize("slot", ["h.test", "rule:0", "rule:2:h.test", "[::1]"])
-def test_a_slot_tells_its_queue_and_is_that_of_the_host_without_it(slot):
+def test_a_slot_contains_its_queue_and_is_that_of_the_host_without_it(slot):
     assert slot_in("detail", slot) == f"detail|{slot}"
     assert queue_of(slot_in("detail", slot)) == "detail"
     assert without_queue(slot_in("detail", slot)) == slot
@@ -202,7 +202,7 @@ def test_a_queue_that_cannot_be_is_refused_by_name(queues, named):
         (2, {"list": 0, "detail": 1}, [["list"], ["list"], ["detail"]]),
     ],
 )
-def test_each_worker_process_is_told_which_queues_it_serves(workers, queues, teams):
+def test_each_worker_process_receives_the_queues_that_it_serves(workers, queues, teams):
     assert JobSpec(job="x", spider="-", workers=workers, queues=queues).teams() == teams
 
 
@@ -307,7 +307,7 @@ def report(name, *queues):
     return WorkerReport(name, "machine", 1, "0", 1.0, 32, 0, 0, 0, 0, 0, 0.0, queues)
 
 
-async def test_a_queue_that_no_worker_serves_is_told_of_once_and_not_before_a_worker_may_have_come(caplog):
+async def test_a_queue_that_no_worker_serves_is_reported_once_and_not_before_a_worker_may_have_come(caplog):
     frontier = EmbeddedFrontier(Politeness(HostLimits(delay=0.0)))
     entries = [
         Entry(bytes([n]) * 16, slot, f"{BASE}{n}", b"") for n, slot in enumerate(("detail|h", "list|h"))

@@ -47,7 +47,7 @@ def test_a_broken_recipe_is_refused_with_the_line_and_field_of_each_problem(name
     assert caught.value.remedy
 
 
-def test_all_problems_are_told_at_once_in_the_order_of_their_lines():
+def test_all_problems_are_reported_at_once_in_the_order_of_their_lines():
     text = """name: x
 start: http://x/
 pages:
@@ -106,5 +106,5 @@ def test_a_variable_that_has_no_value_and_one_that_does_not_exist_are_refused(tm
     assert told.endswith("did you mean site?")
 
 
-def test_a_missing_file_is_told_in_one_line(tmp_path):
+def test_a_missing_file_is_reported_in_one_line(tmp_path):
     assert "missing.yaml" in complaint("run", "missing.yaml", cwd=tmp_path)

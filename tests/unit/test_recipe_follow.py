@@ -112,7 +112,7 @@ pages: {{p: {{items: {{fields: {{u: {{value: "{{url}}"}}}}}}, follow: [a]}}}}
     assert len(ran.letters) == 1
 
 
-async def test_only_so_many_links_that_match_are_followed(serve, tmp_path):
+async def test_only_the_first_matching_links_are_followed(serve, tmp_path):
     site = Scripted({"/": ["/a/1", "/b/1", "/a/2", "/a/2", "/a/x", "/a/3"], "/a/1": [], "/a/2": []})
     text = f"""name: x
 start: {serve(site).url}

@@ -136,13 +136,13 @@ async def test_what_a_script_says_before_its_writes_have_failed_is_not_believed(
         assert await in_transaction(server.client, SCRIPT) == b"done at last"
 
 
-async def test_a_script_that_the_server_does_not_know_is_told_as_such():
+async def test_a_script_that_the_server_does_not_know_is_reported_as_such():
     async with Double(*BEGUN, b"*1\r\n-NOSCRIPT No matching script\r\n", END) as server:
         with pytest.raises(NoScriptError):
             await in_transaction(server.client, SCRIPT)
 
 
-async def test_what_is_refused_before_the_transaction_is_carried_out_is_told_with_its_reason():
+async def test_a_refusal_before_the_transaction_runs_is_reported_with_its_reason():
     refused = (b"+OK\r\n", b"-LOADING kvrocks is restoring\r\n", b"-EXECABORT Transaction discarded\r\n", END)
     async with Double(*refused) as server:
         with pytest.raises(BusyLoadingError):
@@ -161,7 +161,7 @@ async def life(server):
         await connection.disconnect()
 
 
-async def test_a_life_is_told_from_another_by_process_and_second_of_its_start():
+async def test_a_life_is_identified_by_process_and_second_of_its_start():
     def answers(process, started, now):
         age = bulk(SERVER.format(process, now - started))
         return age, time(now), age, time(now)
@@ -181,7 +181,7 @@ async def test_the_second_of_a_start_is_not_guessed_where_the_clock_goes_on_mean
         assert await life(server) == await life(server)
 
 
-async def test_a_frontier_tells_that_it_met_another_life():
+async def test_a_frontier_reports_that_it_met_another_life():
     begin = (bulk(SERVER.format(7, 0)), time(1000), bulk(SERVER.format(7, 0)), time(1000))
     again = (bulk(SERVER.format(7, 5)), time(2000), bulk(SERVER.format(7, 5)), time(2000))
     everything = bulk(SERVER.format(7, 0) + "role:master\r\n")

@@ -81,7 +81,7 @@ def test_defaults_take_no_room():
     assert len(encode_request(Request("http://h/"))) < 10
 
 
-def test_the_record_tells_its_version_first():
+def test_the_record_begins_with_its_version():
     assert encode_request(Request("http://h/"))[0] == RECORD_VERSION
 
 
@@ -201,7 +201,7 @@ def test_a_plain_get_has_the_fingerprint_of_its_canonical_url():
     assert len(identity()) == 16
 
 
-def test_what_does_not_tell_requests_apart():
+def test_what_does_not_distinguish_requests():
     same = [
         identity(callback="other"),
         identity(method="get"),
@@ -213,7 +213,7 @@ def test_what_does_not_tell_requests_apart():
     assert set(same) == {identity()}
 
 
-def test_what_tells_requests_apart():
+def test_what_distinguishes_requests():
     different = [
         identity(),
         identity("http://h/a"),

@@ -456,7 +456,7 @@ def test_follow_all_takes_exactly_one_source(given):
     assert caught.value.remedy
 
 
-def test_replace_changes_what_it_is_told_and_shares_the_body():
+def test_replace_changes_the_given_fields_and_shares_the_body():
     response = Response(
         URL, 200, headers=BLOCK, body=b"<p>x</p>", request=Request(URL), latency=1.0, ip="i", protocol="p"
     )

@@ -52,7 +52,7 @@ async def test_pages_that_fail_do_not_count_as_pages(bench):
     assert (ran.counters["pages"], list(ran.letters)) == (3, ["/a"])
 
 
-async def test_a_run_with_a_larger_limit_goes_on(bench, serve, tmp_path):
+async def test_a_run_with_a_larger_limit_continues(bench, serve, tmp_path):
     crawl = bench(WIDE, frontier="sqlite", max_pages=5)
     await crawl.run()
     more = CrawlHarness(crawl.spider, tmp_path, frontier="sqlite")
@@ -104,7 +104,7 @@ async def test_depth_is_the_parents_plus_one_whatever_a_callback_says(bench):
     }  # fmt: skip
 
 
-def test_the_time_limit_stops_a_run_gracefully_and_the_next_one_goes_on(serve, tmp_path, no_blocking_calls):
+def test_the_time_limit_stops_a_run_gracefully_and_the_next_one_continues(serve, tmp_path, no_blocking_calls):
     for (
         function
     ) in no_blocking_calls.functions.values():  # a run begins and ends with a few calls to the disk

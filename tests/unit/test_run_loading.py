@@ -72,7 +72,7 @@ def test_the_name_for_other_processes_is_absolute_and_unambiguous(file, monkeypa
         ("1 / 0", "{}", r"cannot be imported: ZeroDivisionError: division by zero \(line 1 of spiders.py"),
     ],
 )
-def test_a_mistake_is_told_with_a_remedy(file, text, name, message):
+def test_a_mistake_is_reported_with_a_remedy(file, text, name, message):
     path = file(text) if text is not None else ""
     with pytest.raises(SpiderError, match=message) as caught:
         load_spider_class(name.format(path))
@@ -102,7 +102,7 @@ def test_the_command_line_is_stronger_than_the_spiders_settings(file):
     assert (assembly.settings.concurrency, assembly.settings.delay) == (7, 0.5)
 
 
-def test_the_frontier_is_told_the_limits_and_the_politeness(file):
+def test_the_frontier_receives_the_limits_and_the_politeness(file):
     settings = {
         "max_pages": 5,
         "max_errors": 6,

@@ -14,7 +14,7 @@ from skitter.run.process import run_async
 from skitter.run.supervisor import WorkerCommand
 
 
-def test_a_run_keeps_nothing_from_the_collector_in_a_program_that_goes_on():
+def test_a_run_keeps_nothing_from_the_collector_in_a_program_that_continues():
     """A program may run many crawls: what it froze at each would never be collected."""
     threshold, frozen = gc.get_threshold(), gc.get_freeze_count()
     try:

@@ -118,7 +118,7 @@ def test_a_file_that_cannot_be_read_is_named(monkeypatch, tmp_path):
         (open_output, "mongodb://me:hid#den@h/shop/items"),
     ],
 )
-def test_a_password_that_is_not_percent_encoded_is_told_without_any_piece_of_it(make, url):
+def test_a_password_that_is_not_percent_encoded_is_reported_without_any_piece_of_it(make, url):
     with pytest.raises(SkitterError, match="in a password write / as %2F") as error:
         make(url)
     assert "hid" not in str(error.value) + error.value.remedy
@@ -149,7 +149,7 @@ def test_s3_gets_keys_from_outside_where_the_url_has_none(monkeypatch, tmp_path)
     assert own == {"key": "mine", "secret": "own", "anon": "no"}
 
 
-def test_no_kind_of_output_is_told_the_password_of_another(monkeypatch, tmp_path):
+def test_no_kind_of_output_receives_the_password_of_another(monkeypatch, tmp_path):
     outside(monkeypatch, tmp_path, "postgresql")
     assert open_output("mongodb://me@h/d/c").store()._driver._location.uri == "mongodb://me@h/d"
     assert open_output("redis://h/0/items")._password == ""

@@ -32,7 +32,7 @@ from skitter.store.stdout import StdoutOutput
         ("what?x=1.jsonl", "what?x=1.jsonl", Format()),
     ],
 )
-def test_the_name_tells_the_file_and_its_format(target, path, form):
+def test_the_name_selects_the_file_and_its_format(target, path, form):
     output = open_output(target)
     assert isinstance(output, FileOutput)
     assert (output.target, str(output.path), output._format) == (target, path, form)
@@ -49,7 +49,7 @@ def test_the_name_tells_the_file_and_its_format(target, path, form):
         ("items.db?table=my%20quotes", "items.db", "my quotes"),
     ],
 )
-def test_the_name_tells_the_database_and_its_table(target, path, table):
+def test_the_name_selects_the_database_and_its_table(target, path, table):
     output = open_output(target)
     assert isinstance(output, SqliteOutput)
     assert (output.target, str(output._path), output._table) == (target, path, table)

@@ -78,7 +78,7 @@ async def test_a_coroutine_with_the_page_is_given_its_id_also_without_items(call
     ]  # fmt: skip
 
 
-async def test_a_store_that_cannot_be_opened_is_told_before_the_crawl(calls):
+async def test_a_store_that_cannot_be_opened_is_reported_before_the_crawl(calls):
     output = await asyncio.to_thread(open_output, f"{__name__}:Async:nowhere")
     with pytest.raises(StoreError) as caught:
         await output.check(OutputContext("quotes", "/nowhere"))

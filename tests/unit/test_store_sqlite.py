@@ -240,7 +240,7 @@ async def test_only_machine_durability_syncs_every_commit(path, durability, leve
     await store.close()
 
 
-async def test_a_long_log_is_folded_in_while_writers_go_on(path, monkeypatch):
+async def test_a_long_log_is_folded_in_while_writers_continue(path, monkeypatch):
     monkeypatch.setattr(sqlite, "_WAL_LIMIT", 100_000)
     store = await opened(path)
     for number in range(20):

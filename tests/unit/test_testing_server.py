@@ -59,7 +59,7 @@ def test_head_has_the_length_but_no_body(serve):
     assert answer.endswith(b"\r\n\r\n")
 
 
-def test_hosts_share_a_port_and_are_told_apart(serve):
+def test_hosts_share_a_port_and_are_distinguished(serve):
     server = serve(echo, hosts=3)
     assert len({origin.split(":")[1] for origin in server.origins}) == 1
     for place in range(3):
@@ -233,7 +233,7 @@ def test_a_request_is_noted_when_it_came_not_when_the_server_had_time_for_it(ser
         ("nothing", "write MODULE:NAME"),
     ],
 )
-def test_a_site_that_cannot_be_served_from_the_command_line_is_told_in_one_line(site, words):
+def test_a_site_that_cannot_be_served_from_the_command_line_is_reported_in_one_line(site, words):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         told = subprocess.run(

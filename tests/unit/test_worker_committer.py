@@ -76,7 +76,7 @@ async def test_items_are_durable_before_their_page_is_committed(bench):
     assert len((await crawl.run()).items) == 11
 
 
-async def test_a_page_that_another_worker_took_over_is_told_and_nothing_of_it_is_kept(
+async def test_a_page_that_another_worker_took_over_is_reported_and_nothing_of_it_is_kept(
     bench, caplog, monkeypatch
 ):
     monkeypatch.setattr(logging.getLogger("skitter"), "propagate", True)

@@ -242,7 +242,7 @@ async def test_what_is_postponed_before_its_request_comes_back_and_no_attempt_co
 
 
 @pytest.mark.parametrize("point", ["before_request", "after_request", "before_save", "after_save"])
-async def test_stop_goes_on_with_the_request_and_stops_the_crawl(run, point):
+async def test_stop_continues_with_the_request_and_stops_the_crawl(run, point):
     ran = await run({(point, "/a"): HookAction.STOP}, pages={**PAGES, "/a": ["/c"], "/c": []}, concurrency=1)
     assert ran.state is JobState.STOPPING
     assert "/a" in paths(ran)

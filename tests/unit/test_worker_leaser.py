@@ -74,7 +74,7 @@ async def test_a_worker_that_is_busy_does_not_keep_asking(bench):
     assert len(crawl.frontier.asked) < 100
 
 
-async def test_a_paused_job_is_not_asked_all_the_time_and_goes_on_when_it_is_resumed(bench):
+async def test_a_paused_job_is_not_asked_all_the_time_and_continues_when_it_is_resumed(bench):
     crawl = bench(wide(8, Answer(delay=0.02)), concurrency=2)
     running = asyncio.create_task(crawl.run())
     while not crawl.site.counts["/0"]:
@@ -97,7 +97,7 @@ async def test_a_crawl_at_its_limit_does_not_keep_asking(bench):
     assert len(crawl.frontier.asked) < 60
 
 
-async def test_no_more_is_in_hand_than_twice_the_concurrency(bench):
+async def test_at_most_twice_the_concurrency_is_in_progress(bench):
     crawl = bench(wide(60, []), concurrency=4, concurrency_per_slot=100)
     await crawl.run()
     assert 4 <= crawl.frontier.most_leased <= 8

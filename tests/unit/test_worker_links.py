@@ -42,7 +42,7 @@ def request_of(entry):
     return decode_request(entry.url, entry.record)
 
 
-def test_items_requests_and_batches_are_told_apart(gatherer):
+def test_items_requests_and_batches_are_distinguished(gatherer):
     gathered = gatherer().collect([{"a": 1}, Request("http://h.test/x"), links("y", "z"), None], PARENT)
     assert gathered.items == [{"a": 1}]
     assert urls_of(gathered) == ["http://h.test/x", "http://h.test/dir/y", "http://h.test/dir/z"]

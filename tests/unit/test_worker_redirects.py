@@ -151,7 +151,7 @@ def test_a_page_is_no_loop_if_any_hop_since_its_last_visit_set_a_cookie():
         redirected(second, Response(second.url, 302, headers={"Location": "/b"}, request=second), 9)
 
 
-def test_a_hop_goes_on_in_the_session_that_was_used_for_the_one_before():
+def test_a_hop_continues_in_the_session_that_was_used_for_the_one_before():
     request = Request("http://h.test/a")
     sent = request.replace(session="chosen")
     response = Response("http://h.test/a", 302, headers={"Location": "/b"}, request=sent)
@@ -241,7 +241,7 @@ async def test_a_cookie_set_by_the_first_hop_lets_its_page_be_asked_for_again(ru
     assert ran.letters == {}
 
 
-async def test_a_page_that_sets_cookies_for_ever_is_given_up(run):
+async def test_a_page_that_sets_cookies_forever_is_given_up(run):
     ran = await run({"/": redirect("/", **{"Set-Cookie": "again=1"})}, max_redirects=3)
     assert ran.letters == {"/": "redirect/limit: more than 3 redirects"}
     assert ran.site.counts["/"] == 4

@@ -278,7 +278,7 @@ async def test_refused_seeds_are_counted_by_reason_and_the_first_are_named(run, 
     assert any("11 more" in line for line in named)
 
 
-async def test_refused_seeds_are_counted_once_if_another_worker_goes_on_with_the_loading(run):
+async def test_refused_seeds_are_counted_once_if_another_worker_continues_with_the_loading(run):
     class Dying(Starting):
         runs = 0
 
