@@ -1,6 +1,7 @@
 """`skitter report` and `skitter status --plot`: the figures of `skitter status --json`, and nothing that a page can inject."""
 
 import json
+import re
 
 import pytest
 from lxml import html
@@ -36,6 +37,33 @@ def shop(serve, tmp_path):
     return tmp_path
 
 
+def charted(counts):
+    """Return the values of each chart, calculated from the output of ``status --json``."""
+    states = {
+        "done": counts["done"], "queued": counts["queued"], "delayed": counts["delayed"],
+        "in flight": counts["leased"], "failed": counts["failed"],
+    }  # fmt: skip
+    found = {"Requests": {name: count for name, count in states.items() if count}}
+    groups = {
+        "Pages by depth": "depth", "Responses by status": "status", "Failed requests by kind": "failed",
+        "Refused URLs by reason": "refused",
+    }  # fmt: skip
+    for title, group in groups.items():
+        found[title] = {
+            name.removeprefix(f"{group}/"): count
+            for name, count in counts["counters"].items()
+            if name.startswith(f"{group}/")
+        }
+        assert found[title], title
+    buckets = [counts["counters"].get(f"time/fetch/{index}", 0) for index in range(len(BOUNDS) + 1)]
+    used = [index for index, count in enumerate(buckets) if count]
+    names = [f"up to {milliseconds(bound)}" for bound in BOUNDS] + [f"over {milliseconds(BOUNDS[-1])}"]
+    found["Fetches by time to the first byte"] = dict(
+        list(zip(names, buckets, strict=True))[used[0] : used[-1] + 1]
+    )
+    return found
+
+
 def test_the_report_has_the_figures_of_the_status_and_loads_nothing(shop):
     result = skitter("report", "shop", "-o", "report.html", cwd=shop)
     assert result.returncode == 0, result.stderr
@@ -45,15 +73,11 @@ def test_the_report_has_the_figures_of_the_status_and_loads_nothing(shop):
     figures = {row.findtext("th"): row.findtext("td") for row in tables["Figures"].iter("tr")}
     assert figures["Pages"] == f"{counts['counters']['pages']:,}" == "13"
     assert figures["Items"] == f"{counts['counters']['items']:,}"
-    for caption, group in (("Responses by status", "status"), ("Refused URLs by reason", "refused")):
+    for caption, values in charted(counts).items():
         shown = {
             row.findtext("th"): int(row.findtext("td").replace(",", "")) for row in tables[caption].iter("tr")
         }
-        assert shown == {
-            name.removeprefix(f"{group}/"): count
-            for name, count in counts["counters"].items()
-            if name.startswith(f"{group}/")
-        }
+        assert shown == values, caption
     for caption, name in (
         ("Fetch (to the first byte)", "fetch"),
         ("Callback", "callback"),
@@ -67,11 +91,6 @@ def test_the_report_has_the_figures_of_the_status_and_loads_nothing(shop):
             f"{sum(buckets):,}",
             *(milliseconds(quantile(buckets, share)) for share in (0.5, 0.95, 0.99)),
         ]
-    chart = tables["Fetches by time to the first byte"]
-    assert (
-        sum(int(row.findtext("td")) for row in chart.iter("tr"))
-        == counts["counters"]["pages"] + counts["failed"]
-    )
     assert len(tables["Dead letters"].findall("tbody/tr")) == counts["failed"] == 2
     assert not list(page.iter("script", "img", "link", "iframe"))
     assert "\u202e" not in (shop / "report.html").read_text()
@@ -100,8 +119,13 @@ def test_a_browser_shows_the_report_without_a_request_or_a_complaint(shop):
 
 
 def test_the_terminal_plots_the_same_figures(shop):
+    counts = json.loads(skitter("status", "shop", "--json", cwd=shop).stdout)["counts"]
     shown = skitter("status", "shop", "--plot", cwd=shop, environment={"COLUMNS": "60"}).stdout
-    assert "Responses by status" in shown
+    for title, values in charted(counts).items():
+        lines = shown.partition(f"\n{title}\n")[2].partition("\n\n")[0].splitlines()
+        parts = [re.fullmatch(r"(.+?) +([\d,]+)  (█*)", line).groups() for line in lines]
+        assert {name: int(count.replace(",", "")) for name, count, _ in parts} == values, title
+        assert max(len(bar) for *_, bar in parts) == 40
     assert "200  13  " + "█" * 40 in shown
     assert max(map(len, shown.splitlines())) < 120
 

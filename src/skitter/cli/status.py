@@ -30,7 +30,11 @@ _interval = click.option(
 @click.command()
 @job_argument
 @click.option("--watch", "-w", is_flag=True, help="Update the display until q or Ctrl-C.")
-@click.option("--plot", is_flag=True, help="Also show bar charts of states, statuses, errors and refusals.")
+@click.option(
+    "--plot",
+    is_flag=True,
+    help="Also show bar charts of states, depths, statuses, errors, refusals and fetch times.",
+)
 @_interval
 @json_option
 @frontier_option

@@ -82,6 +82,7 @@ def charts(counts: FrontierStatus) -> list[tuple[str, dict[str, int]]]:
     }  # fmt: skip
     found = [
         ("Requests", {name: value for name, value in states.items() if value}),
+        ("Pages by depth", _by_depth(counters)),
         ("Responses by status", kinds(counters, "status")),
         ("Failed requests by kind", kinds(counters, "failed")),
         ("Retried attempts by kind", kinds(counters, "retried")),
@@ -89,6 +90,11 @@ def charts(counts: FrontierStatus) -> list[tuple[str, dict[str, int]]]:
         ("Fetches by time to the first byte", _distribution(FETCH.read(counters))),
     ]
     return [(title, values) for title, values in found if values]
+
+
+def _by_depth(counters: Mapping[str, int]) -> dict[str, int]:
+    """Return the pages by the number of links from a start page."""
+    return dict(sorted(kinds(counters, "depth").items(), key=lambda entry: int(entry[0])))
 
 
 def _distribution(buckets: Sequence[int]) -> dict[str, int]:
