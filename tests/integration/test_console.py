@@ -656,6 +656,8 @@ def test_a_reader_sees_everything_and_can_change_nothing(service, user):
         expect(one.page.locator("#state")).to_have_text("stopped")
         assert one.page.locator(".head button").all_inner_texts() == buttons
         expect(figure(one.page, "Pages")).to_have_text(re.compile("2"))
+    expect(rita.page.locator(".notice")).to_have_text(["limit reached: 20 pages"])
+    expect(rita.page.locator(".notice.error")).to_have_count(0)  # a limit that was set is not a fault
     assert accessibility_faults(rita.page) == []
     picture(rita, "phone")
     wide = "document.documentElement.scrollWidth > document.documentElement.clientWidth"
@@ -665,6 +667,8 @@ def test_a_reader_sees_everything_and_can_change_nothing(service, user):
         expect(rita.page.get_by_role("heading", level=1)).to_be_visible()
         expect(rita.page.get_by_text("Loading")).to_have_count(0)
         assert not rita.page.evaluate(wide), view
+        if view.startswith("/jobs/"):
+            expect(rita.page.locator(".tabs [aria-current]")).to_be_in_viewport(ratio=0.95)
         actions = [
             "Save",
             "New",

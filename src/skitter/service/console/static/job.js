@@ -29,7 +29,7 @@ export function jobView(main, name, part) {
     }
     const reasons = Object.entries(job.node_errors ?? {});
     replace(problems,
-      job.run?.reason ? h("p", { class: "notice error" }, h("span", null, job.run.reason)) : null,
+      job.run?.reason ? h("p", { class: `notice ${job.state === "failed" ? "error" : ""}` }, h("span", null, job.run.reason)) : null,
       reasons.map(([node, error]) => h("p", { class: "notice error" }, h("span", null, h("b", null, text(node)), ": ", text(error.error), error.remedy ? `; ${error.remedy}` : ""))),
       Object.entries(job.queues_without_workers ?? {}).map(([queue, waiting]) => h("p", { class: "notice error" }, h("span", null, `No worker serves queue ${queue}, where ${number(waiting)} requests wait.`))));
     view?.update?.(job);
@@ -50,6 +50,7 @@ export function jobView(main, name, part) {
     h("nav", { class: "tabs", "aria-label": "Parts of the job" }, tabs.map(([key, title]) =>
       h("a", { href: `#${place}/${key}`, "aria-current": key === part ? "page" : null }, title))),
     content);
+  main.querySelector(".tabs [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" }); // on a phone, tabs scroll
   watch();
   return () => { stop(); view?.close?.(); };
 }
@@ -91,13 +92,13 @@ function overview(content, _place, _job, points) {
         ["Received", amount(counters.bytes)], ["Queued", number(counts.queued)], ["Delayed", number(counts.delayed)],
         ["In flight", number(counts.leased)], ["Done", number(counts.done)], ["Dead letters", number(counts.failed)],
         ["Hosts with work", number(counts.slots)], ["Workers", number(job.fleet.length)], ["Oldest lease", counts.oldest_lease ? duration(counts.oldest_lease) : "–"],
-        ["Fetch time (median)", duration(job.latency?.p50)], ["Fetch time (p95)", duration(job.latency?.p95)], ["Fetch time (p99)", duration(job.latency?.p99)]];
+        ["Fetch time (p50)", duration(job.latency?.p50)], ["Fetch time (p95)", duration(job.latency?.p95)], ["Fetch time (p99)", duration(job.latency?.p99)]];
       const latencies = points.filter((point) => point.latency);
       const depths = group(counters, "depth").map(([depth, pages]) => [Number(depth), pages]).sort((one, other) => one[0] - other[0])
         .map(([depth, pages]) => [`depth ${depth}${depth === 50 ? " and more" : ""}`, pages]);
       replace(content,
         h("dl", { class: "figures" }, figures.map(([title, value]) => h("div", null, h("dt", null, title), h("dd", { "data-figure": title }, value)))),
-        counts.reason ? h("p", { class: "notice error" }, h("span", null, `Limit reached: ${counts.reason}`)) : null,
+        counts.reason && !job.run?.reason ? h("p", { class: "notice" }, h("span", null, `Limit reached: ${counts.reason}`)) : null,
         h("div", { class: "plots" },
           lineChart("Throughput", [{ name: "pages/s", points: rates(points, "pages") }, { name: "items/s", points: rates(points, "items") }]),
           lineChart("Queue", [{ name: "queued", points: levels(points, "queued") }, { name: "delayed", points: levels(points, "delayed") }, { name: "in flight", points: levels(points, "leased") }], number),
@@ -129,7 +130,7 @@ function passes(job) {
 
 // --- hosts ------------------------------------------------------------------------------------------------------
 
-const ORDERS = [["pages", "Most pages"], ["failed", "Most failures"], ["failures", "Largest share of failures"], ["queued", "Fullest"], ["fetch_time", "Slowest"], ["delay", "Longest delay"],
+const ORDERS = [["pages", "Most pages"], ["failed", "Most failures"], ["failures", "Highest failure rate"], ["queued", "Fullest"], ["fetch_time", "Slowest"], ["delay", "Longest delay"],
   ["retried", "Most retries"], ["bytes", "Most data"], ["items", "Most items"]];
 
 function hosts(content, place) {
@@ -149,7 +150,7 @@ function hosts(content, place) {
         { title: "Items", class: "n", cell: (host) => number(host.items) },
         { title: "Received", class: "n", cell: (host) => amount(host.bytes) },
         { title: "Failed", class: "n", cell: (host) => number(host.failed) },
-        { title: "Share", class: "n", cell: (host) => percent(host.failures) },
+        { title: "Failure rate", class: "n", cell: (host) => percent(host.failures) },
         { title: "Retried", class: "n", cell: (host) => number(host.retried) },
         { title: "Fetch time", class: "n", cell: (host) => duration(host.fetch_time) },
         { title: "Queued", class: "n", cell: (host) => number(host.queued) },
