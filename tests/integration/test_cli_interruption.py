@@ -1,10 +1,27 @@
 """Interruptions: the first drains, the second stops at once, and either way the job goes on later."""
 
+import contextlib
 import json
 import signal
+import time
+
+import psutil
 
 from cli_command import Running, SlowingSite, skitter, truth_of, urls_of
 from skitter.testing import GeneratedSite
+
+BLOCKING = """
+import time
+from pathlib import Path
+from skitter import Spider
+
+class Blocking(Spider):
+    start_urls = ["{url}"]
+
+    def parse(self, response):
+        Path("blocked").touch()
+        time.sleep(10_000)
+"""
 
 
 def counts(path):
@@ -65,6 +82,26 @@ def test_the_second_interruption_stops_at_once_and_a_rerun_resumes(serve, tmp_pa
     slow.go_on.set()
     assert skitter(*command, cwd=tmp_path).returncode == 0
     assert urls_of(tmp_path / "items.jsonl") == truth_of(site, server)
+
+
+def test_workers_end_after_their_owner_even_if_a_callback_blocks(serve, tmp_path):
+    url = serve(GeneratedSite(pages=13, links_per_page=12)).url
+    (tmp_path / "blocking.py").write_text(BLOCKING.format(url=url))
+    with Running("run", "blocking.py", "--no-robots", "--workers", 2, cwd=tmp_path) as running:
+        owner = psutil.Process(running.process.pid)
+        while not (tmp_path / "blocked").exists():
+            assert running.process.poll() is None
+            time.sleep(0.05)
+        workers = owner.children()
+        assert len(workers) == 2
+        try:
+            owner.kill()
+            for worker in workers:
+                worker.wait(60)
+        finally:
+            for worker in workers:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    worker.kill()
 
 
 def json_name(folder):

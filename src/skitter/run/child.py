@@ -1,8 +1,8 @@
 """A worker process of a job on this machine (``python -m skitter.run.child PIPE SUFFIX``), whose name has the suffix.
 
 The process reads a WorkerCommand as JSON from standard input. It opens the frontier by its URL, or connects to the
-socket of the owner if the frontier is not shared. It ends when the job is finished or stopped, or when the owner has
-ended. It reports to the pipe whose number is its argument, since standard output belongs to the spider.
+socket of the owner if the frontier is not shared. It ends when the job is finished or stopped, or soon after the owner.
+It reports to the pipe whose number is its argument, since standard output belongs to the spider.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import gc
 import os
 import signal
 import sys
+import threading
+import time
 
 import msgspec
 
@@ -26,7 +28,9 @@ from skitter.run.profiling import MemoryTracer
 from skitter.run.supervisor import HAD_WORK, READY, WorkerCommand, WorkerResult
 
 _OWNER_POLL_INTERVAL = 0.5
-"""Seconds between two looks whether the owner still runs, if there is no connection to it."""
+"""Seconds between two looks whether the owner still runs."""
+_GRACE = 2.0
+"""Seconds that a worker has to end by itself after its owner."""
 
 
 class _StartReporter:
@@ -68,6 +72,17 @@ async def _owner_ended(frontier: Frontier, owner: int) -> None:
         await asyncio.sleep(_OWNER_POLL_INTERVAL)
 
 
+def _end_after(owner: int) -> None:
+    """End this process soon after its owner, even if a callback blocks the event loop. Runs in a thread of its own.
+
+    As after a SIGKILL, nothing is lost.
+    """
+    while os.getppid() == owner:
+        time.sleep(_OWNER_POLL_INTERVAL)
+    time.sleep(_GRACE)
+    os._exit(1)
+
+
 async def _work(command: WorkerCommand, pipe: int, name: str) -> None:
     loop = asyncio.get_running_loop()
     builder = JobBuilder(command.spec)
@@ -100,6 +115,7 @@ def main() -> int:
         return 1  # the owner was killed while it wrote the command
     pipe, name = int(sys.argv[1]), worker_name(sys.argv[2])
     set_up_logging(command.log_level, command.log_format, name)
+    threading.Thread(target=_end_after, args=(command.owner,), name="owner", daemon=True).start()
     result = WorkerResult()
     try:
         run_async(_work(command, pipe, name))
