@@ -449,7 +449,7 @@ class Tab:
         """Decide about a sub-request."""
         load = self._load
         if not is_answer:
-            if event["resourceType"].lower() in self._blocked or load is None:
+            if _kind_of(event) in self._blocked or load is None:
                 return await self._fail(event, "BlockedByClient")
             load.requests += 1
             if load.requests > self._settings.page_max_requests:
@@ -598,6 +598,13 @@ def _request_of(moved: _Moved, load: PageLoad) -> Request:
         fetcher=fetcher,
         browsing=browsing,
     )
+
+
+def _kind_of(event: dict[str, Any]) -> str:
+    """Return the kind of a sub-request, as the setting ``blocked_resources`` names it."""
+    kind: str = event["resourceType"].lower()
+    is_icon = kind == "other" and event["request"]["headers"].get("Accept", "").startswith("image/")
+    return "image" if is_icon else kind  # the browser asks for the icon of a site by itself
 
 
 def _origin(url: str) -> str:
