@@ -32,6 +32,15 @@ def other_processes():
     return descendants(os.getpid()).keys()
 
 
+PROCESSES = {
+    "renderer": lambda line: "--type=renderer" in line,
+    "browser": lambda line: "--user-data-dir=" in line and "--type=" not in line and "keeper.py" not in line,
+    "keeper": lambda line: "keeper.py" in line,
+    "driver": lambda line: "run-driver" in line,
+}
+"""The processes of a browser, by their command lines."""
+
+
 def spider_of(requests, parse, **attributes):
     async def start(self):
         for request in requests:
@@ -240,16 +249,25 @@ def first_bytes(names):
     return [Path(name).read_bytes()[:4] for name in names]
 
 
-@pytest.mark.parametrize("victim", ["renderer", "browser"])
-async def test_a_page_whose_process_dies_is_fetched_again(serve, tmp_path, victim, other_processes):
-    killed, asked = [], threading.Event()
-    wanted = "--type=renderer" if victim == "renderer" else "keeper.py"
+@pytest.mark.parametrize(
+    ("process", "number"),
+    [
+        ("renderer", signal.SIGKILL),
+        ("keeper", signal.SIGKILL),
+        ("browser", signal.SIGSTOP),
+        ("driver", signal.SIGSTOP),
+    ],
+    ids=["renderer dies", "keeper dies", "browser hangs", "driver hangs"],
+)
+async def test_a_process_that_dies_or_hangs_costs_a_retry(serve, tmp_path, process, number, other_processes):
+    hurt, asked = [], threading.Event()
 
-    def kill_all():
+    def hurt_all():
         asked.wait(60)
-        killed.extend(pid for pid, line in descendants(os.getpid()).items() if wanted in line)
-        for pid in killed:
-            kill(pid, signal.SIGKILL)
+        found = descendants(os.getpid()).items()
+        hurt.extend(pid for pid, line in found if PROCESSES[process](line))
+        for pid in hurt:
+            kill(pid, number)
 
     def site(visit):
         if visit.target != "/fatal":
@@ -258,15 +276,49 @@ async def test_a_page_whose_process_dies_is_fetched_again(serve, tmp_path, victi
         asked.set()
         return Answer(b"<h1>alive</h1>", delay=5 if first else 0)
 
-    killer = threading.Thread(target=kill_all)
+    killer = threading.Thread(target=hurt_all)
     killer.start()
     url = serve(site).url_of
     spider = spider_of(
         [Request(url("/fatal")), *(Request(url(f"/js/{n}")) for n in range(3))], texts("h1::text")
     )
-    ran = await CrawlHarness(spider, tmp_path, **BROWSER).run()
+    ran = await CrawlHarness(spider, tmp_path, **BROWSER | {"page_timeout": 10, "max_retries": 10}).run()
     await asyncio.to_thread(killer.join)
-    assert killed
+    assert hurt
     assert ran.letters == {}
     assert sorted(item["texts"][0] for item in ran.items) == ["alive", "page 0", "page 1", "page 2"]
     assert all_gone(descendants(os.getpid()).keys() - other_processes) == []
+
+
+async def test_a_lease_is_renewed_while_its_page_loads(serve, tmp_path):
+    site = Scripted({"/slow": Answer(b"<h1>slow</h1>", delay=9)})
+    spider = spider_of([Request(serve(site).url_of("/slow"))], texts("h1::text"))
+    harness = CrawlHarness(spider, tmp_path, **BROWSER | {"lease_seconds": 5, "page_timeout": 60})
+    ran = await harness.run(workers=2)
+    assert ran.letters == {}
+    assert [item["texts"] for item in ran.items] == [["slow"]]
+    assert site.counts["/slow"] == 1, "the other worker did not get the lease"
+    assert ran.counters.get("leases/expired", 0) == 0
+
+
+async def test_robots_txt_holds_for_every_document_that_the_browser_would_load(serve, tmp_path):
+    site = Scripted({
+        "/robots.txt": Answer(b"User-agent: *\nDisallow: /private", content_type="text/plain"),
+        "/script": Answer(b"<h1>script</h1><script>location = '/private/1'</script>"),
+        "/button": Answer(b"<h1>button</h1><form action=/private/2><button id=go>go</button></form>"),
+        "/private/data": Answer(b"data"),
+        "/page": Answer(b"<h1>page</h1><script>fetch('/private/data')</script>"),
+    })  # fmt: skip
+    url = serve(site).url_of
+    requests = [
+        Request(url("/script")),
+        Request(url("/button"), browsing={"actions": [Click("#go")]}),
+        Request(url("/private/3")),
+        Request(url("/page")),
+    ]
+    ran = await CrawlHarness(spider_of(requests, texts("h1::text")), tmp_path, **BROWSER, robots=True).run()
+    assert ran.letters == {}
+    assert [item["page"] for item in ran.items] == ["page"]
+    documents = [visit.target for visit in site.visits if visit.target != "/private/data"]
+    assert sorted(documents) == ["/button", "/page", "/robots.txt", "/script"], "nor the icon"
+    assert ran.counters["refused/robots"] == 3

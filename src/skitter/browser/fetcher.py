@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 from skitter.browser.errors import BrowserGone, PageCrashed, PageLimit, first_line, is_gone, network_error
 from skitter.browser.executable import check_installed, check_settings
 from skitter.browser.pool import ContextPool, TabContext
-from skitter.browser.process import BrowserProcess
+from skitter.browser.process import BrowserProcess, delete_left_folders
 from skitter.browser.tab import PageLoad, Tab
 from skitter.browsing import PLAIN_BROWSING, Pdf, Screenshot
 from skitter.fetch.address_guard import AddressGuard
@@ -47,6 +47,8 @@ _TAB_USES = 50
 """Number of pages after which a tab is replaced."""
 _TAB_CLOSE_TIMEOUT = 5.0
 _MONITOR_INTERVAL = 0.5
+_CRASH_DELAY = 30.0
+"""Seconds within which the browser reports the end of a renderer, on however busy a machine."""
 
 
 class BrowserFetcher:
@@ -73,8 +75,8 @@ class BrowserFetcher:
         self._processes: set[BrowserProcess] = set()
         """All browsers that have not been closed."""
         self._monitor: asyncio.Task[None] | None = None
-        self._killed_at = 0.0
-        """When a renderer was last killed because of its memory."""
+        self._kills: dict[int, float] = {}
+        """When renderers were killed because of their memory, if no page has failed for that reason yet."""
         self._closed = False
         self._users = 0
 
@@ -85,6 +87,7 @@ class BrowserFetcher:
         """
         check_settings(self._settings)
         await asyncio.to_thread(check_installed, self._settings)
+        await asyncio.to_thread(delete_left_folders)
         if not self._users:
             self._places = asyncio.Semaphore(self._settings.browser_pages)  # closing may have lost some
         self._users += 1
@@ -162,6 +165,8 @@ class BrowserFetcher:
             response.captured = await self._save(response.captured, load)
             healthy = True
         except TimeoutError:
+            if place is None:  # not even a tab has opened: the browser may hang
+                process.retired = True
             raise TimedOut(f"the page was not complete after {limit:g} s", field="page_timeout") from None
         except PageCrashed as error:
             raise self._judged(error) from error
@@ -184,7 +189,10 @@ class BrowserFetcher:
 
     def _judged(self, error: FetchError) -> FetchError:
         """Return the error of a page whose process has ended, by the reason for which it has ended."""
-        if isinstance(error, PageCrashed) and time.monotonic() - self._killed_at < 2 * _MONITOR_INTERVAL + 1:
+        oldest = time.monotonic() - _CRASH_DELAY
+        self._kills = {pid: moment for pid, moment in self._kills.items() if moment > oldest}
+        if isinstance(error, PageCrashed) and self._kills:
+            self._kills.popitem()
             return PageLimit(
                 f"the page needs more than {self._settings.page_memory} bytes of memory", field="page_memory"
             )
@@ -272,7 +280,7 @@ class BrowserFetcher:
             for pid in await asyncio.to_thread(
                 BrowserProcess.renderers_above, sizes, self._settings.page_memory
             ):
-                self._killed_at = time.monotonic()
+                self._kills[pid] = time.monotonic()
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             if sum(sizes.values()) > self._settings.browser_memory and not process.retired:

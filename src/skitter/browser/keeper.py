@@ -11,12 +11,14 @@ import select
 import shutil
 import signal
 import sys
+import time
 
 LIFELINE = "worker"
 """Name of the FIFO in the folder."""
 GROUP = "group"
 """Name of the file that holds the process group, for the worker."""
 _POLL_INTERVAL = 0.25
+_DELETION_TIMEOUT = 1.0
 _PR_SET_PDEATHSIG = 1
 
 
@@ -28,6 +30,11 @@ def main() -> None:
     lifeline = os.open(os.path.join(folder, LIFELINE), os.O_RDONLY | os.O_NONBLOCK)  # noqa: PTH118 - pathlib takes 10 ms to import
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # the driver or the worker decides
+    child_ended, wakeup = os.pipe()
+    for end in (child_ended, wakeup):
+        os.set_blocking(end, False)
+    signal.set_wakeup_fd(wakeup)
+    signal.signal(signal.SIGCHLD, lambda *_: None)  # only handled signals are written to the pipe
     browser = _start(program, sys.argv[2:])
     draft = os.path.join(folder, GROUP + "~")  # noqa: PTH118 - see above
     with open(draft, "w", encoding="ascii") as file:  # noqa: PTH123 - see above
@@ -35,7 +42,9 @@ def main() -> None:
     os.rename(draft, os.path.join(folder, GROUP))  # noqa: PTH104, PTH118 - see above
     worker_ended, status = False, None
     while status is None and not worker_ended and os.getppid() == driver:
-        select.select([lifeline], [], [], _POLL_INTERVAL)
+        select.select([lifeline, child_ended], [], [], _POLL_INTERVAL)
+        with contextlib.suppress(BlockingIOError):
+            os.read(child_ended, 64)
         worker_ended = has_ended(lifeline)
         found, code = os.waitpid(browser, os.WNOHANG)
         status = code if found else None
@@ -45,7 +54,9 @@ def main() -> None:
     if worker_ended and os.getppid() == driver:
         with contextlib.suppress(ProcessLookupError):
             os.kill(driver, signal.SIGKILL)
-    shutil.rmtree(folder, ignore_errors=True)
+    deadline = time.monotonic() + _DELETION_TIMEOUT
+    while os.path.exists(folder) and time.monotonic() < deadline:  # noqa: PTH110 - the renderers are just ending, and may write yet
+        shutil.rmtree(folder, ignore_errors=True)
     os.killpg(0, signal.SIGKILL)
 
 

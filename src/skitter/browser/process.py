@@ -27,6 +27,8 @@ log = logging.getLogger("skitter.browser")
 
 _START_TIMEOUT = 30.0
 _CLOSE_TIMEOUT = 2.0
+_KEEPER_TIMEOUT = 10.0
+"""Seconds within which a keeper tells its process group."""
 _FOLDER_PREFIX = "skitter-browser-"
 _MAX_TEMPORARY = 30
 """Longest name of a folder for temporary files in which a browser can start."""
@@ -128,6 +130,7 @@ class BrowserProcess:
         """Kill the browser, and end the driver. Safe to call twice.
 
         The profile is deleted, so nothing would be gained by waiting for a browser that closes by itself.
+        The keeper runs until the end, so that nothing is left if this process is killed meanwhile.
         """
         if self._driver is None:
             return
@@ -144,22 +147,28 @@ class BrowserProcess:
             await asyncio.to_thread(self._clean_up)
 
     def _kill_browser(self) -> None:
-        if os.path.exists(self._folder):  # noqa: PTH110 - the keeper is still there: the group is its own
+        if Path(self._folder).exists():  # its keeper has not reaped it: the number is its own
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._group, signal.SIGKILL)
+                os.kill(self._main, signal.SIGKILL)
 
     def _clean_up(self) -> None:
-        """Kill a driver that hangs, and delete the profile."""
+        """Kill a driver that hangs, and wait until the keeper has killed the group and deleted the profile."""
         os.close(self._lifeline)
         self._lifeline = -1
         with contextlib.suppress(ProcessLookupError, PermissionError):
             if _is_child(self._driver_pid):
                 os.kill(self._driver_pid, signal.SIGKILL)
-        deadline = time.monotonic() + _CLOSE_TIMEOUT
-        while os.path.exists(self._folder) and time.monotonic() < deadline:  # noqa: PTH110 - a process may write yet
-            shutil.rmtree(self._folder, ignore_errors=True)
+        folder, deadline = Path(self._folder), time.monotonic() + _CLOSE_TIMEOUT / 2
+        while folder.exists() and time.monotonic() < deadline:
             time.sleep(0.01)
-        _delete_left_folders(Path(self._folder).parent)
+        if folder.exists():  # the keeper was killed
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._group, signal.SIGKILL)
+        deadline = time.monotonic() + _CLOSE_TIMEOUT
+        while folder.exists() and time.monotonic() < deadline:  # a process may write yet
+            shutil.rmtree(folder, ignore_errors=True)
+            time.sleep(0.01)
+        delete_left_folders()
 
 
 async def _end_failed_start(starting: asyncio.Future[Any], folder: str) -> None:
@@ -188,20 +197,23 @@ def _load_playwright() -> Any:
     return async_playwright
 
 
+def _temporary_folder() -> str:
+    """Return the folder for profiles. The browser makes a socket below, whose path may have about a hundred characters."""
+    usual = tempfile.gettempdir()
+    return "/tmp" if len(usual) > _MAX_TEMPORARY and os.access("/tmp", os.W_OK) else usual  # noqa: S108 - mkdtemp is safe
+
+
 def _make_folder() -> tuple[str, int]:
     """Create the folder of a profile and its lifeline. Return the folder and the end that this process holds open."""
-    # The browser makes a socket below, whose path may have about a hundred characters.
-    short = "/tmp" if len(tempfile.gettempdir()) > _MAX_TEMPORARY and os.access("/tmp", os.W_OK) else None  # noqa: S108 - mkdtemp is safe
-    folder = tempfile.mkdtemp(prefix=_FOLDER_PREFIX, dir=short)
-    _delete_left_folders(Path(folder).parent)
+    folder = tempfile.mkdtemp(prefix=_FOLDER_PREFIX, dir=_temporary_folder())
     fifo = str(Path(folder) / LIFELINE)
     os.mkfifo(fifo, 0o600)
     return folder, os.open(fifo, os.O_RDWR | os.O_CLOEXEC)
 
 
-def _delete_left_folders(parent: Path) -> None:
+def delete_left_folders() -> None:
     """Delete the folders of workers that were killed before a keeper ran, or together with it."""
-    for folder in parent.glob(_FOLDER_PREFIX + "*"):
+    for folder in Path(_temporary_folder()).glob(_FOLDER_PREFIX + "*"):
         with contextlib.suppress(OSError):  # it is of another user, or just deleted
             lifeline = os.open(
                 folder / LIFELINE, os.O_RDONLY | os.O_NONBLOCK
@@ -232,14 +244,16 @@ def _temporary_files_in(folder: str) -> Iterator[None]:
 
 
 def _read_group(folder: str) -> tuple[int, int, int]:
-    """Return the process group, the browser and the driver. Raises FileNotFoundError if the keeper has ended."""
-    while True:
+    """Return the process group, the browser and the driver. Raises an OSError if the keeper has ended."""
+    deadline = time.monotonic() + _KEEPER_TIMEOUT
+    while time.monotonic() < deadline:
         try:
             group, main, driver = Path(folder, GROUP).read_text("ascii").split()
             return int(group), int(main), int(driver)
         except FileNotFoundError:  # the browser has answered a moment before its keeper continues
             os.stat(Path(folder, LIFELINE))  # noqa: PTH116 - raises the same error when the keeper has deleted the folder
             time.sleep(0.005)
+    raise TimeoutError("the keeper of the browser does not answer")
 
 
 def _is_renderer(pid: int) -> bool:
