@@ -47,7 +47,7 @@ class Spider:
     """Class or JSON Schema that items have to match. The setting of the same name replaces it."""
     stats: Stats
     """Counters of the job that callbacks may increase, as in ``self.stats.inc_value("sold_out")``."""
-    early_links: Sequence[str] = ()
+    streaming_callbacks: Sequence[str] = ()
     """Names of generator callbacks whose batches of links (``follow_all``) enter the queue while the callback runs, so that
     they need not be in memory together. If such a callback raises an exception, the links before it are followed all the same."""
     hooks: Sequence[object] = ()

@@ -441,6 +441,8 @@ def test_a_run_that_could_fetch_none_of_its_seeds_fails_and_names_each(
     seeds = [line for line in result.stderr.splitlines() if f"seed {url}" in line]
     assert len(seeds) == 1
     assert reason in seeds[0]
+    if how == "tls":
+        assert "name its authority in ca_file" in seeds[0]
     assert "no page could be fetched" in result.stderr
     if how != "robots":
         assert "skitter failures list none" in result.stderr

@@ -1,10 +1,13 @@
 """`skitter new`: the project that it makes runs, and its test passes and can fail."""
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+import skitter as package
 from cli_command import complaint, lines_of, skitter
 from skitter.testing import Answer
 
@@ -65,6 +68,23 @@ def test_a_new_project_is_formatted_and_free_of_lint(project):
             cwd=project, capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert result.returncode == 0, result.stdout
+
+
+_TYPES = Path(__file__).parents[2] / ".cache" / "mypy-of-projects"
+"""What mypy knows of the modules that a project imports: without it, the check takes ten times as long."""
+
+
+@pytest.mark.timeout(900)
+def test_new_projects_pass_the_strict_type_check(tmp_path):
+    for name, *options in (("book-shop",), ("quote-shop", "--collector")):
+        assert skitter("new", name, *options, cwd=tmp_path).returncode == 0
+    # The types of skitter are those of the code under test, whose own problems another check reports.
+    result = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "--cache-dir", str(_TYPES), "book-shop", "quote-shop"],
+        cwd=tmp_path, env={**os.environ, "MYPYPATH": str(Path(package.__file__).parents[1])}, capture_output=True,
+        text=True, check=False,
+    )  # fmt: skip
+    assert result.stdout == "Success: no issues found in 8 source files\n"
 
 
 def test_a_folder_with_something_in_it_is_not_touched(tmp_path):

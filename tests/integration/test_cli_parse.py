@@ -1,10 +1,14 @@
 """`skitter parse`, which tries one callback on one page, and `skitter list`, which finds spiders."""
 
 import json
+import re
 
+import msgspec
 import pytest
 
 from cli_command import complaint, skitter
+from skitter.cli.tables import item_lines
+from skitter.item import encode_item
 from skitter.testing import Answer
 
 SPIDERS = '''
@@ -54,9 +58,10 @@ def shop(serve, tmp_path):
 def test_parse_shows_items_and_requests_with_what_the_crawl_would_refuse(shop, tmp_path):
     result = skitter("parse", shop.url, "--spider", "books.py:Books", "-a", "currency=USD", cwd=tmp_path)
     assert (result.returncode, result.stderr) == (0, "items: 1, requests: 4\n")
-    item, _, table = result.stdout.partition("}\n")
-    assert json.loads(item + "}") == {"title": "Shop", "currency": "USD"}
-    assert [line.split() for line in table.splitlines()] == [
+    assert [line.split() for line in result.stdout.splitlines()] == [
+        ["TITLE", "CURRENCY"],
+        ["Shop", "USD"],
+        [],
         ["CALLBACK", "METHOD", "REFUSED", "URL"],
         ["detail", "GET", "-", f"{shop.url}1"],
         ["detail", "GET", "-", f"{shop.url}2"],
@@ -64,6 +69,18 @@ def test_parse_shows_items_and_requests_with_what_the_crawl_would_refuse(shop, t
         ["parse", "POST", "host", "http://elsewhere.invalid/"],
     ]
     assert not (tmp_path / ".skitter").exists()
+
+
+def test_the_table_of_items_has_all_fields_and_cuts_long_values():
+    items = [{"a": "x" * 50, "b": None}, {"b": [1, {"c": "two\nlines"}], "d": "\x1b[1m  lines\nof text"}]
+    assert [
+        re.split(" {2,}", line)
+        for line in item_lines([msgspec.Raw(encode_item(item)) for item in items]).splitlines()
+    ] == [
+        ["A", "B", "D"],
+        [f"{'x' * 39}…", "null", "-"],
+        ["-", '[1,{"c":"two\\nlines"}]', "\\u001b[1m lines of text"],
+    ]
 
 
 def test_parse_calls_the_callback_that_is_named_and_prints_json(shop, tmp_path):

@@ -1,11 +1,14 @@
 """What a terminal shows: tables within its width, and completion of names."""
 
 import io
+import os
+import pty
+import subprocess
 
 import pytest
 from rich.console import Console
 
-from cli_command import SHOP, skitter
+from cli_command import SHOP, SKITTER, skitter
 from skitter.cli.console import aligned, fitted
 from skitter.cli.live_view import live_table
 from skitter.cli.tables import fitted_top
@@ -58,3 +61,42 @@ def test_completion_offers_commands_jobs_settings_and_files(serve, tmp_path, wor
     }
     result = skitter(cwd=tmp_path, environment=environment)
     assert set(result.stdout.splitlines()) == found
+
+
+def on_terminal(*words, cwd, **environment):
+    """Run a command whose standard output and standard error are a terminal; return what it shows."""
+    parent, child = pty.openpty()
+    with subprocess.Popen(
+        [*SKITTER, *words],
+        cwd=cwd,
+        stdin=child,
+        stdout=child,
+        stderr=child,
+        env={**os.environ, **environment},
+    ) as process:
+        os.close(child)
+        shown = b""
+        try:
+            while piece := os.read(parent, 10_000):
+                shown += piece
+        except OSError:  # EIO: nobody has the terminal open any more
+            pass
+        os.close(parent)
+    return process.returncode, shown.decode().replace("\r\n", "\n")
+
+
+def test_a_terminal_has_colours_unless_no_color_or_a_pipe_forbids_them(serve, tmp_path):
+    site = serve(lambda visit: Answer(b"<a href=/1>x</a>") if visit.path == "/" else Answer(status=404))
+    (tmp_path / "shop.py").write_text(SHOP.format(url=site.url))
+    assert skitter("run", "shop.py", "--job", "shop", "--quiet", cwd=tmp_path).returncode == 0
+    plain = skitter("status", "shop", cwd=tmp_path).stdout
+    assert "failed     1 (status/404 1)\n" in plain.replace("  ", " " * 2)
+    assert "errors" not in plain, "attempts that failed look like requests that were given up"
+    assert on_terminal("status", "shop", cwd=tmp_path, NO_COLOR="1") == (0, plain)
+    _, shown = on_terminal("status", "shop", cwd=tmp_path)
+    assert "state      \x1b[32mfinished\x1b[0m\n" in shown
+    assert "\x1b[31mfailed" in shown
+    _, shown = on_terminal("status", "absent", cwd=tmp_path)
+    assert shown.startswith("\x1b[31mskitter:\x1b[0m there is no job 'absent'")
+    _, shown = on_terminal("status", "absent", cwd=tmp_path, TERM="dumb")
+    assert shown.startswith("skitter: ")

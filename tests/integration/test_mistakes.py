@@ -126,20 +126,24 @@ def test_a_mistake_in_a_spider_is_found_before_the_crawl(command, site, tmp_path
 
 
 SEEDS = {
-    "refused": ("http://127.0.0.1:{free_port}/", "connect"),
-    "dns": ("http://no-such-name.invalid/", "dns"),
-    "robots": ("{url}private", "robots.txt"),
-    "missing": ("{url}nothing", "status/404"),
+    "refused": ("http://127.0.0.1:{free_port}/", "connect", "check the port"),
+    "dns": ("http://no-such-name.invalid/", "dns", "check the name of the host"),
+    "robots": ("{url}private", "robots.txt", "--no-robots"),
+    "missing": ("{url}nothing", "status/404", ""),
 }
 
 
 @pytest.mark.parametrize("name", SEEDS)
-def test_a_run_without_a_page_fails_and_names_the_cause(command, site, free_port, tmp_path, name):
-    url, kind = SEEDS[name]
+def test_a_run_without_a_page_fails_and_names_the_cause(command, site, free_port, name):
+    url, kind, remedy = SEEDS[name]
     url = url.format(url=site.url, free_port=free_port)
     status, shown = command("crawl", url, "--job", "none", "-o", "x.jsonl", *QUICK)
     assert status == 1
-    assert len([line for line in shown.splitlines() if f"seed {url}" in line and kind in line]) == 1
+    (line,) = [line for line in shown.splitlines() if f"seed {url}" in line]
+    assert kind in line
+    assert remedy in line
+    if name != "robots":  # which is no failure
+        assert "`skitter failures retry none`" in shown
     assert "Traceback" not in shown
 
 

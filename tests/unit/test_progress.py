@@ -48,7 +48,7 @@ def test_errors_add_up_what_was_tried_again_and_what_was_given_up():
 def test_a_line_shows_every_figure():
     assert progress_line(look(), 45.25) == (
         "1,200 pages, 45.2 pages/s, 1,100 items, 50 queued, 2 delayed, 32 in flight, 4 failed, 7 hosts;"
-        " errors: timeout 5, status/404 3"
+        " failed attempts: timeout 5, status/404 3"
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import math
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from skitter.cli.console import FAILED, say
+from skitter.cli.console import FAILED, painted, say
 from skitter.cli.fetch import robots_option, single_settings
 from skitter.cli.options import complete_file, pairs, setting_option
 from skitter.errors import SkitterError, UsageError, did_you_mean
@@ -115,7 +116,8 @@ def check(
         for label, problems, summary in asyncio.run(_check_all(builder, contracts)):
             checked += 1
             failed += bool(problems)
-            click.echo(f"{'FAIL' if problems else 'ok  '} {label}: {summary}")
+            verdict = painted("FAIL", "red", sys.stdout) if problems else painted("ok  ", "green", sys.stdout)
+            click.echo(f"{verdict} {label}: {summary}")
             for problem in problems:
                 click.echo(f"     {problem}")
     say(f"contracts: {checked}, failed: {failed}")

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
+from typing import TextIO
+
+import click
 
 from skitter._utils.visible import visible, visible_line
 
@@ -17,7 +21,15 @@ def say(text: str) -> None:
 def complain(message: str, remedy: str = "") -> None:
     """Print an error and its remedy in one line."""
     parts = (" ".join(part.split()) for part in (message, remedy) if part)
-    say(f"skitter: {'; '.join(parts)}")
+    prefix = painted("skitter:", "red", sys.stderr)
+    sys.stderr.write(f"{prefix} {visible('; '.join(parts))}\n")
+    sys.stderr.flush()
+
+
+def painted(text: str, color: str, stream: TextIO) -> str:
+    """Return a text in a colour if the stream is a terminal and neither ``NO_COLOR`` nor ``TERM`` speaks against it."""
+    shows_colors = stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return click.style(text, fg=color) if shows_colors else text
 
 
 def aligned(rows: Sequence[Sequence[str]], *, right: frozenset[int] = frozenset()) -> str:

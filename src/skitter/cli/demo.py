@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from skitter.cli.console import say
+from skitter.cli.console import painted, say
 from skitter.cli.options import ShowOptions
 
 if TYPE_CHECKING:
@@ -112,7 +113,10 @@ class Demo:
             (f"worker {self._killed} was killed, and another one took over its work", bool(self._killed)),
         ]
         for text, holds in checks:
-            say(f"  {'ok' if holds else 'WRONG':<7}{text}")
+            verdict = (
+                painted("ok     ", "green", sys.stderr) if holds else painted("WRONG  ", "red", sys.stderr)
+            )
+            click.echo(f"  {verdict}{text}", err=True)
         say(
             f"  {self._repeated()} pages were fetched again: the killed worker held them, or their first fetch failed"
         )

@@ -50,8 +50,31 @@ async def watch_jobs(look: Look, interval: float, *, detailed: bool) -> None:
 
 def _shown(jobs: list[JobStatus], width: int, *, detailed: bool) -> RenderableType:
     if detailed:
-        return Text("\n\n".join(status_lines(job, width) for job in jobs), no_wrap=True)
+        return painted_status("\n\n".join(status_lines(job, width) for job in jobs), no_wrap=True)
     return live_table(jobs, width)
+
+
+_COLORS = {
+    "running": "green", "finished": "green", "paused": "yellow", "stopping": "yellow", "stopped": "yellow", "incomplete": "red",
+}  # fmt: skip
+"""Colours of the states of jobs."""
+_FAILED = "red"
+
+
+def print_status(text: str) -> None:
+    """Print the result of :func:`~skitter.cli.tables.status_lines` on a terminal."""
+    Console().print(painted_status(text), soft_wrap=True)
+
+
+def painted_status(text: str, *, no_wrap: bool = False) -> Text:
+    """Return the result of :func:`~skitter.cli.tables.status_lines` in colours."""
+    shown = Text(text, no_wrap=no_wrap)
+    for state, color in _COLORS.items():
+        shown.highlight_regex(rf"(?m)(?<=^state {{6}}){state}", color)
+    shown.highlight_regex(r"(?m)^failed +[1-9].*|^violated .*|^unwritten .*", _FAILED)
+    shown.highlight_regex(r"(?m)^waits .*|^elsewhere .*", "yellow")
+    shown.highlight_regex(r"(?m)^WORKER .*", "bold")
+    return shown
 
 
 def live_table(jobs: list[JobStatus], width: int) -> Table:
@@ -66,8 +89,13 @@ def live_table(jobs: list[JobStatus], width: int) -> Table:
             no_wrap=True,
             min_width=min(longest, 12) if place == 0 else longest,
         )
+    failed = header.index("FAILED") if "FAILED" in header else None
     for job, row in zip(jobs, rows, strict=True):
-        table.add_row(*(Text(visible(cell)) for cell in row), style="bold" if job.live else "")
+        cells = [Text(visible(cell)) for cell in row]
+        cells[1].stylize(_COLORS.get(job.state, ""))
+        if failed is not None and row[failed] not in {"0", "-"}:
+            cells[failed].stylize(_FAILED)
+        table.add_row(*cells, style="bold" if job.live else "")
     return table
 
 

@@ -46,10 +46,11 @@ def parse(
 ) -> int:
     """Fetch one page, call a callback of a spider with it, and show its items and requests.
 
+    Items and requests are two tables. Long values of items are cut; --json prints them in full.
     Nothing is stored, and hooks do not run. A request that the crawl would refuse is shown with the reason. Exits with 1 if the fetch or the
     callback fails.
     """
-    from skitter.cli.tables import to_json
+    from skitter.cli.tables import item_lines, to_json
     from skitter.fetch.contract import FetchError
     from skitter.request import Request
     from skitter.run.job import JobSpec
@@ -72,8 +73,10 @@ def parse(
     if as_json:
         click.echo(to_json({"items": items, "requests": [request._asdict() for request in requests]}))
         return 0
-    for item in items:
-        click.echo(to_json(item))
+    if items:
+        click.echo(item_lines(items))
+    if items and requests:
+        click.echo()
     if requests:
         rows = [("CALLBACK", "METHOD", "REFUSED", "URL")]
         rows += [

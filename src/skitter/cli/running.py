@@ -193,9 +193,7 @@ class ForegroundRun:
         message = result.empty_because
         remedy = "the reasons are above"
         if result.status.failed and not self._is_in_memory():
-            remedy += (
-                f"; {self._letters_hint()} lists them again, and `skitter failures retry` queues them again"
-            )
+            remedy += f"; {self._letters_hint()} lists them again, and `skitter failures retry {self._spec.job}` queues them again"
         if self._show.log_format == "json":
             log.error("%s", message, extra={"fields": {"remedy": remedy}})
         else:

@@ -49,7 +49,12 @@ def status(job: str, watch: bool, plot: bool, interval: float, as_json: bool, fr
     folder = folder_of(job, frontier)
     if not watch:
         found = asyncio.run(job_status(folder))
-        click.echo(to_json(found) if as_json else status_lines(found))
+        if sys.stdout.isatty() and not as_json:
+            from skitter.cli.live_view import print_status
+
+            print_status(status_lines(found))
+        else:
+            click.echo(to_json(found) if as_json else status_lines(found))
         if plot and not as_json and found.counts is not None:
             from skitter.observe.report import chart_lines, charts
 

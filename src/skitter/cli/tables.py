@@ -14,7 +14,7 @@ from skitter.frontier.records import DeadLetter, FrontierStatus
 from skitter.frontier.stats import StatsRow
 from skitter.frontier.workers import WorkerStatus, queues_without_workers
 from skitter.monitors import describe
-from skitter.observe.figures import amount, duration, errors, kinds, listed
+from skitter.observe.figures import amount, duration, failures, kinds, listed, with_kinds
 from skitter.observe.letters import letter_fields, moment
 from skitter.run.control import JobStatus
 
@@ -168,12 +168,12 @@ def _counts(counts: FrontierStatus, *, live: bool) -> list[tuple[str, str]]:
         ("delayed", f"{counts.delayed:,}"),
         ("in flight", in_hand),
         ("done", f"{counts.done:,}"),
-        ("failed", f"{counts.failed:,}"),
+        ("failed", with_kinds(counts.failed, failures(counters)) or "0"),
+        ("retried", listed(kinds(counters, "retried"))),
         ("oldest lease", duration(counts.oldest_lease) if counts.oldest_lease else ""),
         ("hosts", f"{counts.slots:,}"),
         ("queues", ", ".join(f"{queue} ({waiting:,})" for queue, waiting in counts.queues.items())),
         ("busiest", ", ".join(f"{slot.key} ({slot.queued:,})" for slot in counts.busiest[:5])),
-        ("errors", listed(errors(counters))),
         ("refused", listed(kinds(counters, "refused"))),
     ]
 
@@ -191,6 +191,26 @@ def _four(counts: FrontierStatus | None) -> list[str]:
     waiting = counts.queued + counts.delayed + counts.leased
     figures = (counts.counters.get("pages", 0), counts.counters.get("items", 0), waiting, counts.failed)
     return [f"{figure:,}" for figure in figures]
+
+
+_MAX_VALUE = 40
+"""Characters of a value in the table of items."""
+
+
+def item_lines(items: Sequence[msgspec.Raw]) -> str:
+    """Return items as a table with a column for each of their fields. Long values are cut."""
+    values = [msgspec.json.decode(item, type=dict[str, msgspec.Raw]) for item in items]
+    names = list(dict.fromkeys(name for one in values for name in one))
+    rows = [[name.upper() for name in names]]
+    rows += [[_short(one[name]) if name in one else "-" for name in names] for one in values]
+    return aligned(rows)
+
+
+def _short(value: msgspec.Raw) -> str:
+    found = msgspec.json.decode(value)
+    text = found if isinstance(found, str) else bytes(value).decode()
+    text = " ".join(text.split())
+    return text if len(text) <= _MAX_VALUE else f"{text[: _MAX_VALUE - 1]}…"
 
 
 def letter_lines(letters: Sequence[DeadLetter]) -> str:

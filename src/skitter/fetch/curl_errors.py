@@ -32,6 +32,8 @@ _CODES: dict[type[FetchError], tuple[int, ...]] = {
 _CLASS_OF = {code: error for error, codes in _CODES.items() for code in codes}
 
 _REMEDIES: dict[type[FetchError], str] = {
+    UnresolvedHost: "check the name of the host and the network of this machine",
+    ConnectError: "check the port, and whether the server is running",
     TlsError: "correct the certificate, name its authority in ca_file, or name the host in unverified_hosts",
     BodyTooLarge: "raise max_body to accept larger bodies",
     ProxyError: "check the proxy's address and password",

@@ -33,7 +33,7 @@ class SitemapSpider(Spider):
     """Regular expressions of the URLs of sitemaps that are followed if an index lists them."""
     sitemap_alternate_links: bool = False
     """Whether to fetch the versions of a page in other languages too (``hreflang``)."""
-    early_links = ("parse_sitemap",)
+    streaming_callbacks = ("parse_sitemap",)
 
     async def start(self) -> AsyncIterator[Request | str]:
         """Yield the requests of the sitemaps, then those of ``start_urls``."""

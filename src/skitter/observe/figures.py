@@ -35,6 +35,11 @@ def listed(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{visible_line(kind)} {count:,}" for kind, count in counts.items())
 
 
+def with_kinds(total: int, by_kind: Mapping[str, int]) -> str:
+    """Return a number with its parts by kind; empty for 0."""
+    return f"{total:,} ({listed(by_kind)})" if total and by_kind else f"{total:,}" if total else ""
+
+
 def amount(size: int) -> str:
     """Return a number of bytes with its unit (powers of 1,000)."""
     scaled = float(size)

@@ -99,7 +99,7 @@ def progress_line(progress: Progress, pace: float) -> str:
     """Return the progress in one line. ``pace``: current number of pages per second."""
     figures = ", ".join(f"{text} {name}" for name, text in progress_figures(progress.status, pace))
     failures = errors(progress.status.counters)
-    return f"{figures}; errors: {listed(failures)}" if failures else figures
+    return f"{figures}; failed attempts: {listed(failures)}" if failures else figures
 
 
 class LiveView:
@@ -148,6 +148,6 @@ def progress_table(job: str, progress: Progress, pace: float) -> Table:
     table.add_row(*(text for _, text in figures))
     failures = errors(progress.status.counters)
     if failures:
-        table.caption = f"errors: {listed(failures)}"
+        table.caption = f"failed attempts: {listed(failures)}"
         table.caption_justify = "left"
     return table

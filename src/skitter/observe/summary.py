@@ -11,7 +11,7 @@ from skitter._utils.visible import visible_line
 from skitter.errors import UsageError
 from skitter.frontier.records import FrontierStatus, JobState
 from skitter.monitors import Verdict, describe
-from skitter.observe.figures import amount, duration, failures, kinds, listed
+from skitter.observe.figures import amount, duration, failures, kinds, listed, with_kinds
 from skitter.run.crawl import RunResult
 
 SummaryState = Literal["finished", "incomplete", "stopped", "paused", "failed"]
@@ -106,7 +106,7 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
         ("time", f"{duration(summary.seconds)}, {summary.pages_per_second:,.1f} pages/s"),
         (f"pass {summary.pass_number}", _changes(summary.changes)),
         ("left", _left(summary)),
-        ("failed", _with_kinds(summary.failed, summary.failed_by_kind)),
+        ("failed", with_kinds(summary.failed, summary.failed_by_kind)),
         ("retried", listed(summary.retried_by_kind)),
         ("refused", listed(summary.refused_by_reason)),
         *(("violated", visible_line(describe(verdict))) for verdict in summary.violated),
@@ -153,7 +153,3 @@ def _changes(totals: dict[str, int]) -> str:
 def _left(summary: Summary) -> str:
     waiting = summary.queued + summary.delayed + summary.in_flight
     return f"{waiting:,} waiting" if waiting else ""
-
-
-def _with_kinds(total: int, by_kind: dict[str, int]) -> str:
-    return f"{total:,} ({listed(by_kind)})" if total and by_kind else f"{total:,}" if total else ""

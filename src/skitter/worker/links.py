@@ -207,7 +207,7 @@ class FolderLinkCache:
             self._host.refused[href] = reason
 
 
-_EARLY_LINKS = 2000
+_STREAMED_LINKS = 2000
 """Links that are added at once before their page is committed."""
 _NO_TEMPLATE = Entry(b"", "", "", b"")
 
@@ -248,7 +248,7 @@ def turns_of(results: Sequence[Any]) -> Iterator[Sequence[Any]]:
                 yield [result]
 
 
-class EarlyLinks:
+class LinkStream:
     """Adds the links of a page to the frontier before the page is committed, so that they need not be in memory together.
 
     Adding is idempotent. If the page is processed again, its links are known.
@@ -261,7 +261,7 @@ class EarlyLinks:
     async def add(self, found: CallbackResult) -> None:
         """Add the links in ``found`` and remove them from it, unless they are few or the queue is full."""
         amount = sum(len(batch.urls) for batch in found.batches)
-        if amount < _EARLY_LINKS or not self._capacity.take(amount):
+        if amount < _STREAMED_LINKS or not self._capacity.take(amount):
             return
         batches, found.batches = found.batches, []
         entries = [batch.entry(index) for batch in batches for index in range(len(batch.urls))]

@@ -62,7 +62,7 @@ from skitter.worker.hooks import HookAction, Hooks
 from skitter.worker.inflight import InflightRequest
 from skitter.worker.item_meter import InvalidItem, make_item_meter
 from skitter.worker.large_pages import LARGE, LargePages
-from skitter.worker.links import TURN, CallbackResult, EarlyLinks, LinkBatch, LinkCollector, turns_of
+from skitter.worker.links import TURN, CallbackResult, LinkBatch, LinkCollector, LinkStream, turns_of
 from skitter.worker.media import CLAIM_RETRY, FILE_CALLBACKS, Download, FileWork, MediaPipeline
 from skitter.worker.origins import CONTACT_GRACE, Origins, Standing
 from skitter.worker.retry import (
@@ -113,7 +113,7 @@ class Page:
 
     __slots__ = (
         "batches", "began", "counters", "decision", "download", "draft", "entries", "has_bounded", "has_output", "hook",
-        "item_key", "items", "lease", "memory", "open_page", "origin", "request", "response", "share", "trace", "visit",
+        "item_key", "items", "lease", "memory", "open_page", "origin", "remedy", "request", "response", "share", "trace", "visit",
     )  # fmt: skip
 
     def __init__(self, lease: Lease, request: Request) -> None:
@@ -128,6 +128,8 @@ class Page:
         self.open_page: OpenPage | None = None
         """The page in a browser that the callback uses. It is closed when the callback has ended."""
         self.decision: RetryDecision = DONE
+        self.remedy = ""
+        """Remedy of the last error of its fetch."""
         self.items: list[Any] = []
         self.item_key = lease.fingerprint
         """Under which keyed stores write the items."""
@@ -256,11 +258,11 @@ class RequestPipeline:
         self._directives = DirectiveRules(settings, product_token(settings.user_agent))
         self._media: MediaPipeline | None = None
         self._tdm_files: TdmFiles | None = None
-        self._early_links: EarlyLinks | None = None
+        self._link_stream: LinkStream | None = None
 
-    def add_links_early(self, early_links: EarlyLinks) -> None:
+    def stream_links(self, link_stream: LinkStream) -> None:
         """Add the links of the callbacks that the spider names to the frontier while these run."""
-        self._early_links = early_links
+        self._link_stream = link_stream
 
     def read_tdm_files(self, files: TdmFiles) -> None:
         """Read the tdmrep.json of each origin before its first page."""
@@ -325,9 +327,9 @@ class RequestPipeline:
     def _report_seed(self, page: Page) -> None:
         """Log why a seed gives no page. Only the first ones are named."""
         if page.decision.resolution is Resolution.FAILED:
-            reason = page.decision.error
+            reason = f"{page.decision.error}; {page.remedy}" if page.remedy else page.decision.error
         elif "refused/robots" in page.counters:
-            reason = "forbidden by robots.txt"
+            reason = "forbidden by robots.txt; --no-robots fetches it nevertheless"
         elif page.response is not None and page.response.status in REDIRECTS and not page.entries:
             refused = [name for name in page.counters if name.startswith("refused/")]
             if not refused:
@@ -374,6 +376,7 @@ class RequestPipeline:
 
     async def _fetch_failed(self, page: Page, error: FetchError) -> None:
         text = f"{error.kind}: {error}"
+        page.remedy = error.remedy
         if error.free:
             page.count(f"free/{error.kind}")
             page.finish(RetryDecision(Resolution.RETRY, text, free=True))
@@ -829,17 +832,17 @@ class RequestPipeline:
             page.share = await self._large_pages.prepare(response, page.share)
         await self._pacer.wait()
         began = time.perf_counter()
-        early: CallbackResult | None = None
-        if self._early_links is not None and self._may_add_early(page, response):
-            early = CallbackResult([], [], [], defaultdict(int))
-            results = await self._run_adding(page, callback(response, **page.request.cb_kwargs), early)
+        streamed: CallbackResult | None = None
+        if self._link_stream is not None and self._may_stream_links(page, response):
+            streamed = CallbackResult([], [], [], defaultdict(int))
+            results = await self._run_streaming(page, callback(response, **page.request.cb_kwargs), streamed)
         else:
             results = await self.callbacks.run(callback, response, **page.request.cb_kwargs)
         page.took(CALLBACK, time.perf_counter() - began)
         results = await self._collect(page, results, response)
-        if early is not None:
-            page.batches = [*early.batches, *page.batches]
-            _count_links(page, early)
+        if streamed is not None:
+            page.batches = [*streamed.batches, *page.batches]
+            _count_links(page, streamed)
         if page.decision is DONE:
             hops: list[Request] = []
             if self._settings.refresh_delay_cap is not None:
@@ -853,9 +856,9 @@ class RequestPipeline:
                 page.visit = visit if page.has_output else without_items(visit)
                 page.count(f"visits/{visit.change}")
 
-    def _may_add_early(self, page: Page, response: Response) -> bool:
+    def _may_stream_links(self, page: Page, response: Response) -> bool:
         """Return whether the links of a callback may enter the queue while it runs: nothing else depends on all of them."""
-        if _name(page.request.callback) not in self._spider.early_links:
+        if _name(page.request.callback) not in self._spider.streaming_callbacks:
             return False
         traps = self._links.traps
         return (
@@ -866,16 +869,16 @@ class RequestPipeline:
             and (traps is None or not traps.is_duplicate(page.lease.url, response.body))
         )
 
-    async def _run_adding(self, page: Page, results: Any, early: CallbackResult) -> list[Any]:
+    async def _run_streaming(self, page: Page, results: Any, streamed: CallbackResult) -> list[Any]:
         """Return the results of a callback, without the batches of links that were added to the frontier meanwhile."""
-        assert self._early_links is not None
+        assert self._link_stream is not None
         if not isinstance(results, Iterator):
             return await results_of(results)
         others: list[Any] = []
         for result in results:
             if result.__class__ is Links:
-                self._links.collect([result], page.request, early)
-                await self._early_links.add(early)
+                self._links.collect([result], page.request, streamed)
+                await self._link_stream.add(streamed)
                 await asyncio.sleep(0)
             else:
                 others.append(result)

@@ -34,7 +34,7 @@ from skitter.worker.heartbeat import Heartbeat, WorkerReporter
 from skitter.worker.hooks import Hooks, call
 from skitter.worker.inflight import REPORT_DELAY, Inflight, make_queue_budget
 from skitter.worker.leaser import Leaser
-from skitter.worker.links import EarlyLinks, LinkCollector
+from skitter.worker.links import LinkCollector, LinkStream
 from skitter.worker.media import MediaPipeline
 from skitter.worker.pipeline import RequestPipeline
 from skitter.worker.revisit import Revisits
@@ -128,8 +128,8 @@ class Worker:
         if settings.obey_tdm or settings.directives_field is not None:
             self._tdm_files = TdmFiles(parts.fetcher, settings.robots_ttl, frontier.notes)
             pipeline.read_tdm_files(self._tdm_files)
-        if self.spider.early_links:
-            pipeline.add_links_early(EarlyLinks(frontier, self._inflight.capacity))
+        if self.spider.streaming_callbacks:
+            pipeline.stream_links(LinkStream(frontier, self._inflight.capacity))
         self.callbacks = pipeline.callbacks
         """Runs the callbacks of the job."""
         if parts.files is not None:

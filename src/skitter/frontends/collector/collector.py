@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import msgspec
 from lxml import etree
@@ -81,7 +81,7 @@ class Collector:
         """Call a function with each :class:`CollectorResponse`."""
         return self._register("response", callback)
 
-    def on_page(self, callback: Callable[..., Any]) -> Callable[..., Any]:
+    def on_page(self, callback: Function) -> Function:
         """Call a function with the :class:`CollectorResponse` and the open page of each response that a browser loaded.
 
         The page is an object of Playwright (``playwright.async_api.Page``). skitter closes it after the callbacks of the
@@ -89,7 +89,7 @@ class Collector:
         """
         return self._register("page", callback)
 
-    def on_error(self, callback: Callable[..., Any]) -> Callable[..., Any]:
+    def on_error(self, callback: Function) -> Function:
         """Call a function with a :class:`CollectorResponse` and the error of each request that is given up.
 
         This happens after all retries. The items and visits of the function replace those of the page; without any, the
@@ -101,7 +101,13 @@ class Collector:
         """Call a function with each :class:`CollectorResponse` after all other callbacks of the page."""
         return self._register("scraped", callback)
 
-    def on_html(self, query: str, callback: Callback | None = None) -> Any:
+    @overload
+    def on_html(self, query: str) -> Callable[[Function], Function]: ...
+    @overload
+    def on_html(self, query: str, callback: Function) -> Function: ...
+    def on_html(
+        self, query: str, callback: Function | None = None
+    ) -> Function | Callable[[Function], Function]:
         """Call a function with each :class:`Element` of HTML pages that a CSS query matches.
 
         Raises :class:`~skitter.errors.UsageError` for an invalid query, and for ``:matches()``, which is a regular expression
@@ -118,7 +124,13 @@ class Collector:
             )
         return self._register_query("html", query, callback)
 
-    def on_xml(self, query: str, callback: Callback | None = None) -> Any:
+    @overload
+    def on_xml(self, query: str) -> Callable[[Function], Function]: ...
+    @overload
+    def on_xml(self, query: str, callback: Function) -> Function: ...
+    def on_xml(
+        self, query: str, callback: Function | None = None
+    ) -> Function | Callable[[Function], Function]:
         """Call a function with each :class:`XmlElement` of XML and HTML pages that an XPath query matches.
 
         Raises :class:`~skitter.errors.UsageError` for an invalid query.
@@ -375,7 +387,9 @@ class Collector:
         self.callbacks.add(point, callback)
         return callback
 
-    def _register_query(self, point: str, query: str, callback: Callback | None) -> Any:
+    def _register_query(
+        self, point: str, query: str, callback: Function | None
+    ) -> Function | Callable[[Function], Function]:
         if callback is not None:
             self.callbacks.select(point, query, callback)
             return callback
