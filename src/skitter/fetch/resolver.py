@@ -103,12 +103,17 @@ class Resolver:
             async with asyncio.timeout(self._timeout):
                 result = await self._dns.getaddrinfo(name)
         except TimeoutError:
-            raise UnresolvedHost(f"could not resolve {name}: the name servers did not answer") from None
+            raise UnresolvedHost(
+                f"could not resolve {name}: the name servers did not answer",
+                remedy="check the network of this machine",
+            ) from None
         except aiodns.error.DNSError as error:
             code, message = error.args[0], error.args[1]
             if code == aiodns.error.ARES_ECONNREFUSED and not self._all_names:
                 return [], self._max_ttl  # the system may know another way
-            raise UnresolvedHost(f"could not resolve {name}: {message}") from None
+            raise UnresolvedHost(
+                f"could not resolve {name}: {message}", remedy="check the name of the host"
+            ) from None
         found = dict.fromkeys(_text(node.addr[0]) for node in result.nodes)
         ttl = min((node.ttl for node in result.nodes), default=0)
         return list(found), max(_MIN_TTL, min(ttl, self._max_ttl) - _FRESHNESS_MARGIN)

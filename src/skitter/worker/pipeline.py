@@ -376,7 +376,6 @@ class RequestPipeline:
 
     async def _fetch_failed(self, page: Page, error: FetchError) -> None:
         text = f"{error.kind}: {error}"
-        page.remedy = error.remedy
         if error.free:
             page.count(f"free/{error.kind}")
             page.finish(RetryDecision(Resolution.RETRY, text, free=True))
@@ -971,6 +970,7 @@ class RequestPipeline:
 
         ``is_settled``: ``on_error`` decides nothing. Return whether to run the callback nevertheless.
         """
+        page.remedy = error.remedy if isinstance(error, FetchError) else ""
         try:
             return await self._retry_or_give_up(page, error, decision, is_settled=is_settled)
         except _ReleaseLease:
