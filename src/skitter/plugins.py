@@ -124,7 +124,8 @@ def needing(extra: str, purpose: str, kind: type[SkitterError] = UsageError) -> 
         yield
     except ImportError as error:
         raise kind(
-            f"{purpose}: the package {error.name} is missing", remedy=f'pip install "skitter[{extra}]"'
+            f"{purpose}: the package {error.name} is missing",
+            remedy=f'in the clone of skitter: pip install ".[{extra}]"',
         ) from error
 
 

@@ -102,7 +102,7 @@ def test_a_missing_client_names_the_extra(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "skitter.brokers.jetstream", None)
     with pytest.raises(FrontierError) as error:
         broker_frontier("nats://h/t?state=sqlite:", tmp_path)
-    assert error.value.remedy == 'pip install "skitter[nats]"'
+    assert error.value.remedy == 'in the clone of skitter: pip install ".[nats]"'
 
 
 def test_an_installation_without_the_entry_points_names_the_remedy(monkeypatch, tmp_path):

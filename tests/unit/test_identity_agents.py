@@ -86,4 +86,4 @@ async def test_without_the_package_the_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "browserforge.headers", None)
     with pytest.raises(SourceError, match="browserforge") as caught:
         await RandomAgents().open()
-    assert "skitter[agents]" in caught.value.remedy
+    assert 'pip install ".[agents]"' in caught.value.remedy

@@ -25,6 +25,7 @@ RETIRED = [
         "name what is missing: 'has no errback', 'not a URL'",
     ),
     (r"\bso (?:many|much|few|long|often)\b", "name the quantity: 'that many requests', 'for that time'"),
+    (r"pip install [\"']?skitter\[", 'skitter is not on PyPI: write pip install ".[extra]", in the clone'),
     (r"\bfor ever\b", "write 'forever' or 'without limit'"),
     (r"\bin hand\b", "write 'in progress'"),
     (

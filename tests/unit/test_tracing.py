@@ -283,7 +283,7 @@ def test_a_missing_package_is_named_with_its_extra(crawl, monkeypatch):
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
     with pytest.raises(UsageError) as refused:
         crawl({}).check_plugins()
-    assert 'pip install "skitter[otel]"' in refused.value.remedy
+    assert 'pip install ".[otel]"' in refused.value.remedy
 
 
 def test_a_worker_without_tracing_does_not_load_the_sdk():

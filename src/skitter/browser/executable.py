@@ -85,7 +85,7 @@ def check_installed(settings: Settings) -> None:
     if find_spec("playwright") is None:
         raise UsageError(
             "browser pages: the package playwright is missing",
-            remedy='pip install "skitter[browser]"',
+            remedy='in the clone of skitter: pip install ".[browser]"',
             field="fetcher",
         )
     if not settings.browser_url:

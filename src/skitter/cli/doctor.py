@@ -40,7 +40,7 @@ def _state(extra: str, packages: tuple[str, ...]) -> str:
             found.append(f"{package} {version(package)}")
         except PackageNotFoundError:
             missing.append(package)
-    return f'missing; pip install "skitter[{extra}]"' if missing else ", ".join(found)
+    return f'missing; in the clone of skitter: pip install ".[{extra}]"' if missing else ", ".join(found)
 
 
 def _browser(*, start: bool) -> Iterator[tuple[str, bool]]:

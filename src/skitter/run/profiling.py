@@ -137,7 +137,7 @@ async def cpu_profile(pid: int, seconds: float, rate: int, folder: Path) -> Stac
     except FileNotFoundError:
         raise UsageError(
             "a profile of CPU time needs py-spy, which is not installed",
-            remedy="pip install 'skitter[profile]'",
+            remedy='in the clone of skitter: pip install ".[profile]"',
         ) from None
     _, said = await process.communicate()
     if process.returncode:

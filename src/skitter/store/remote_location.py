@@ -73,7 +73,7 @@ class RemoteLocation(msgspec.Struct, frozen=True):
         except ImportError as error:
             raise StoreError(
                 f"output {self.name} needs a package that is not installed: {error}",
-                remedy='pip install "skitter[s3]"'
+                remedy='in the clone of skitter: pip install ".[s3]"'
                 if self.protocol in {"s3", "s3a"}
                 else "install it with pip",
             ) from error
