@@ -21,7 +21,7 @@ from skitter.request import Request
 from skitter.web import media_types
 from skitter.web.encoding import codec_of, decode, detect, detect_json, encode_queries
 from skitter.web.headers import Headers, find_header, parse_headers, parse_refresh, url_in_header
-from skitter.web.urls import UrlBase, normalize, resolve
+from skitter.web.urls import UrlBase, normalize, resolve, url_base
 
 if TYPE_CHECKING:
     import parsel
@@ -435,12 +435,12 @@ class Response:
             base = None if href is None else normalize(self.encode_query(href), self.url)
             if base is not None and base.startswith(("data:", "javascript:")):
                 base = None
-            self._base = UrlBase(base or self.url)
+            self._base = url_base(base or self.url)
         return self._base
 
     def _may_have_base(self) -> bool:
         if self._selector is not None:
-            return bool(self._selector.attribute_on_page("base", "href"))
+            return self._selector.is_on_page("base")
         # A callback with regular expressions, for example, should not pay for a tree.
         return _BASE_TAG(self.text) is not None
 
@@ -543,9 +543,9 @@ class Response:
         The link of an element is its ``href`` or else its ``src``. A query with ``::attr()`` returns the attribute values.
         The result is empty for content other than HTML and XML.
         """
-        if not self.is_html and not self.is_xml:
-            return []
-        simple = None if self.is_xml else _LINK_QUERIES.get(css)
+        if not self.is_html:
+            return self.css(css).links() if self.is_xml else []
+        simple = _LINK_QUERIES.get(css)
         return self.css(css).links() if simple is None else self.selector.attribute_on_page(*simple)
 
     def links(self, css: str = "a") -> list[str]:

@@ -54,6 +54,8 @@ class StatsRow(msgspec.Struct, frozen=True):
         return self.fetch_us / self.responses / 1e6 if self.responses else None
 
 
+_WORKER, _HOST, _GROUP = (dimension.value for dimension in StatsDimension)
+"""The members themselves are slow to look up, and outcomes are many."""
 _WIDTH = len(StatsRow.__struct_fields__) - 1
 
 
@@ -99,9 +101,9 @@ class StatsTable:
         amounts = amounts_of(outcome)
         if not any(amounts):
             return []
-        places = [(StatsDimension.WORKER.value, worker), (StatsDimension.HOST.value, slot)]
+        places = [(_WORKER, worker), (_HOST, slot)]
         if outcome.group:
-            places.append((StatsDimension.GROUP.value, outcome.group))
+            places.append((_GROUP, outcome.group))
         for dimension, key in places:
             counts = self._counts[dimension].get(key)
             if counts is None:
@@ -133,7 +135,7 @@ class StatsTable:
 
     def used(self, slot: str) -> tuple[int, int]:
         """Return the pages and bytes of a slot."""
-        amounts = self._counts[StatsDimension.HOST.value].get(slot)
+        amounts = self._counts[_HOST].get(slot)
         return (0, 0) if amounts is None else (amounts[0], amounts[2])
 
     def row(self, place: StatsKey) -> tuple[str | int, ...] | None:

@@ -570,6 +570,10 @@ class Selector:
         """Return an attribute of every element with a given name on the whole page, in one compiled call."""
         return self._page.engine.values(self._page.document, tag, attribute)
 
+    def is_on_page(self, tag: str) -> bool:
+        """Return whether the whole page has an element with a given name."""
+        return self._page.engine.first(self._page.document, tag) is not None
+
     def __bool__(self) -> bool:
         return True
 

@@ -159,6 +159,12 @@ class UrlBase:
         return urls
 
 
+@lru_cache(maxsize=64)
+def url_base(url: str) -> UrlBase:
+    """Return the prepared base URL of a page. The callback of a page and the engine need the same one in turn."""
+    return UrlBase(url)
+
+
 def resolve(url: str, base: str) -> str | None:
     """Return the absolute form of a URL with its fragment, or ``None`` if the URL is invalid."""
     return _parse(url, base)
@@ -169,7 +175,7 @@ def join_all(base_url: str, hrefs: Sequence[str]) -> list[str | None]:
 
     All schemes are accepted (also ``mailto:`` and ``javascript:``): the scope of the crawl decides which URLs to follow.
     """
-    return UrlBase(base_url).join_all(hrefs)
+    return url_base(base_url).join_all(hrefs)
 
 
 # Links that need no parser: path and query contain only characters that need no escape, and no segment is empty or

@@ -373,29 +373,34 @@ class LinkCollector:
             if len(new) < before:
                 found.refused[DUPLICATE] += before - len(new)
         if new:
-            common = Request("", **links.fields)
-            self._add_batch(found, cache, links.base_url, new, common, parent, self.traps)
+            batch = self._new_batch(found, cache, links.base_url, new, parent, self.traps)
+            if batch.urls:  # most links that are not in the cache lead to known URLs as well
+                self._add_batch(found, batch, Request("", **links.fields), links.base_url, parent)
 
-    def _add_batch(
+    def _new_batch(
         self,
         found: CallbackResult,
         cache: FolderLinkCache,
         base_url: str,
         hrefs: list[str],
-        common: Request,
         parent: Request,
         traps: TrapDetector | None = None,
-    ) -> None:
-        """Add links that are not in the cache as one batch. ``common``: their request, without its URL."""
+    ) -> LinkBatch:
+        """Return those links that are not in the cache, that are not refused, and that are not known by their URL."""
         batch = LinkBatch(_NO_TEMPLATE, [], [], [], [])
         self._fill(batch, cache, hrefs, join_all(base_url, hrefs), found.refused, traps)
         if traps is not None and batch.urls:
             self._judge(batch, traps, found, parent)
+        return batch
+
+    def _add_batch(
+        self, found: CallbackResult, batch: LinkBatch, common: Request, base_url: str, parent: Request
+    ) -> None:
+        """Add a batch that is not empty. ``common``: the request of its links, without its URL."""
         if not batch.penalties:
             batch.penalties = [found.penalty] * len(batch.urls)
-        if batch.urls:
-            batch.template = self._template(batch, common, base_url, parent)
-            found.batches.append(batch)
+        batch.template = self._template(batch, common, base_url, parent)
+        found.batches.append(batch)
 
     def _collect_requests(self, found: CallbackResult, requests: list[Request], parent: Request) -> None:
         """Add requests that were yielded one by one. Those that differ only in their URL are one batch.
@@ -439,8 +444,11 @@ class LinkCollector:
         common: Request | None,
         parent: Request,
     ) -> None:
-        if common is not None:
-            self._add_batch(found, cache, parent.url, cache.unknown(urls, found.refused), common, parent)
+        if common is None:
+            return
+        batch = self._new_batch(found, cache, parent.url, cache.unknown(urls, found.refused), parent)
+        if batch.urls:
+            self._add_batch(found, batch, common, parent.url, parent)
 
     def _fill(
         self,

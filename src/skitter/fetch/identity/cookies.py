@@ -15,7 +15,6 @@ import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing
-from http.cookiejar import LoadError, MozillaCookieJar
 from pathlib import Path
 from typing import Any
 
@@ -201,7 +200,7 @@ def read_cookies(path: str | Path) -> list[Cookie]:
         with path.open("rb") as file:
             is_database = file.read(len(_SQLITE_MAGIC)) == _SQLITE_MAGIC
         return _of_database(path) if is_database else _of_text(path)
-    except (OSError, LoadError, UnicodeDecodeError, sqlite3.Error) as error:
+    except (OSError, UnicodeDecodeError, sqlite3.Error) as error:
         raise SourceError(
             f"cannot read the cookies of {path}: {error}",
             remedy="give a cookies.txt in Netscape format, or the cookies.sqlite of Firefox",
@@ -210,6 +209,9 @@ def read_cookies(path: str | Path) -> list[Cookie]:
 
 
 def _of_text(path: Path) -> list[Cookie]:
+    # It imports the HTTP client of the standard library. Few crawls have a file of cookies.
+    from http.cookiejar import MozillaCookieJar  # noqa: PLC0415 - see above
+
     jar = MozillaCookieJar()
     jar.load(str(path), ignore_discard=True, ignore_expires=True)
     return [

@@ -67,14 +67,17 @@ class LeaseTable(Generic[RequestT]):
         Reports of unknown leases and second reports are ignored.
         """
         refused = []
+        changed: dict[str, Slot] = {}
         for report in reports:
             held = self._leases.get(report.lease_id)
             if held is not None and not held.fetch_ended:
                 held.fetch_ended = True
-                held.slot.end_fetch(now, held.granted_at, report)
-                self._slots.reschedule(held.slot)
+                slot = changed[held.slot.key] = held.slot
+                slot.end_fetch(now, held.granted_at, report)
                 if report.refused:
-                    refused.append(held.slot)
+                    refused.append(slot)
+        for slot in changed.values():
+            self._slots.reschedule(slot)
         return refused
 
     def end(self, lease_id: int) -> HeldLease[RequestT] | None:

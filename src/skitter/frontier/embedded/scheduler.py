@@ -124,9 +124,10 @@ class Slot:
     def ready_at(self) -> float:
         """Return the earliest time of the next fetch."""
         at = max(self.next_at, self.paused_until)
-        for rate, grants in zip(self.rates, self.grants, strict=True):
-            if len(grants) == rate.count:
-                at = max(at, grants[0] + rate.per)
+        if self.rates:
+            for rate, grants in zip(self.rates, self.grants, strict=True):
+                if len(grants) == rate.count:
+                    at = max(at, grants[0] + rate.per)
         return at
 
     def is_idle(self, now: float) -> bool:
