@@ -315,6 +315,8 @@ def test_scripts_and_noscript_and_svg_hold_what_a_reader_expects(engine):
     assert page.css("script::text").get() == "if (a<b) '<a href=no>'"
     assert page.css("a::attr(href)").getall() == ["yes", "svg"]
     assert page.attribute_on_page("a", "href") == ["yes", "svg"]
+    assert page.is_on_page("svg")
+    assert not page.is_on_page("base")
 
 
 def test_the_content_of_a_template_is_found():

@@ -82,7 +82,8 @@ def skitter(context: click.Context) -> int:
 
 def main() -> None:
     """Run the command line, and exit with its status."""
-    gc.set_threshold(50_000)  # modules create many objects and no garbage: collecting takes a tenth of the time to import
+    # Modules create many objects and no garbage: looking for cycles would take a tenth of the time to import them.
+    gc.set_threshold(50_000)
     code = run(sys.argv[1:])
     gc.freeze()  # everything goes at once now: the interpreter need not look for cycles in all that a crawl knows
     sys.exit(code)
