@@ -6,8 +6,8 @@ from api_caller import Caller, application
 from skitter.errors import UsageError
 from skitter.service.api.access import ApiTokens, TokenScope, needed_scope
 
-READER, OPERATOR, ADMIN, SHOP = (
-    f"the-token-of-the-{name}" for name in ("reader", "operator", "admin", "shop")
+READER, OPERATOR, ADMIN, SHOP, EXPIRED = (
+    f"the-token-of-the-{name}" for name in ("reader", "operator", "admin", "shop", "former-admin")
 )
 RECIPE = "name: web\nstart: http://127.0.0.1:1/\npages:\n  p: {items: {fields: {url: {value: '{url}'}}}}\n"
 
@@ -17,6 +17,7 @@ async def call(tmp_path):
     tokens = [
         f"{READER} name=rita scope=read", f"{OPERATOR} name=otto scope=operate", f"{ADMIN} name=ada",
         f"{SHOP} name=sam scope=admin jobs=shop-*,news expires=2999-01-01",
+        f"{EXPIRED} name=fred expires=2001-01-01",
     ]  # fmt: skip
     app, jobs = application(tmp_path, tokens=tokens)
     await jobs.store.open()
@@ -61,6 +62,19 @@ async def test_every_call_of_the_description_that_changes_something_is_refused_t
                 name = path.replace("{name}", "web").replace("{task}", "t")
                 assert (await call(method.upper(), name, {}, token=READER))[0] == 403, (method, path)
     assert len((await call("GET", "/jobs", token=READER))[1]["jobs"]) == 1
+
+
+async def test_every_call_of_the_description_is_refused_to_an_expired_token_and_to_that_of_other_jobs(call):
+    paths = (await call("GET", "/openapi.json", token=ADMIN))[1]["paths"]
+    calls = [(method.upper(), path) for path, methods in paths.items() for method in methods]
+    assert len(calls) > 20
+    for method, path in calls:
+        name = path.replace("{name}", "web").replace("{task}", "t")
+        body = None if method in {"GET", "DELETE"} else {}
+        status = (await call(method, name, body, token=EXPIRED))[0]
+        assert status == (200 if path == "/health" else 401), (method, path)
+        if "{name}" in path:
+            assert (await call(method, name, body, token=SHOP))[0] == 403, (method, path)
 
 
 async def test_a_token_that_is_limited_to_jobs_reaches_no_others(call):

@@ -13,7 +13,7 @@ class NameServer:
     """Answers queries for A records inside a ``with`` block.
 
     ``names``: the address of each name, or :data:`SILENT`. Other names do not exist. A name that starts with ``*.`` stands
-    for all names below it.
+    for all names below it. A tuple has the addresses of one answer after the other; the last one stays.
     """
 
     def __init__(self, names, ttl=60):
@@ -57,6 +57,8 @@ class NameServer:
         if kind == 1:
             self.asked[name] += 1
         found = self.names.get(name) or self.names.get("*." + name.partition(".")[2])
+        if isinstance(found, tuple):
+            found = found[min(self.asked[name], len(found)) - 1]
         if found == SILENT:
             return None
         records = b""

@@ -9,6 +9,7 @@ import pytest
 
 from crawl_harness import CrawlHarness, Scripted, page, redirect
 from servers.fetch_proxy import Proxy
+from servers.name_server import NameServer
 from skitter import Request, Spider
 from skitter.errors import SettingsError
 from skitter.fetch import address_guard
@@ -516,6 +517,52 @@ async def test_a_public_seed_opens_nothing(tmp_path, target):
     report = await CrawlHarness(spider, tmp_path, seeds_open_networks=False).run()
     assert target.dialled[before:] == []
     assert report.letters["/"].startswith("forbidden:")
+
+
+@pytest.mark.parametrize("robots", [True, False])
+async def test_a_name_server_that_changes_its_answer_leads_to_no_forbidden_address(tmp_path, serve, robots):
+    pages = {
+        f"/{number}": (lambda _, number=number: page(f"/{number + 1}", delay=0.4)) for number in range(20)
+    }
+    port = serve(Scripted(pages)).port
+    changing = NameServer({"rebinding.test": ("127.0.0.1", "127.0.0.2")}, ttl=1)
+    with changing as name_server, socket.create_server(("127.0.0.2", port)) as forbidden:
+        report = await CrawlHarness(
+            following(f"http://rebinding.test:{port}/0"),
+            tmp_path,
+            robots=robots,
+            reuse_connections=False,
+            dns_servers=(name_server.address,),
+            **NARROW,
+        ).run()
+        forbidden.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            forbidden.accept()
+    assert name_server.asked["rebinding.test"] >= 2
+    (letter,) = report.letters.values()
+    assert letter.startswith("forbidden:")
+
+
+async def test_the_files_of_items_are_checked(tmp_path, target):
+    before = len(target.dialled)
+    hosts = ["127.0.0.2", "[::1]", "2130706434", "[::ffff:127.0.0.2]"]
+    files = [f"http://{host}:{target.port}/{number}.png" for number, host in enumerate(hosts)]
+
+    class Listing(Spider):
+        name = "listing"
+
+        def parse(self, response):
+            yield {"file_urls": [*files, f"{response.url}moved.png"]}
+
+    moved = redirect(f"http://127.0.0.2:{target.port}/moved.png")
+    with SiteServer(Scripted({"/": Answer(b"x"), "/moved.png": moved})) as site:
+        Listing.start_urls = [site.url]
+        store = str(tmp_path / "files")
+        report = await CrawlHarness(Listing(), tmp_path, files_store=store, **NARROW).run()
+    assert target.dialled[before:] == []
+    (item,) = report.items
+    assert {found["error"].partition(":")[0] for found in item["files"]} == {"forbidden"}
+    assert len(item["files"]) == 5
 
 
 async def test_a_sitemap_and_other_requests_of_a_callback_are_checked(tmp_path, target):

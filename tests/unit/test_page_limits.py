@@ -1,6 +1,7 @@
 """Limits of a page: what exceeds them is refused before it takes the memory, and all other pages are read as before."""
 
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given
@@ -42,6 +43,24 @@ def test_a_page_that_is_parsed_in_parts_has_the_same_tree(pieces, size):
         patch.setattr(limits, "_PART", size)
         in_parts = TURBO.parse_metered(text, limits.MemoryMeter(limits.DEFAULT_MEMORY))
     assert TURBO.html(TURBO.root(in_parts)) == TURBO.html(TURBO.root(TURBO.parse(text)))
+
+
+@pytest.mark.parametrize("where", ["thread", "event loop"])
+@pytest.mark.parametrize(("length", "usual_seconds"), [(300_000, 0), (300_000, 1_000), (200_000, 0)])
+def test_only_a_long_page_in_a_thread_pauses_after_the_usual_time(monkeypatch, where, length, usual_seconds):
+    pauses = []
+    monkeypatch.setattr(limits, "_TURN", 0)
+    monkeypatch.setattr(limits, "_USUAL_SECONDS", usual_seconds)
+    monkeypatch.setattr(limits.time, "sleep", pauses.append)
+    text = "<p>hello world</p>\n" * (length // 19)
+    if where == "thread":
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(Selector, text, engine=TURBO).result()
+    else:
+        Selector(text, engine=TURBO)
+    assert pauses
+    assert any(pauses) == (where == "thread" and length > 256 * 1024 and not usual_seconds)
+    assert max(pauses) <= 0.05
 
 
 @ENGINES

@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
+from threading import current_thread, main_thread
 from typing import Any, AnyStr
 
 from skitter.errors import PageTooComplex
@@ -38,14 +39,20 @@ _MAX_ATTRIBUTES = 2_000
 
 
 class MemoryMeter:
-    """Measures the memory that a page takes. ``limit``: bytes that it may take."""
+    """Measures the memory that a page takes. ``limit``: bytes that it may take.
 
-    def __init__(self, limit: int) -> None:
+    ``pauses``: whether the page is parsed in a thread, which may wait while the event loop has work.
+    """
+
+    def __init__(self, limit: int, *, pauses: bool = False) -> None:
         self.limit = max(0, limit)
         """Bytes that the page may take."""
         self._used = 0
         self._source = _memory_file(os.getpid())
         self._buffer = _Buffer()
+        self._pauses = pauses
+        self._seconds = 0.0
+        self._turn_began = time.perf_counter()
 
     def resident(self) -> int:
         """Return the memory of this process in bytes. On systems without ``/proc``, its peak.
@@ -58,9 +65,19 @@ class MemoryMeter:
         _LIBC.pread(self._source, self._buffer, 64, _START)
         return int(self._buffer.raw.split(None, 2)[1]) * _PAGE_SIZE
 
-    def let_others_run(self) -> None:
-        """Give other threads their turn, at a moment at which their memory is not measured."""
-        time.sleep(0)
+    def let_others_run(self) -> bool:
+        """Give other threads their turn if it is due. Return whether they had one: their memory must not be counted.
+
+        A part is parsed without releasing the interpreter lock. So a page that takes long would leave the event loop a
+        share of the time that is too small for the pages of other hosts. It pauses for as long as it was parsed.
+        """
+        seconds = time.perf_counter() - self._turn_began
+        if seconds < _TURN:
+            return False
+        self._seconds += seconds
+        time.sleep(min(seconds, _LONGEST_PAUSE) if self._pauses and self._seconds > _USUAL_SECONDS else 0)
+        self._turn_began = time.perf_counter()
+        return True
 
     def add(self, amount: int) -> None:
         """Count memory of the page. Raises :class:`~skitter.errors.PageTooComplex` above the limit."""
@@ -106,6 +123,11 @@ _LIBC = ctypes.PyDLL(None)
 _START = ctypes.c_long(0)
 _trim: Callable[[int], int] = getattr(ctypes.CDLL(None), "malloc_trim", lambda _: 0)
 _ATTEMPTS = 3
+_TURN = 0.001
+"""Seconds for which a page is parsed until other threads have their turn."""
+_USUAL_SECONDS = 0.02
+"""Seconds of parsing after which a page pauses. Ordinary pages of several megabytes take less."""
+_LONGEST_PAUSE = 0.05
 _LONG_TEXT = 256 * 1024
 """Characters above which a page is parsed in a thread."""
 _PAGE_SIZE = resource.getpagesize()
@@ -127,7 +149,8 @@ def largest_tree(length: int, memory: int) -> int:
 
 def meter_for(text: str, memory: int) -> MemoryMeter:
     """Return a meter for the tree of a page that may take ``memory`` bytes together with its text."""
-    return MemoryMeter(min(memory - sys.getsizeof(text), largest_tree(len(text), memory)))
+    limit = min(memory - sys.getsizeof(text), largest_tree(len(text), memory))
+    return MemoryMeter(limit, pauses=_is_long(text) and current_thread() is not main_thread())
 
 
 def attempts_for(text: str) -> int:
@@ -136,7 +159,11 @@ def attempts_for(text: str) -> int:
     Threads that do not hold the interpreter lock, such as one that unpacks another body, may take memory while a page is
     measured. It would be counted for the page.
     """
-    return _ATTEMPTS if len(text) > _LONG_TEXT else _ATTEMPTS - 1  # a shorter page may block the event loop
+    return _ATTEMPTS if _is_long(text) else _ATTEMPTS - 1  # a shorter page may block the event loop
+
+
+def _is_long(text: str) -> bool:
+    return len(text) > _LONG_TEXT
 
 
 def return_freed_memory() -> None:

@@ -33,22 +33,16 @@ def _parse(text: str) -> Document:
     return parse(in_standards_mode(text), positions=False)
 
 
-_PARTS_PER_TURN = 16
-
-
 def _parse_metered(text: str, meter: MemoryMeter) -> Document:
     meter.check_runs(text)
     with IncrementalParser(positions=False) as parser:
         parser.feed(DOCTYPE)  # the parser ignores a second one
         before = meter.resident()
-        for number, part in enumerate(parts_of(text), start=1):
+        for part in parts_of(text):
             parser.feed(part)
             after = meter.resident()
             meter.add(after - before)
-            if number % _PARTS_PER_TURN == 0:
-                meter.let_others_run()
-                after = meter.resident()
-            before = after
+            before = meter.resident() if meter.let_others_run() else after
         document = parser.close()
         meter.add(meter.resident() - before)
     return document
