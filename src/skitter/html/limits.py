@@ -51,7 +51,7 @@ class MemoryMeter:
         self._source = _memory_file(os.getpid())
         self._buffer = _Buffer()
         self._pauses = pauses
-        self._seconds = 0.0
+        self._began = self._seconds = time.thread_time()
         self._turn_began = time.perf_counter()
 
     def resident(self) -> int:
@@ -71,11 +71,14 @@ class MemoryMeter:
         A part is parsed without releasing the interpreter lock. So a page that takes long would leave the event loop a
         share of the time that is too small for the pages of other hosts. It pauses for as long as it was parsed.
         """
-        seconds = time.perf_counter() - self._turn_began
-        if seconds < _TURN:
+        if time.perf_counter() - self._turn_began < _TURN:
             return False
-        self._seconds += seconds
-        time.sleep(min(seconds, _LONGEST_PAUSE) if self._pauses and self._seconds > _USUAL_SECONDS else 0)
+        pause, before = 0.0, self._seconds
+        if self._pauses:
+            self._seconds = time.thread_time()  # of the processor: other processes do not make a page pause
+            if self._seconds - self._began > _USUAL_SECONDS:
+                pause = min(self._seconds - before, _LONGEST_PAUSE)
+        time.sleep(pause)
         self._turn_began = time.perf_counter()
         return True
 
