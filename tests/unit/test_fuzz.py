@@ -228,6 +228,7 @@ JSON = made_of(
     name=st.sampled_from(["map.xml", "robots.txt", "x"]),
     packed=st.booleans(),
 )
+@example(text="Sitemap: Sitemap: ", encoding="latin-1", name="robots.txt", packed=False)
 def test_any_bytes_are_a_sitemap_or_a_feed_or_refused(text, encoding, name, packed):
     body = text.encode(encoding, "replace")
     response = Response(

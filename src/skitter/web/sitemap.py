@@ -149,8 +149,9 @@ def _of_json_feed(body: bytes, url: str) -> Iterator[SitemapEntry]:
 def _of_robots(lines: Iterator[str], url: str) -> Iterator[SitemapEntry]:
     for line in lines:
         name, _, value = line.partition(":")
-        if name.strip().lower() == "sitemap" and (found := normalize(value.partition("#")[0].strip(), url)):
-            yield SitemapEntry(found, is_sitemap=True)
+        if name.strip().lower() == "sitemap":
+            for entry in _of_urls([value.partition("#")[0].strip()], url):
+                yield SitemapEntry(entry.url, is_sitemap=True)
 
 
 _MAX_OTHER_LINES = 50_000
