@@ -47,7 +47,8 @@ def adds_up(counts):
 def test_a_job_that_runs_is_looked_at_paused_resumed_and_stopped_from_outside(
     workers, site, slow, server, tmp_path
 ):
-    with Running(*crawl(server, "--workers", workers), cwd=tmp_path) as running:
+    # Two slow pages at a time: the crawl takes longer than the commands, also on a busy machine.
+    with Running(*crawl(server, "--workers", workers, "--concurrency-per-slot", 2), cwd=tmp_path) as running:
         assert slow.reached.wait(60)
         seen = status(tmp_path)
         assert (seen["state"], seen["live"]) == ("running", True)

@@ -44,7 +44,12 @@ class ServerProcess:
             self.process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.folder
             )
-        self.wait_for(self.answers)
+        try:
+            self.wait_for(self.answers)
+        except BaseException:  # nothing else ends a server whose start failed
+            if self.is_alive:
+                self.kill()
+            raise
         return self
 
     def wait_for(self, fact: Callable[[], bool], patience: float = 300.0) -> None:
@@ -52,7 +57,7 @@ class ServerProcess:
         deadline = time.monotonic() + patience
         while not fact():
             if not self.is_alive or time.monotonic() > deadline:
-                raise RuntimeError(self.log.read_text())
+                raise RuntimeError(self.log.read_text(errors="replace"))
             time.sleep(0.01)
 
     @property

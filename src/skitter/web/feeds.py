@@ -26,7 +26,7 @@ class FeedEntry(msgspec.Struct, frozen=True):
     """One entry of a feed. Fields that the feed lacks are empty."""
 
     url: str
-    """URL of the page of the entry, absolute."""
+    """URL of the page of the entry, absolute. Empty if the feed has none, or one that is not http or https."""
     title: str = ""
     id: str = ""
     """Identity of the entry within the feed. It stays when the title or the URL changes."""
@@ -66,10 +66,15 @@ def _json_entry(item: dict[str, Any], base: str) -> FeedEntry:
     names = [str(author.get("name", "")) for author in authors if isinstance(author, dict)]
     tags = item.get("tags")
     return FeedEntry(
-        normalize(text("url", "external_url"), base) or "", text("title"), text("id"),
+        _page_url(text("url", "external_url"), base), text("title"), text("id"),
         _time(text("date_published", "date_modified")), ", ".join(filter(None, names)),
         text("content_html", "content_text", "summary"), tuple(map(str, tags)) if isinstance(tags, list) else (),
     )  # fmt: skip
+
+
+def _page_url(href: str, base: str) -> str:
+    found = normalize(href, base)
+    return found if found is not None and found.startswith(("http://", "https://")) else ""
 
 
 def elements_of(
@@ -143,7 +148,7 @@ def _xml_entry(element: etree._Element, base: str) -> FeedEntry:
         return next((found[name] for name in names if name in found), "")
 
     return FeedEntry(
-        normalize(first("link", "permalink"), base) or "", first("title"), first("id"),
+        _page_url(first("link", "permalink"), base), first("title"), first("id"),
         _time(first("pubDate", "published", "date", "updated")), first("creator", "author"),
         first("encoded", "content", "description", "summary"), tuple(filter(None, tags)),
     )  # fmt: skip

@@ -140,7 +140,7 @@ def _of_urls(urls: Iterable[str], base: str) -> Iterator[SitemapEntry]:
 def _of_json_feed(body: bytes, url: str) -> Iterator[SitemapEntry]:
     try:
         for entry in read_feed(body, url):
-            if entry.url.startswith(("http://", "https://")):
+            if entry.url:
                 yield SitemapEntry(entry.url, lastmod=entry.published)
     except FeedError as error:
         raise SitemapError(str(error), remedy=error.remedy) from None

@@ -173,7 +173,7 @@ class Collector:
 
         self.callbacks.add("request", set_proxy)
 
-    def set_redirect_handler(self, follows: Callable[[CollectorRequest, Sequence[str]], bool]) -> None:
+    def set_redirect_handler(self, follows: Callable[[CollectorRequest, Sequence[str]], bool | None]) -> None:
         """Decide with a function whether a redirect is followed.
 
         The function receives the request for the new address, which it can change, and the URLs that redirected to it,
@@ -181,7 +181,7 @@ class Collector:
         """
 
         def ask(request: CollectorRequest) -> None:
-            if request.request.redirects and not follows(request, request.request.redirects):
+            if request.request.redirects and follows(request, request.request.redirects) is False:
                 request.abort()
 
         self.callbacks.add("request", ask)
