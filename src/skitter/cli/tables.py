@@ -199,10 +199,10 @@ _MAX_VALUE = 40
 
 def item_lines(items: Sequence[msgspec.Raw]) -> str:
     """Return items as a table with a column for each of their fields. Long values are cut."""
-    values = [msgspec.json.decode(item, type=dict[str, msgspec.Raw]) for item in items]
-    names = list(dict.fromkeys(name for one in values for name in one))
+    fields = [msgspec.json.decode(item, type=dict[str, msgspec.Raw]) for item in items]
+    names = list(dict.fromkeys(name for values in fields for name in values))
     rows = [[name.upper() for name in names]]
-    rows += [[_short(one[name]) if name in one else "-" for name in names] for one in values]
+    rows += [[_short(values[name]) if name in values else "-" for name in names] for values in fields]
     return aligned(rows)
 
 
