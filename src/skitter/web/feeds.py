@@ -26,7 +26,7 @@ class FeedEntry(msgspec.Struct, frozen=True):
     """One entry of a feed. Fields that the feed lacks are empty."""
 
     url: str
-    """URL of the page of the entry, absolute. Empty if the feed has none, or one that is not http or https."""
+    """URL of the page of the entry, absolute. Empty without an http or https URL."""
     title: str = ""
     id: str = ""
     """Identity of the entry within the feed. It stays when the title or the URL changes."""
