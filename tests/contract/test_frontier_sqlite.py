@@ -113,6 +113,25 @@ async def test_a_value_that_no_file_can_hold_is_an_error_and_not_an_endless_wait
     assert await job.counts() == {"queued": 1}
 
 
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("can't start new thread")])
+async def test_a_write_without_memory_is_an_error_for_all_who_wait_and_not_an_endless_wait(
+    job, backend, monkeypatch, error
+):
+    await job.add("kept")
+
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr(backend.owner._journal, "_write", fail)
+    results = await asyncio.gather(
+        *(backend.owner.add(job.entries(name)) for name in ("a", "b")), return_exceptions=True
+    )
+    assert [type(result) for result in results] == [FrontierError, FrontierError]
+    assert "cannot be written" in str(results[0])
+    await job.kill()
+    assert await job.counts() == {"queued": 1}
+
+
 async def test_a_seen_set_on_disk_stays_exact_while_its_recent_keys_change(start, monkeypatch):
     monkeypatch.setattr(seen, "RECENT_KEYS", 4)
     job = await start(seen_memory_limit=5)

@@ -199,11 +199,11 @@ class SqliteJournal:
             try:
                 if pending:
                     await self._thread.run(self._write, pending)
-            except FrontierError as error:
-                self._failure = error
+            except Exception as error:  # noqa: BLE001 - callers of flush would wait forever, for example without memory
+                self._failure = error if isinstance(error, FrontierError) else explain_error(error, self.path)
                 waiters += self._waiters
                 self._waiters = []
-                _fail_all(waiters, error)
+                _fail_all(waiters, self._failure)
                 break
             for waiter in waiters:
                 if not waiter.done():
@@ -237,11 +237,7 @@ class SqliteJournal:
                 if name in pending:
                     _execute_rows(connection, statement, list(pending[name].values()))
             connection.execute("COMMIT")
-        except (
-            sqlite3.Error,
-            OverflowError,
-            UnicodeError,
-        ) as error:  # the last two: a value SQLite cannot store
+        except Exception as error:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise explain_error(error, self.path) from error

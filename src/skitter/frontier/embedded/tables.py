@@ -516,14 +516,11 @@ def check_format(connection: sqlite3.Connection, path: Path) -> bool:
     return False
 
 
-def explain_error(error: sqlite3.Error | ValueError | OverflowError, path: Path) -> FrontierError:
+def explain_error(error: Exception, path: Path) -> FrontierError:
     """Return an error with a description of the problem of the file, and a remedy."""
     text = str(error)
     if not isinstance(error, sqlite3.Error):
-        return FrontierError(
-            f"{path} cannot store a value of a request or an outcome: {text}",
-            remedy="see the log for the page; priorities must be 64-bit integers, texts valid Unicode",
-        )
+        return _explain_failed_write(error, path)
     if "full" in text or "disk I/O" in text:
         return FrontierError(
             f"{path} cannot be written: {text}",
@@ -545,6 +542,18 @@ def explain_error(error: sqlite3.Error | ValueError | OverflowError, path: Path)
             remedy="check the folder and its permissions, or choose another with --frontier",
         )
     return FrontierError(f"{path}: {text}", remedy="check whether another process uses the file")
+
+
+def _explain_failed_write(error: Exception, path: Path) -> FrontierError:
+    if isinstance(error, OverflowError | UnicodeError):
+        return FrontierError(
+            f"{path} cannot store a value of a request or an outcome: {error}",
+            remedy="see the log for the page; priorities must be 64-bit integers, texts valid Unicode",
+        )
+    return FrontierError(
+        f"{path} cannot be written: {str(error) or type(error).__name__}",  # a MemoryError has no text
+        remedy="free some memory and run the same command again; all committed work is kept",
+    )
 
 
 def remove_file(path: Path) -> None:
