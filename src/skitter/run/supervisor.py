@@ -283,7 +283,7 @@ class Supervisor:
             )  # fmt: skip
 
     async def _is_over_after_delay(self, index: int) -> bool:
-        """Wait before a failed start is repeated. Return whether the worker is no longer needed."""
+        """Wait before another start. Return whether the crawl ended meanwhile, so that the worker is not needed."""
         failed = self._failed_starts_of.get(index, 0)
         if failed > 1:
             seconds = min(_MAX_RESTART_DELAY, _MIN_RESTART_DELAY * 2.0 ** min(failed - 2, 10))

@@ -88,7 +88,7 @@ def find_method(owner: object, name: str) -> Callable[..., Any] | None:
 
 def callable_name(function: Callable[..., Any]) -> str:
     """Return the name of a function of user code, for messages. Other callable objects may have none."""
-    return getattr(function, "__qualname__", repr(function))
+    return function.__qualname__ if inspect.isroutine(function) else repr(function)
 
 
 def _remedy_without_callback(spider: Spider, name: str) -> str:

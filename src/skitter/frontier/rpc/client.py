@@ -153,7 +153,7 @@ class _Connection(asyncio.Protocol):
         self._answers.clear()
 
     async def call(self, operation: str, arguments: bytes) -> msgspec.Raw:
-        """CallRequest an operation and return its encoded result.
+        """Call an operation and return its encoded result.
 
         Raises the error that the owner raised, and :class:`OwnerGone` if it has ended.
         """
