@@ -6,14 +6,19 @@ The first argument is part of the name of a target. All others are those of libF
 Atheris is not a dependency of the tests, because it does not have wheels for every Python that skitter supports.
 """
 
+import importlib
 import sys
 from pathlib import Path
 
 import atheris
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent / "unit")]
-with atheris.instrument_imports(include=["skitter"]):
+with atheris.instrument_imports(include=["skitter", "click"]):
     import test_fuzz
+    from skitter.cli.main import _MODULES
+
+    for module in {*_MODULES.values()}:  # the command line imports a command when it is used: too late to be instrumented
+        importlib.import_module(f"skitter.cli.{module}")
 
 
 def main():
