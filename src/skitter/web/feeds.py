@@ -131,6 +131,8 @@ def _xml_entry(element: etree._Element, base: str) -> FeedEntry:
     tags: list[str] = []
     for child in element:
         name = name_of(child)
+        if not name:  # a comment, or an entity without a declaration
+            continue
         text = _text(child)
         if name == "link":
             if child.get("rel", "alternate") == "alternate" and (href := child.get("href") or text):
