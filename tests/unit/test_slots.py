@@ -149,7 +149,7 @@ def test_the_heap_stays_bounded_however_often_slots_change():
     for turn in range(500):
         for slot in table:
             table.pause(slot, BEGIN + turn)
-    assert len(table._heap) <= 2 * 100 + 1025
+    assert len(table._order) <= 2 * 100 + 1025
     assert sum(table.take(1e9) is not None for _ in range(200)) == 100
 
 
@@ -167,6 +167,37 @@ def test_of_slots_ready_at_the_same_time_the_higher_priority_goes_first():
     for number, rank in enumerate([0, -5, 5]):
         table.push(table.get(f"{rank}"), (rank, number, None))
     assert [table.take(1.0)[0].key for _ in range(3)] == ["-5", "0", "5"]
+
+
+def test_new_hosts_do_not_hold_up_hosts_that_have_answered():
+    table = SlotScheduler(lambda _: HostLimits(delay=0.0, concurrency_per_slot=1))
+    good = table.get("good")
+    table.push(good, (0, 0, None))
+    table.take(0.0)
+    good.end_fetch(1.0, 0.0, FetchReport(1, 0.1))
+    for number in range(1, 101):
+        table.push(table.get(f"new{number}"), (0, number, None))
+    turns = []
+    for number in range(101, 121):
+        table.push(good, (0, number, None))
+        taken, _ = table.take(float(number))
+        turns.append(taken.key)
+        if taken is good:
+            good.end_fetch(float(number), float(number), FetchReport(number, 0.1))
+            table.reschedule(good)
+    assert turns.count("good") == 15
+    assert turns[3] == "new1"
+
+
+def test_new_hosts_get_every_turn_in_which_no_other_host_may_be_asked():
+    table = SlotScheduler(lambda _: HostLimits(delay=10.0))
+    good = table.get("good")
+    good.has_answered = True
+    table.push(good, (0, 0, None))
+    table.pause(good, 100.0)
+    for number in range(1, 9):
+        table.push(table.get(f"new{number}"), (0, number, None))
+    assert [table.take(1.0)[0].key for _ in range(8)] == [f"new{number}" for number in range(1, 9)]
 
 
 def test_a_full_slot_waits_for_no_time():

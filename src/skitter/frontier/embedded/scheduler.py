@@ -39,7 +39,7 @@ class Slot:
     """One unit of politeness and its waiting requests."""
 
     __slots__ = (
-        "adapted_delay", "backoff", "concurrency", "connect_time", "granted_at", "grants", "head_end", "in_flight", "jitter", "key",
+        "adapted_delay", "backoff", "concurrency", "connect_time", "granted_at", "grants", "has_answered", "head_end", "in_flight", "jitter", "key",
         "leased", "min_delay", "next_at", "on_disk", "pages_left", "paused_until", "policy", "queue", "rates", "refused_at", "stamp", "waiting",
     )  # fmt: skip
 
@@ -53,6 +53,8 @@ class Slot:
         """Number of further requests, after ``head_end``, that are only in the file."""
         self.head_end: tuple[int, int] | None = None
         """Rank and sequence number of the last request in memory; ``None`` if none is only in the file."""
+        self.has_answered = False
+        """Whether the host has answered since the job was opened."""
         self.in_flight = 0
         self.leased = 0
         self.pages_left = math.inf
@@ -166,6 +168,7 @@ class Slot:
         if report.refused:
             self._back_off(now, granted_at, report.retry_after)
         elif latency is not None:
+            self.has_answered = True
             if granted_at > self.refused_at:
                 self.backoff = self.backoff / 2 if self.backoff > MIN_BACKOFF else 0.0
             if self.policy.delay is None:
@@ -199,10 +202,67 @@ class Slot:
 
 
 SlotHeap = list[tuple[float, int, int, int, Slot]]
-"""Slots of one queue by the time at which they are ready, then rank and sequence number of their first request.
+"""Slots by the time at which they are ready, then rank and sequence number of their first request.
 
 The fourth value is the stamp of the entry, which is valid while it equals the slot's stamp.
 """
+_NEW_SHARE = 4
+"""One of this many leases may go to a host that has not answered yet while others could be asked as well."""
+
+
+class SlotOrder:
+    """The slots of one queue, in the order in which they may be fetched.
+
+    A page may link to 50,000 hosts that do not exist. Hosts that have answered do not wait until all of these were tried.
+    """
+
+    __slots__ = ("_answered", "_new", "_turn")
+
+    def __init__(self) -> None:
+        self._answered: SlotHeap = []
+        self._new: SlotHeap = []
+        """Slots whose hosts have not answered yet."""
+        self._turn = 0
+
+    def __len__(self) -> int:
+        """Return the number of entries, those that are not valid any more included."""
+        return len(self._answered) + len(self._new)
+
+    def push(self, slot: Slot, stamp: int) -> None:
+        """Add the entry of a slot with waiting requests."""
+        rank, sequence, _ = slot.waiting[0]
+        heap = self._answered if slot.has_answered else self._new
+        heappush(heap, (slot.ready_at(), rank, sequence, stamp, slot))
+
+    def drop_invalid(self) -> None:
+        """Remove the entries that are not valid any more."""
+        for heap in (self._answered, self._new):
+            heap[:] = [entry for entry in heap if entry[3] == entry[4].stamp]
+            heapify(heap)
+
+    def first(self) -> tuple[float, int, int, int, Slot] | None:
+        """Return the entry of the slot that is ready first, if there is one."""
+        firsts = [heap[0] for heap in (self._answered, self._new) if _prune(heap)]
+        return min(firsts, default=None)
+
+    def take(self, now: float) -> Slot | None:
+        """Remove the entry of the next slot that may be fetched, and return the slot, if there is one."""
+        answered, new = self._answered, self._new
+        has_answered = _prune(answered) and answered[0][0] <= now
+        has_new = _prune(new) and new[0][0] <= now
+        if has_answered and has_new:
+            self._turn = (self._turn + 1) % _NEW_SHARE
+            has_answered = self._turn != 0
+        if has_answered:
+            return heappop(answered)[4]
+        return heappop(new)[4] if has_new else None
+
+
+def _prune(heap: SlotHeap) -> bool:
+    """Remove the first entries while they are not valid. Return whether any entry is left."""
+    while heap and heap[0][3] != heap[0][4].stamp:
+        heappop(heap)
+    return bool(heap)
 
 
 class SlotScheduler:
@@ -216,9 +276,9 @@ class SlotScheduler:
         self._policy_of = policy_of
         self._pages_left_of = pages_left_of
         self._slots: dict[str, Slot] = {}
-        self._heap: SlotHeap = []
-        """Heap of the default queue."""
-        self._heaps: dict[str, SlotHeap] = {DEFAULT_QUEUE: self._heap}
+        self._order = SlotOrder()
+        """Order of the default queue."""
+        self._orders: dict[str, SlotOrder] = {DEFAULT_QUEUE: self._order}
         self._last_stamp = 0
         self._evict_at = MIN_EVICTION_SIZE
 
@@ -234,7 +294,8 @@ class SlotScheduler:
         if slot is None:
             slot = self._slots[key] = Slot(key, self._policy_of(key))
             slot.pages_left = self._pages_left_of(key)
-            self._heaps.setdefault(slot.queue, [])
+            if slot.queue not in self._orders:
+                self._orders[slot.queue] = SlotOrder()
         return slot
 
     def find(self, key: str) -> Slot | None:
@@ -245,14 +306,14 @@ class SlotScheduler:
         """Return the number of requests that may be leased from each queue; ``None``: any number from any queue."""
         if quotas is None:
             return None
-        allowed = {queue: share_of(quotas, queue, limit) for queue in self._heaps}
+        allowed = {queue: share_of(quotas, queue, limit) for queue in self._orders}
         return {queue: count for queue, count in allowed.items() if count > 0}
 
     def queued(self) -> dict[str, int]:
         """Return the number of waiting requests of each queue; empty if the job has only the default queue."""
-        if len(self._heaps) == 1:
+        if len(self._orders) == 1:
             return {}
-        counts = dict.fromkeys(self._heaps, 0)
+        counts = dict.fromkeys(self._orders, 0)
         for slot in self._slots.values():
             counts[slot.queue] += slot.queued
         return counts
@@ -271,50 +332,40 @@ class SlotScheduler:
             return
         self._last_stamp += 1
         slot.stamp = self._last_stamp
-        rank, sequence, _ = slot.waiting[0]
-        heap = self._heaps[slot.queue]
-        if len(heap) > 2 * len(self._slots) + 1024:
-            heap[:] = [entry for entry in heap if entry[3] == entry[4].stamp]
-            heapify(heap)
-        heappush(heap, (slot.ready_at(), rank, sequence, self._last_stamp, slot))
+        order = self._orders[slot.queue]
+        if len(order) > 2 * len(self._slots) + 1024:
+            order.drop_invalid()
+        order.push(slot, self._last_stamp)
 
     def take(self, now: float, allowances: dict[str, int] | None = None) -> tuple[Slot, HeapEntry] | None:
         """Take the next request that may be fetched now, if there is one.
 
         ``allowances``: as returned by :meth:`allowances`; the taken request is subtracted.
         """
-        if allowances is None and len(self._heaps) == 1:
-            return self._take(self._heap, now)
-        heap = min(self._usable_heaps(allowances), default=None, key=lambda heap: heap[0])
-        taken = None if heap is None else self._take(heap, now)
-        if taken is not None and allowances is not None:
-            allowances[taken[0].queue] -= 1
-        return taken
+        if allowances is None and len(self._orders) == 1:
+            order: SlotOrder | None = self._order
+        else:
+            firsts = ((first, order) for first, order in self._firsts(allowances) if first[0] <= now)
+            _, order = min(firsts, default=(None, None), key=lambda found: found[0])
+        slot = None if order is None else order.take(now)
+        if slot is None:
+            return None
+        if allowances is not None:
+            allowances[slot.queue] -= 1
+        entry = heappop(slot.waiting)
+        slot.grant(now)
+        self.reschedule(slot)
+        return slot, entry
 
-    def _usable_heaps(self, allowances: dict[str, int] | None) -> list[SlotHeap]:
-        """Return the heaps that are not empty and whose queues have an allowance left."""
-        heaps = [
-            heap for queue, heap in self._heaps.items() if allowances is None or allowances.get(queue, 0) > 0
-        ]
-        for heap in heaps:
-            while heap and heap[0][3] != heap[0][4].stamp:
-                heappop(heap)
-        return [heap for heap in heaps if heap]
-
-    def _take(self, heap: SlotHeap, now: float) -> tuple[Slot, HeapEntry] | None:
-        while heap:
-            at, _, _, stamp, slot = heap[0]
-            if stamp != slot.stamp:
-                heappop(heap)
-                continue
-            if at > now:
-                return None
-            heappop(heap)
-            entry = heappop(slot.waiting)
-            slot.grant(now)
-            self.reschedule(slot)
-            return slot, entry
-        return None
+    def _firsts(
+        self, allowances: dict[str, int] | None
+    ) -> Iterator[tuple[tuple[float, int, int, int, Slot], SlotOrder]]:
+        """Yield the first entry of each queue that is not empty and has an allowance left, and the order of the queue."""
+        for queue, order in self._orders.items():
+            if allowances is None or allowances.get(queue, 0) > 0:
+                first = order.first()
+                if first is not None:
+                    yield first, order
 
     def take_from(self, slot: Slot, now: float) -> tuple[Slot, HeapEntry] | None:
         """Take the next request of one slot, if it may be fetched now."""
@@ -330,7 +381,7 @@ class SlotScheduler:
 
         ``allowances``: consider only queues with an allowance left.
         """
-        return min((heap[0][0] for heap in self._usable_heaps(allowances)), default=None)
+        return min((first[0] for first, _ in self._firsts(allowances)), default=None)
 
     def pause(self, slot: Slot, until: float) -> None:
         """Lease nothing from a slot before a time."""
