@@ -1,4 +1,4 @@
-"""Read passwords of frontiers and outputs from the environment, and remove them from URLs that are stored or shown."""
+"""Find secrets: read them from the environment and from files, and remove them from what is stored or shown."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ import re
 from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote, unquote, unquote_to_bytes
+
+import msgspec
 
 from skitter.errors import FrontierError, SettingsError, SkitterError
 from skitter.web.urls import host_of, normalize, scheme_of, split_userinfo
@@ -33,6 +36,23 @@ _OPTION = re.compile(
 _URL_IN_OPTION = re.compile(r"(?<==)[^&#]*%3A%2F%2F[^&#]*", re.IGNORECASE)
 _BROKER = re.compile(r"(?:nsq|nats):|.*?[?&]state=", re.DOTALL)
 """URL of a frontier whose queue is in a broker. Other packages can add kinds; the URL of each kind names a state."""
+
+SECRET_WORD = r"(?:pass(?:word|wd|phrase)|secret|token|api[_-]?key|access[_-]?key|authorization)"  # noqa: S105 - words
+"""Pattern of a word that marks the value after it as secret, at the end of a name."""
+_SECRET_NAME = re.compile(rf"{SECRET_WORD}$|cookie$|(?:^|[_-])(?:pass|pwd|pw)$", re.IGNORECASE)
+_HIDDEN = "***"
+# User and password of a URL anywhere in a text.
+_LOGIN_IN_TEXT = re.compile(r"(?<=://)([^/?#@:\s]*):[^/?#\s]*@")
+_VENDORS_PROXY = re.compile(r"^([^\s:/@]+:\d{1,5}):[^\s:]+:\S+$")
+"""``HOST:PORT:USER:PASSWORD``, as proxy vendors write it."""
+_SETTINGS_WITH_URLS = ("proxy", "proxies", "smtp_url", "notify", "browser_url")
+SETTINGS_OF_SECRETS = ("credentials", "headers", "initial_cookies")
+"""Settings whose values are secrets, by origin, name or URL."""
+
+
+def is_secret_name(name: str) -> bool:
+    """Return whether the name of an argument or a header says that its value is a secret, such as ``shop_password``."""
+    return _SECRET_NAME.search(name) is not None
 
 
 def output_variable(kind: str, option: str = "password") -> str:
@@ -98,6 +118,16 @@ def referenced_secret(value: str, field: str) -> str:
     return value
 
 
+def referenced_argument(name: str, value: Any) -> Any:
+    """Return the value of a spider's argument, and for ``env:NAME`` and ``file:PATH`` the secret there. May block.
+
+    A URL of a file (``file://``) is an ordinary value. Raises as :func:`referenced_secret`.
+    """
+    if isinstance(value, str) and not value.startswith("file://"):
+        return referenced_secret(value, f"argument {name}")
+    return value
+
+
 DIGEST = "Digest "
 """Scheme of a value of ``credentials`` whose ``user:password`` is not sent, but proves itself (RFC 7616)."""
 _WITH_SCHEME = re.compile(r"(?:basic|bearer|digest|token|apikey|api-key) +\S", re.IGNORECASE).match
@@ -160,6 +190,63 @@ def without_secrets(url: str) -> str:
     plain = _ACCESS.sub(lambda found: _user(url, found), plain)
     kept = _OPTION.sub("", plain)
     return kept if kept == plain else kept.rstrip("?&")
+
+
+def stored_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a spider for storage: references to secrets are kept, secrets are replaced by ``***``.
+
+    Secrets are values whose names say so, and passwords in URLs.
+    """
+    return {name: _stored(value, is_secret_name(name)) for name, value in arguments.items()}
+
+
+def _stored(value: Any, is_secret: bool) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _stored(inner, is_secret or is_secret_name(str(key))) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        elements = [_stored(element, is_secret) for element in value]
+        return value if elements == list(value) else elements
+    if is_secret:
+        return value if value in (None, "") or (isinstance(value, str) and is_reference(value)) else _HIDDEN
+    return _LOGIN_IN_TEXT.sub(r"\1@", value) if isinstance(value, str) else value
+
+
+def stored_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings for storage: references to secrets are kept, secrets are left out.
+
+    The values may be text, as on a command line.
+    """
+    plain = {name: _stored_url(settings[name]) for name in _SETTINGS_WITH_URLS if name in settings}
+    for name in SETTINGS_OF_SECRETS:
+        if name in settings:
+            plain[name] = _stored_mapping(name, settings[name])
+    return {**settings, **plain}
+
+
+def _stored_mapping(setting: str, value: Any) -> Any:
+    entries = value
+    if isinstance(value, str):
+        try:
+            entries = msgspec.json.decode(value)
+        except msgspec.DecodeError:  # reported when the settings are read
+            entries = None
+    if not isinstance(entries, Mapping):
+        return {}
+    kept = {
+        name: entry
+        for name, entry in entries.items()
+        if is_reference(str(entry)) or (setting == "headers" and not is_secret_name(name))
+    }
+    return value if kept == entries else kept
+
+
+def _stored_url(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        urls = [_stored_url(element) for element in value]
+        return value if urls == list(value) else urls
+    if not isinstance(value, str):
+        return value
+    return ",".join(_VENDORS_PROXY.sub(r"\1", without_secrets(url)) for url in value.split(","))
 
 
 def shown_url(url: str) -> str:

@@ -24,6 +24,7 @@ from skitter.html.limits import DEFAULT_MEMORY
 from skitter.politeness import HostLimits, LimitRule, Politeness, SlotUnit
 from skitter.queues import NAME_RULE, is_queue_name
 from skitter.scrapy_names import SETTINGS
+from skitter.secrets import SETTINGS_OF_SECRETS
 
 QueueOrder = Literal["priority", "fifo", "lifo", "random"]
 
@@ -103,10 +104,13 @@ class Declaration(msgspec.Struct, frozen=True):
             return msgspec.convert(value, self.type, strict=False)
         except msgspec.ValidationError as error:
             raise SettingsError(
-                f"setting {self.name} cannot be {value!r}: {error}",
+                f"setting {self.name} cannot be {self._shown(value)}: {error}",
                 remedy=f"give a value of type {type_name(self.type)}",
                 field=self.name,
             ) from error
+
+    def _shown(self, value: Any) -> str:
+        return "***" if self.name in SETTINGS_OF_SECRETS else repr(value)
 
     def _from_text(self, text: str) -> Any:
         kind, word = self.type, text.strip().lower()
@@ -118,7 +122,7 @@ class Declaration(msgspec.Struct, frozen=True):
                 return msgspec.json.decode(text)
             except msgspec.DecodeError as error:
                 raise SettingsError(
-                    f"setting {self.name}: invalid JSON {text!r}: {error}",
+                    f"setting {self.name}: invalid JSON {self._shown(text)}: {error}",
                     remedy='write a list like ["a", "b"]',
                     field=self.name,
                 ) from error
@@ -350,7 +354,8 @@ class Settings(FrontierSettings, frozen=True, kw_only=True):
         " sites warns.", cli="--contact ADDRESS", api=True,
     )] = ""
     headers: Annotated[dict[str, str], Setting(
-        "Headers of every request, in this order. Headers of the request itself override them.", api=True,
+        "Headers of every request, in this order; a secret value as `env:NAME` or `file:PATH`. Headers of the request itself override"
+        " them.", api=True,
     )] = {}
     credentials: Annotated[dict[str, str], Setting(
         'Credentials by origin, such as `{"https://example.com": "env:NAME"}`: `user:password`, `Digest user:password` or `Bearer TOKEN`, or where'
@@ -398,8 +403,8 @@ class Settings(FrontierSettings, frozen=True, kw_only=True):
         "PEM file of trusted certificate authorities. Empty: the bundle of `certifi`.",
     )] = ""
     proxy: Annotated[str | None, Setting(
-        "Proxy URL (`http://`, `https://`, `socks5://`, `socks5h://`) for requests that do not name a proxy. `None`: as the"
-        " environment says (`https_proxy`, `no_proxy`). Empty: no proxy.",
+        "Proxy URL (`http://`, `https://`, `socks5://`, `socks5h://`) for requests that do not name a proxy, or where it is"
+        " (`env:NAME`, `file:PATH`). `None`: as the environment says (`https_proxy`, `no_proxy`). Empty: no proxy.",
     )] = None
     allow_networks: Annotated[tuple[str, ...], Setting(
         "Networks (CIDR) outside the public internet to which pages may lead, such as `10.0.0.0/8`. `0.0.0.0/0,::/0`: all.",
@@ -447,7 +452,7 @@ class Settings(FrontierSettings, frozen=True, kw_only=True):
         "Source of browser headers: `random`, `random:os=windows`, `file:PATH`, a list of texts and header sets, or a plugin.",
         section="Identity",
     )] = None
-    proxies: Annotated[Any, Setting("Proxies: a list of URLs, `file:PATH`, `url:URL`, or a plugin.")] = None
+    proxies: Annotated[Any, Setting("Proxies: a list of URLs, `env:NAME`, `file:PATH`, `url:URL`, or a plugin.")] = None
     proxy_rotation: Annotated[Literal["round-robin", "random", "session", "host"], Setting(
         "How a proxy is chosen: `round-robin`, `random`, `session` (one per session) or `host` (one per host).",
     )] = "round-robin"

@@ -1,12 +1,16 @@
 """Passwords of frontiers and outputs: from the environment or a file, kept nowhere, shown nowhere."""
 
+from typing import ClassVar
+
 import pytest
 
 from skitter.brokers.address import parse_address as parse_broker
 from skitter.brokers.nsq import RULES
+from skitter.cli.argument_list import masked
 from skitter.errors import FrontierError, SettingsError, SkitterError, UsageError
 from skitter.frontends.tasks.task_file import TaskFile
 from skitter.frontier.redis.address import parse_address, parse_cluster
+from skitter.run.builder import JobBuilder
 from skitter.run.job import JobFolder, JobSpec
 from skitter.secrets import (
     authorizations,
@@ -15,6 +19,8 @@ from skitter.secrets import (
     shown_url,
     without_secrets,
 )
+from skitter.settings import build_settings
+from skitter.spider import Spider
 from skitter.store.outputs import open_output
 from skitter.worker.routing import section_of
 
@@ -260,3 +266,124 @@ def test_a_job_is_stored_with_the_references_of_its_credentials_only(tmp_path):
     assert "hunter2" not in folder.note.read_text()
     assert folder.read().settings["credentials"] == {"http://b": "env:X", "http://c": "file:y"}
     assert folder.read().left_out == ["credentials"]
+
+
+class Shop(Spider):
+    start_urls = ("http://127.0.0.1:1/",)
+    custom_settings: ClassVar = {"headers": {"Authorization": "env:SHOP_TOKEN", "Accept": "text/html"}}
+
+    def __init__(self, **arguments):
+        super().__init__()
+        self.arguments = arguments
+
+
+def test_a_job_is_stored_without_the_secrets_among_its_arguments_and_headers(tmp_path):
+    folder = JobFolder("j", tmp_path)
+    given = {
+        "user": "ann", "password": "hunter2", "shop_token": "env:T", "pages": 3, "passes": "2",
+        "url": "see http://ann:hunter2@h/a@b", "urls": ["http://h/x"], "login": {"api-key": "hunter2", "name": "ann"},
+    }  # fmt: skip
+    headers = {
+        "Authorization": "Bearer hunter2",
+        "X-Api-Key": "file:/k",
+        "Cookie": "a=hunter2",
+        "Accept": "*/*",
+    }
+    folder.write(JobSpec(job="j", spider="m:C", arguments=given, settings={"headers": headers}))
+    assert "hunter2" not in folder.note.read_text()
+    kept = folder.read()
+    assert kept.arguments == {
+        "user": "ann", "password": "***", "shop_token": "env:T", "pages": 3, "passes": "2",
+        "url": "see http://ann@h/a@b", "urls": ["http://h/x"], "login": {"api-key": "***", "name": "ann"},
+    }  # fmt: skip
+    assert kept.settings["headers"] == {"X-Api-Key": "file:/k", "Accept": "*/*"}
+    assert kept.left_out == ["argument password", "argument url", "argument login", "headers"]
+
+
+@pytest.mark.parametrize(
+    ("setting", "text", "kept"),
+    [
+        ("headers", '{"Authorization": "env:T", "Accept": "*/*"}', '{"Authorization": "env:T", "Accept": "*/*"}'),
+        ("headers", '{"Authorization": "hunter2", "Accept": "*/*"}', {"Accept": "*/*"}),
+        ("credentials", '{"http://h": "env:T"}', '{"http://h": "env:T"}'),
+        ("credentials", '{"http://h": "hunter2"', {}),
+        ("initial_cookies", '{"http://h/": ["id=hunter2"]}', {}),
+        ("proxy", "env:T", "env:T"),
+        ("notify", "https://me:hunter2@h/", "https://me@h/"),
+    ],
+)  # fmt: skip
+def test_settings_given_as_text_are_stored_without_their_secrets(setting, text, kept, tmp_path):
+    folder = JobFolder("j", tmp_path)
+    folder.write(JobSpec(job="j", spider="m:C", settings={setting: text}))
+    assert folder.read().settings == {setting: kept}
+    assert folder.read().left_out == ([] if kept == text else [setting])
+
+
+def test_another_password_or_a_reference_to_it_continues_a_job_and_another_argument_does_not(tmp_path):
+    folder = JobFolder("j", tmp_path)
+    spec = JobSpec(
+        job="j", spider="m:C", arguments={"user": "ann", "password": "hunter2"}, frontier="memory:"
+    )
+    folder.write(spec)
+    for password in ("hunter2", "changed", "env:SHOP_PASSWORD"):
+        folder.check(
+            JobSpec(
+                job="j", spider="m:C", arguments={"user": "ann", "password": password}, frontier="memory:"
+            )
+        )
+    with pytest.raises(UsageError, match="another argument") as caught:
+        folder.check(
+            JobSpec(job="j", spider="m:C", arguments={"user": "bob", "password": "x"}, frontier="memory:")
+        )
+    assert "hunter2" not in str(caught.value)
+
+
+def test_references_in_arguments_headers_and_proxies_are_read(tmp_path, monkeypatch):
+    monkeypatch.setenv("SHOP_TOKEN", "Bearer hunter2")
+    monkeypatch.setenv("SHOP_PROXY", "http://me:pw@127.0.0.1:9")
+    (tmp_path / "word").write_text("hunter2\n")
+    arguments = {"password": f"file:{tmp_path / 'word'}", "list": "file:///tmp/list", "user": "ann"}
+    settings = {"proxy": "env:SHOP_PROXY", "proxies": "env:SHOP_PROXY"}
+    builder = JobBuilder(JobSpec(job="j", spider="m:C", arguments=arguments, settings=settings), Shop)
+    assert builder.spider.arguments == {"password": "hunter2", "list": "file:///tmp/list", "user": "ann"}
+    assert builder.settings.headers == {"Authorization": "Bearer hunter2", "Accept": "text/html"}
+    assert builder.settings.proxy == builder.settings.proxies == "http://me:pw@127.0.0.1:9"
+    assert builder.spec.arguments == arguments
+    forbidden = JobSpec(
+        job="j", spider="m:C", arguments=arguments, settings={"proxy": ""}, reads_references=False
+    )
+    builder = JobBuilder(forbidden, Shop)
+    assert builder.spider.arguments == arguments
+    assert builder.settings.headers["Authorization"] == "env:SHOP_TOKEN"
+
+
+def test_a_reference_to_nothing_is_an_error_that_names_the_argument(monkeypatch):
+    monkeypatch.setenv("SHOP_TOKEN", "x")
+    with pytest.raises(
+        SettingsError, match="argument password names the environment variable 'NOT_SET'"
+    ) as caught:
+        JobBuilder(JobSpec(job="j", spider="m:C", arguments={"password": "env:NOT_SET"}), Shop)
+    assert "export NOT_SET" in caught.value.remedy
+
+
+@pytest.mark.parametrize("text", ['{"http://h": 1', '{"http://h": ["hunter2"]}'])
+def test_an_error_about_credentials_does_not_repeat_them(text):
+    with pytest.raises(SettingsError, match="setting credentials") as caught:
+        build_settings({"credentials": text})
+    assert "hunter2" not in str(caught.value)
+    assert "http://h" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("argument", "shown"),
+    [
+        ("-apassword=hunter2", "-apassword=*******"), ("--argument=shop_token=a b", "--argument=shop_token=***"),
+        ("password=a=b", "password=***"), ("proxy=http://u:p%40w@h:1", "proxy=******************"),
+        ("-sproxies=h:1:user:pw", "-sproxies=***********"), ('credentials={"http://h":"a:b"}', "credentials=******************"),
+        ("http://user:pass@host/x?y=1", "http://user:****@host/x?y=1"), ("redis://:pw@h/0", "redis://:**@h/0"),
+        ("s3://b/x.csv?key=abc&secret=def", "s3://b/x.csv?key=***&secret=***"),
+        ("concurrency=3", "concurrency=3"), ("http://h/a@b", "http://h/a@b"), ("passes=3", "passes=3"), ("--workers=2", "--workers=2"),
+    ],
+)  # fmt: skip
+def test_arguments_of_a_command_keep_their_length_without_their_secrets(argument, shown):
+    assert masked(argument.encode()).decode() == shown

@@ -8,18 +8,17 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from skitter.secrets import secrets_in, shown_url
+from skitter.secrets import SECRET_WORD, secrets_in, shown_url
 
 _STARS = "***"
 _MIN_LENGTH = 4
 """Characters of a secret; a shorter one occurs in every text."""
-_NAME = r"(?:pass(?:word|wd|phrase)|secret|token|api_?key|access_?key|authorization)"
-_IS_NAME = re.compile(rf"{_NAME}$", re.IGNORECASE)
+_IS_NAME = re.compile(rf"{SECRET_WORD}$", re.IGNORECASE)
 _NAMED = re.compile(
-    rf"""({_NAME}(?:["']\s*:|["']?\s*=)\s*)(?:b?"[^"]*"|b?'[^']*'|(?:(?:bearer|basic)\s+)?[^\s"',;&)}}\]]+)""",
+    rf"""({SECRET_WORD}(?:["']\s*:|["']?\s*=)\s*)(?:b?"[^"]*"|b?'[^']*'|(?:(?:bearer|basic)\s+)?[^\s"',;&)}}\]]+)""",
     re.IGNORECASE,
 )
-_IS_NEAR = re.compile(rf"{_NAME}|Bearer ", re.IGNORECASE)
+_IS_NEAR = re.compile(rf"{SECRET_WORD}|Bearer ", re.IGNORECASE)
 _HEADER = re.compile(r"(authorization:\s*)[^\r\n]+", re.IGNORECASE)
 _BEARER = re.compile(r"\b(Bearer )[\w.~+/=-]{16,}")
 # Of bounded length, so that no text takes long to search.

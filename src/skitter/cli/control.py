@@ -127,7 +127,7 @@ def resume(job: str, frontier: str | None, workers: int | None, spider: str | No
     if spec.left_out:
         raise UsageError(
             f"job {job!r} was started with passwords in {' and '.join(spec.left_out)}, which are not stored",
-            remedy="repeat the command that started the job, or keep passwords out of the settings: proxies=file:PATH, credentials with env:NAME or file:PATH",
+            remedy="repeat the command that started the job; to resume a job without them, give env:NAME or file:PATH in place of each password",
         )
     place, _ = split_reference(spec.spider)
     if spider is not None:
@@ -305,7 +305,9 @@ def _slot_of(folder: JobFolder, reached: OpenFrontier, host: str) -> str:
     frontier = reached.frontier
     if frontier.politeness is not None:
         return frontier.politeness.slot_of(host)
-    return JobBuilder(folder.read()).settings.politeness().slot_of(host)
+    spec = folder.read()
+    spec.reads_references = False  # nothing is fetched
+    return JobBuilder(spec).settings.politeness().slot_of(host)
 
 
 def _name_of(host: str) -> str:

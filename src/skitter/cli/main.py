@@ -82,6 +82,10 @@ def skitter(context: click.Context) -> int:
 
 def main() -> None:
     """Run the command line, and exit with its status."""
+    if any("=" in argument or "://" in argument for argument in sys.argv):
+        from skitter.cli.argument_list import hide_secrets  # most commands have nothing to hide
+
+        hide_secrets()
     # Modules create many objects and no garbage: looking for cycles would take a tenth of the time to import them.
     gc.set_threshold(50_000)
     code = run(sys.argv[1:])

@@ -10,7 +10,7 @@ import msgspec
 from skitter.errors import SkitterError
 from skitter.frontier.records import DeadLetter
 from skitter.request import Request, decode_request
-from skitter.secrets import shown_url
+from skitter.secrets import is_secret_name, shown_url
 
 
 def letter_fields(letter: DeadLetter) -> dict[str, Any]:
@@ -35,16 +35,12 @@ def letter_fields(letter: DeadLetter) -> dict[str, Any]:
     return fields
 
 
-_SECRET_HEADERS = frozenset({"authorization", "cookie", "proxy-authorization"})
-
-
 def _shown(request: Request) -> dict[str, Any]:
     """Return a request as plain values, with ``***`` in place of credentials."""
     fields: dict[str, Any] = msgspec.to_builtins(request)
     if request.headers:
         fields["headers"] = {
-            name: "***" if name.lower() in _SECRET_HEADERS else value
-            for name, value in request.headers.items()
+            name: "***" if is_secret_name(name) else value for name, value in request.headers.items()
         }
     if request.proxy:
         fields["proxy"] = shown_url(request.proxy)

@@ -21,7 +21,7 @@ from skitter.run.job import JobFolder, JobSpec
 from skitter.run.loader import build_spider, load_spider_class
 from skitter.run.passes import NOTE, Passes, decode_passes
 from skitter.scope import Scope
-from skitter.secrets import credentials_in
+from skitter.secrets import credentials_in, referenced_argument, referenced_secret
 from skitter.settings import Settings, build_settings, frontier_settings
 from skitter.spider import Spider
 from skitter.stats import Stats
@@ -92,6 +92,11 @@ def _attributes(spider: Spider) -> dict[str, Any]:
     return {"monitors": spider.monitors, "item_schema": spider.item_schema}
 
 
+def _with_secrets(spec: JobSpec) -> dict[str, Any]:
+    """Return the arguments of a spider, with secrets in place of the references to them."""
+    return {name: referenced_argument(name, value) for name, value in spec.arguments.items()}
+
+
 _PLUGIN_SETTINGS = (
     "fetcher",
     "user_agents",
@@ -128,9 +133,8 @@ class JobBuilder:
         self.is_fleet = False
         """Whether workers on other machines may belong to the job. Known when its frontier is."""
         if not isinstance(spider, Spider):
-            spider = build_spider(
-                load_spider_class(spec.spider) if spider is None else spider, spec.arguments
-            )
+            arguments = _with_secrets(spec) if spec.reads_references else spec.arguments
+            spider = build_spider(load_spider_class(spec.spider) if spider is None else spider, arguments)
         self.spider: Spider = spider
         _refuse_mistakes(spider)
         self.settings: Settings = build_settings(
@@ -139,6 +143,8 @@ class JobBuilder:
             spec.settings,
         )
         self._fill_in_names()
+        if spec.reads_references:
+            self._read_references()
         self._take_credentials()
         spider.settings = self.settings
         spider.stats = Stats()  # again, because an own __init__ need not call that of Spider
@@ -177,6 +183,20 @@ class JobBuilder:
                     remedy="use %(name)s or %(spider)s for the name of the spider, and %(job)s for that of the job",
                     field="seed_keys",
                 )
+
+    def _read_references(self) -> None:
+        """Replace references to secrets in headers and proxies. Other settings read theirs where they are used."""
+        settings = self.settings
+        headers = {
+            name: referenced_secret(value, f"header {name}") for name, value in settings.headers.items()
+        }
+        proxy, proxies = settings.proxy, settings.proxies
+        if proxy:
+            proxy = referenced_secret(proxy, "proxy")
+        if isinstance(proxies, str) and proxies.startswith("env:"):  # file: names a list
+            proxies = referenced_secret(proxies, "proxies")
+        if (headers, proxy, proxies) != (settings.headers, settings.proxy, settings.proxies):
+            self.settings = msgspec.structs.replace(settings, headers=headers, proxy=proxy, proxies=proxies)
 
     def _take_credentials(self) -> None:
         """Move user names and passwords from the start URLs to the settings, so that no request contains them."""

@@ -201,6 +201,7 @@ async def open_frontier(folder: JobFolder) -> AsyncIterator[OpenFrontier]:
     lock = folder.lock()
     lock.acquire()
     try:
+        spec.reads_references = False  # nothing is fetched
         frontier = make_frontier(spec.frontier, JobBuilder(spec).frontier_context())
         info = await frontier.open()
         try:

@@ -16,18 +16,13 @@ import xxhash
 
 from skitter.errors import FrontierError, UsageError
 from skitter.frontier.embedded.lock import OwnerLock
-from skitter.secrets import is_reference, without_secrets
+from skitter.secrets import is_secret_name, stored_arguments, stored_settings, without_secrets
 
 log = logging.getLogger("skitter.crawl")
 
 HOME = ".skitter"
 """Folder of all jobs, in the working directory."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-_WITH_PASSWORDS = ("proxy", "proxies", "smtp_url")
-_CREDENTIALS = "credentials"
-_COOKIES = "initial_cookies"
-_LOGIN = re.compile(r"^([^\s:/@]+:\d{1,5}):[^\s:]+:\S+$")
-"""``HOST:PORT:USER:PASSWORD``, as proxy vendors write it."""
 _FORMAT = 1
 RECIPES = (".yaml", ".yml", ".toml")
 """Suffixes of recipe files."""
@@ -54,8 +49,11 @@ class JobSpec(msgspec.Struct, kw_only=True):
     """The queues to serve, each with the number of its own worker processes. The ``workers`` serve all queues with 0.
     Empty: the ``workers`` serve all queues."""
     home: str = HOME
+    reads_references: bool = True
+    """Whether ``env:NAME`` and ``file:PATH`` as arguments, headers and proxies are replaced by the secrets there. A service
+    does not allow it: its callers could read its environment and its files."""
     left_out: list[str] = []
-    """In a stored specification: settings that are stored without their passwords."""
+    """In a stored specification: arguments and settings that are stored without their secrets."""
     format: int = _FORMAT
 
     def __post_init__(self) -> None:
@@ -162,7 +160,7 @@ class JobFolder:
         return spec
 
     def write(self, spec: JobSpec) -> None:
-        """Store the specification of the job, without the secrets in the URLs of frontier, outputs and proxies.
+        """Store the specification of the job, without secrets; references to them are kept.
 
         Raises :class:`~skitter.errors.UsageError` if the folder cannot be written.
         """
@@ -220,7 +218,7 @@ class JobFolder:
             ("arguments", f"continue it with these by `skitter resume {self.job}`"),
             ("frontier", "write --frontier as before"),
         ):
-            if getattr(before, field) != getattr(now, field):
+            if _compared(before, field) != _compared(now, field):
                 raise UsageError(
                     f"job {self.job!r} was started with another {field.rstrip('s')}: {getattr(before, field)!r:.200}",
                     remedy=f"{remedy}, or choose another name with --job to start another job",
@@ -281,32 +279,24 @@ class JobFolder:
 
 
 def _kept(spec: JobSpec) -> JobSpec:
-    """Return the specification without secrets."""
-    plain = {name: _plain(spec.settings[name]) for name in _WITH_PASSWORDS if name in spec.settings}
-    if isinstance(credentials := spec.settings.get(_CREDENTIALS), dict):
-        plain[_CREDENTIALS] = {
-            origin: secret for origin, secret in credentials.items() if is_reference(str(secret))
-        }
-    elif credentials is not None:
-        plain[_CREDENTIALS] = {}
-    if spec.settings.get(_COOKIES):
-        plain[_COOKIES] = {}
+    """Return the specification without secrets. The next run must supply them again."""
+    arguments, settings = stored_arguments(spec.arguments), stored_settings(spec.settings)
+    lost = [f"argument {name}" for name, value in spec.arguments.items() if arguments[name] != value]
+    lost += [name for name, value in spec.settings.items() if settings[name] != value]
     return msgspec.structs.replace(
         spec,
         frontier=without_secrets(spec.frontier),
         outputs=[without_secrets(target) for target in spec.outputs],
-        settings=spec.settings | plain,
-        left_out=[name for name, value in plain.items() if value != spec.settings[name]],
+        arguments=arguments,
+        settings=settings,
+        left_out=lost,
     )
 
 
-def _plain(value: Any) -> Any:
-    """Return the value of a setting without passwords. The next run must supply them again."""
-    if isinstance(value, (list, tuple)):
-        return [_plain(element) for element in value]
-    if not isinstance(value, str):
-        return value
-    return ",".join(_LOGIN.sub(r"\1", without_secrets(url)) for url in value.split(","))
+def _compared(spec: JobSpec, field: str) -> Any:
+    """Return a field that a run has to repeat. A secret may change, and it may become a reference."""
+    value = getattr(spec, field)
+    return {k: v for k, v in value.items() if not is_secret_name(k)} if field == "arguments" else value
 
 
 def all_jobs(home: str | Path = HOME) -> Iterator[JobFolder]:

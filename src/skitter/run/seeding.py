@@ -41,6 +41,7 @@ class SeedParser:
         """``None`` if this machine does not know the spider of the job."""
         spec = folder.read()
         if spec.spider:
+            spec.reads_references = False  # nothing is fetched
             builder = JobBuilder(spec)
             self._spider = builder.spider
             self._links = builder.link_collector(opened.info)

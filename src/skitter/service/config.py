@@ -119,6 +119,7 @@ class ServiceConfig(msgspec.Struct, frozen=True):
             job=run.id, spider=self._spider(job, run), arguments=self._arguments(job, run),
             settings=job.settings | {"seeds_open_networks": False, "allow_networks": list(self.allow_networks)},
             outputs=outputs, frontier=self.store, workers=job.workers, queues=job.queues, home=str(self.runs),
+            reads_references=False,
         )  # fmt: skip
 
     @property

@@ -25,6 +25,7 @@ from skitter.run.control import (
     open_frontier,
 )
 from skitter.run.seeding import SeedParser
+from skitter.secrets import stored_arguments, stored_settings
 from skitter.service.config import TASK_ITEMS, RunFolder, check_settings
 from skitter.service.errors import Conflict, Missing, Refusal
 from skitter.service.inspection import (
@@ -338,7 +339,7 @@ async def _started(job: JobRecord, folder: RunFolder) -> AsyncIterator[None]:
 
 
 def view(job: JobRecord, nodes: Mapping[str, NodeStatus]) -> dict[str, Any]:
-    """Return a job as the API shows it."""
+    """Return a job as the API shows it: without secrets."""
     run = job.run
     running, errors = [], {}
     if run is not None:
@@ -347,6 +348,8 @@ def view(job: JobRecord, nodes: Mapping[str, NodeStatus]) -> dict[str, Any]:
     shown: dict[str, Any] = msgspec.to_builtins(job)
     del shown["format"]
     return shown | {
+        "arguments": stored_arguments(job.arguments),
+        "settings": stored_settings(job.settings),
         "state": state_of(job, running=bool(running)),
         "run": _run_view(run),
         "previous": _run_view(job.previous),

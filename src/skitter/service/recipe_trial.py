@@ -94,7 +94,13 @@ async def _try(order: TrialOrder, folder: Path) -> TrialResult:
     path = folder / f"recipe.{order.syntax}"
     path.write_text(order.text, "utf-8")
     settings = {"seeds_open_networks": False, "allow_networks": order.networks}
-    spec = JobSpec(job="trial", spider=f"{path}:Recipe", arguments=order.arguments, settings=settings)
+    spec = JobSpec(
+        job="trial",
+        spider=f"{path}:Recipe",
+        arguments=order.arguments,
+        settings=settings,
+        reads_references=False,
+    )
     cb_kwargs = {"page": order.page} if order.page else {}
     request = None if order.url is None else Request(order.url, cb_kwargs=cb_kwargs)
     try:

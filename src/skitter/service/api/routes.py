@@ -13,6 +13,7 @@ from fastapi import FastAPI, Query, Response
 from fastapi.responses import StreamingResponse
 
 from skitter.frontends.tasks.changes import TaskState
+from skitter.secrets import stored_arguments
 from skitter.service.api.requests import (
     AfterQuery,
     CallerParam,
@@ -123,7 +124,7 @@ def _task_view(task: TaskState) -> dict[str, Any]:
     return {
         "task": task.name,
         "state": task.state,
-        "arguments": task.variables,
+        "arguments": stored_arguments(task.variables),
         "outputs": task.outputs,
         "schedule": task.schedule,
         "reload": task.reload,

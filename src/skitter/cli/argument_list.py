@@ -1,0 +1,62 @@
+"""Hides passwords in the list of processes: every user of a machine may read the arguments of every process."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from skitter.secrets import SETTINGS_OF_SECRETS, is_secret_name, secrets_in
+
+_NAMED = re.compile(r"(?P<name>(?:-[as]|--argument=|--setting=)?[\w.-]+)=(?P<value>.*)", re.DOTALL)
+"""``NAME=VALUE``, perhaps with its option."""
+_ARGUMENTS_BEGIN, _ARGUMENTS_END = 47, 48
+"""Fields of ``/proc/PID/stat``: addresses of the memory that the list of processes shows (proc_pid_stat(5))."""
+
+
+def hide_secrets() -> None:
+    """Overwrite the secrets among the arguments of this process, where the list of processes reads them.
+
+    The arguments in ``sys.argv`` stay. Only Linux says where that memory is.
+    """
+    if sys.platform != "linux":
+        return
+    given = [os.fsencode(argument) for argument in sys.orig_argv]
+    hidden = [masked(argument) for argument in given]
+    if hidden == given:
+        return
+    try:
+        fields = Path("/proc/self/stat").read_text("ascii", "replace").rpartition(")")[2].split()
+        # The name of the process, before the parenthesis, is the second field and may contain spaces.
+        begin, end = int(fields[_ARGUMENTS_BEGIN - 2]), int(fields[_ARGUMENTS_END - 2])
+    except (OSError, ValueError, IndexError):
+        return
+    plain = b"".join(argument + b"\0" for argument in given)
+    # A container may report no addresses, and another program may have changed the memory.
+    if end - begin >= len(plain) and ctypes.string_at(begin, len(plain)) == plain:
+        ctypes.memmove(begin, b"".join(argument + b"\0" for argument in hidden), len(plain))
+
+
+def masked(argument: bytes) -> bytes:
+    """Return an argument of a command with ``*`` for each byte of a secret: its length stays."""
+    text = os.fsdecode(argument)
+    if (named := _NAMED.fullmatch(text)) is not None and _holds_secrets(named["name"]):
+        return _with_stars(argument, [named["value"]])
+    return _with_stars(argument, secrets_in(text))
+
+
+def _holds_secrets(name: str) -> bool:
+    name = name.removeprefix("--argument=").removeprefix("--setting=")
+    if name.startswith("-"):
+        name = name[2:]  # of -a and -s
+    return is_secret_name(name) or name in SETTINGS_OF_SECRETS or name in {"proxy", "proxies"}
+
+
+def _with_stars(argument: bytes, secrets: Sequence[str]) -> bytes:
+    for secret in sorted(map(os.fsencode, secrets), key=len, reverse=True):
+        if secret:
+            argument = argument.replace(secret, b"*" * len(secret))
+    return argument
