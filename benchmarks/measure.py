@@ -85,6 +85,17 @@ def _watch(wrapper, time_limit):
     return owner_peak / 1e6, max(peaks.values(), default=0) / 1e6, tree_peak / 1e6
 
 
+def resident_mb():
+    """Return the resident memory of this process."""
+    return psutil.Process().memory_info().rss / 1e6
+
+
+def peak_mb():
+    """Return the largest resident memory that this process has had (Linux)."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0]) * 1024 / 1e6
+
+
 def _run(result, command):
     # Orphans of the command become our children, so that their time is counted too.
     if sys.platform == "linux":

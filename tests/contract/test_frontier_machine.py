@@ -17,7 +17,7 @@ from hypothesis.stateful import (
 )
 from msgspec.structs import replace
 
-from skitter.frontier.embedded import backlog
+from skitter.frontier.embedded import backlog, scheduler
 from skitter.frontier.options import FrontierSettings
 from skitter.frontier.records import FetchReport, JobState, Outcome, Resolution
 from skitter.politeness import HostLimits, Politeness
@@ -296,6 +296,7 @@ def test_whatever_happens_frontier_and_model_agree(backend, job_kind, monkeypatc
     """With heads of two requests, so that those of the file come and go as well."""
     monkeypatch.setattr(backlog, "MIN_HEAD_SIZE", 2)
     monkeypatch.setattr(backlog, "MAX_HEAD_SIZE", 2)
+    monkeypatch.setattr(scheduler, "LOW_HEAD", 1)
     run_state_machine_as_test(
         type("Machine", (FrontierMachine,), {"backend_kind": type(backend), "job_kind": job_kind}),
         settings=settings(

@@ -20,6 +20,7 @@ def small_heads(monkeypatch):
     """Heads of two requests, so that nearly all wait in the file."""
     monkeypatch.setattr(backlog, "MIN_HEAD_SIZE", 2)
     monkeypatch.setattr(backlog, "MAX_HEAD_SIZE", 2)
+    monkeypatch.setattr(backlog.Backlog, "read_ahead", lambda *_: None)
 
 
 async def while_reading(job, backend, act):
@@ -29,7 +30,7 @@ async def while_reading(job, backend, act):
 
     async def slow_read(query):
         answer = await read(query)
-        if query.__qualname__.startswith("Backlog.refill"):
+        if query.__qualname__.startswith("Backlog._read"):
             journal.read = read
             await act()
         return answer

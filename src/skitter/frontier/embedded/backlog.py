@@ -2,45 +2,60 @@
 
 Every queued request has a row in the file. The first requests of each slot, its head, are also in memory: all rows up
 to ``slot.head_end`` that are not leased. ``slot.on_disk`` counts the rows after it. ``head_end`` is ``None`` exactly if
-``on_disk`` is 0. A frontier in memory keeps all requests in the heads.
+``on_disk`` is 0. A head is read when its slot is ready, or soon will be, so a million slots that wait have no requests in
+memory. A frontier in memory keeps all requests in the heads.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable
 from heapq import heapify
+from typing import Protocol
 
+from skitter.errors import FrontierError
 from skitter.frontier.embedded.journal import SqliteJournal
-from skitter.frontier.embedded.scheduler import Slot, SlotScheduler
+from skitter.frontier.embedded.scheduler import LOW_HEAD, Slot, SlotScheduler
 from skitter.frontier.embedded.tables import RequestRow
+from skitter.frontier.scheduling import MAX_WAIT
 
 MAX_HEAD_SIZE = 256
 MIN_HEAD_SIZE = 8
 MAX_REQUESTS_IN_MEMORY = 20_000
-"""Number of requests in all heads together, about 10 MB."""
-START = (-(2**63), 0)
-"""Comes before the rank and sequence number of every request."""
+"""Number of requests in all heads together, about 10 MB. Beyond it, only single requests are read."""
+READ_SLOTS = 64
+READ_REQUESTS = 1_024
+"""Slots and requests that are read from the file in one step."""
+
+
+class UnreadSlots(Protocol):
+    """Knows the slots whose next requests must be read from the file."""
+
+    def unread(self, until: float, limit: int, allowances: dict[str, int] | None, /) -> list[Slot]:
+        """Return some that are ready by a time."""
+        ...
 
 
 class Backlog:
     """Adds requests to their slots, and reads heads back from the file when they become empty."""
 
-    def __init__(self, file: SqliteJournal | None, slots: SlotScheduler) -> None:
+    def __init__(
+        self, file: SqliteJournal | None, slots: SlotScheduler, number_of: Callable[[str], int]
+    ) -> None:
         self._file = file
         """``None``: all requests stay in memory."""
         self._slots = slots
-        self._empty_heads: dict[Slot, int] = {}
-        """Slots with an empty head and more requests in the file, with their numbers in the file."""
+        self._number_of = number_of
+        """Returns the number of a slot in the file."""
         self._arrivals: dict[Slot, list[RequestRow]] | None = None
         """Requests that were added after the head of each slot while heads are being read."""
         self.reading = asyncio.Lock()
         """Held while heads are read or requests are searched in the file: no row comes into memory meanwhile."""
+        self._reader: asyncio.Task[None] | None = None
+        """Reads heads ahead."""
         self.leased: set[int] = set()
         """Sequence numbers of leased rows, which must not be read into a head."""
-
-    def _head_size(self) -> int:
-        return max(MIN_HEAD_SIZE, min(MAX_HEAD_SIZE, MAX_REQUESTS_IN_MEMORY // (len(self._slots) or 1)))
 
     def add(self, slot: Slot, row: RequestRow) -> None:
         """Add a request whose row is in the journal."""
@@ -49,81 +64,115 @@ class Backlog:
             return
         key = (row.rank, row.seq)
         if slot.head_end is None:
-            if len(slot.waiting) < self._head_size() or key < max(slot.waiting)[:2]:
+            has_room = self._slots.in_memory < MAX_REQUESTS_IN_MEMORY and len(slot.waiting) < MAX_HEAD_SIZE
+            if has_room or (slot.waiting and key < max(slot.waiting)[:2]):
                 self._push(slot, row)
                 return
-            slot.head_end = max(slot.waiting)[:2]
+            slot.head_end = max(slot.waiting)[:2] if slot.waiting else (row.rank, row.seq - 1)
         if key <= slot.head_end:
             self._push(slot, row)
             return
         slot.on_disk += 1
         if self._arrivals is not None and slot in self._arrivals:
             self._arrivals[slot].append(row)
-        self.note_empty_head(slot, row.slot)
+        if not slot.stamp:
+            self._slots.reschedule(slot)
 
     def _push(self, slot: Slot, row: RequestRow) -> None:
         self._slots.push(slot, (row.rank, row.seq, row))
-        size = self._head_size()
+        size = MAX_HEAD_SIZE if self._slots.in_memory < MAX_REQUESTS_IN_MEMORY else MIN_HEAD_SIZE
         if len(slot.waiting) > 2 * size:
             slot.waiting.sort()
-            slot.on_disk += len(slot.waiting) - size
+            cut = len(slot.waiting) - size
+            slot.on_disk += cut
+            self._slots.in_memory -= cut
             del slot.waiting[size:]
             slot.head_end = slot.waiting[-1][:2]
 
-    def note_empty_head(self, slot: Slot, number: int) -> None:
-        """Remember a slot if its head is empty and more of its requests are in the file."""
-        if not slot.waiting and slot.on_disk:
-            self._empty_heads[slot] = number
-
-    def restore(self, slot: Slot, number: int, count: int) -> None:
+    def restore(self, slot: Slot, first_rank: int, count: int) -> None:
         """Add a slot whose requests are all in the file."""
-        slot.on_disk, slot.head_end = count, START
-        self._empty_heads[slot] = number
+        slot.on_disk, slot.head_end = count, (first_rank, 0)
+        self._slots.reschedule(slot)
 
     def drop(self, slot: Slot) -> int:
         """Drop the waiting requests of a slot. Return their number. The caller removes the rows from the file."""
         count = slot.queued
+        self._slots.in_memory -= len(slot.waiting)
         slot.waiting.clear()
         slot.on_disk, slot.head_end = 0, None
-        self._empty_heads.pop(slot, None)
         self._slots.reschedule(slot)
         return count
 
-    def drop_some(self, slot: Slot, number: int, on_disk: int, in_memory: set[int]) -> None:
+    def drop_some(self, slot: Slot, on_disk: int, in_memory: set[int]) -> None:
         """Drop some requests of a slot: ``on_disk`` requests of the file, and those in memory by their numbers."""
         slot.on_disk -= on_disk
+        self._slots.in_memory -= len(in_memory)
         slot.waiting[:] = [entry for entry in slot.waiting if entry[1] not in in_memory]
         heapify(slot.waiting)
         if not slot.on_disk:
             slot.head_end = None
-            self._empty_heads.pop(slot, None)
-        self.note_empty_head(slot, number)
         self._slots.reschedule(slot)
 
-    async def refill(self) -> bool:
-        """Read empty heads from the file. Return ``False`` if there are none."""
-        if not self._empty_heads or self._file is None:
-            return False
-        async with self.reading:
-            empty, self._empty_heads = self._empty_heads, {}
-            self._arrivals = {slot: [] for slot in empty}
-            leased = self.leased.copy()
-            size = self._head_size()
-            starts = [(number, *(slot.head_end or START), size) for slot, number in empty.items()]
-            try:
-                heads = await self._file.read(lambda tables: tables.read_heads(starts))
-                for (slot, number), start, rows in zip(empty.items(), starts, heads, strict=True):
-                    if slot.head_end == start[1:3]:
-                        self._fill_head(slot, number, rows, leased, complete=len(rows) < size)
-                    else:  # so many requests arrived meanwhile that the head was cut: the rows are out of date
-                        self.note_empty_head(slot, number)
-            finally:
-                self._arrivals = None
-        return True
+    async def refill(self, source: UnreadSlots, now: float, allowances: dict[str, int] | None) -> bool:
+        """Read some empty heads of slots that are ready, or will be before a worker asks again.
 
-    def _fill_head(
-        self, slot: Slot, number: int, rows: list[RequestRow], leased: set[int], *, complete: bool
-    ) -> None:
+        Return ``False`` if none of them is ready now.
+        """
+        if self._file is None:
+            return False
+        if self._reader is not None:
+            await asyncio.shield(self._reader)
+            return True
+        was_reading = self.reading.locked()
+        async with self.reading:
+            if was_reading:  # what was read may be enough
+                return True
+            slots = source.unread(now + MAX_WAIT, READ_SLOTS, allowances)
+            await self._read(self._file, slots)
+        return any(slot.ready_at() <= now for slot in slots)
+
+    def read_ahead(self, now: float, allowances: dict[str, int] | None) -> None:
+        """Begin to read the heads that are soon needed, so that no lease waits for the file."""
+        if self._file is None or self._reader is not None or self.reading.locked():
+            return
+        low = [slot for slot in self._slots.low if slot.on_disk and 0 < len(slot.waiting) <= LOW_HEAD]
+        self._slots.low.clear()
+        has_many = self._slots.in_memory >= READ_REQUESTS // 2
+        low += self._slots.unread(now + MAX_WAIT, READ_SLOTS, allowances, only_answered=has_many)
+        if low:
+            self._reader = asyncio.create_task(self._read_ahead(self._file, low))
+
+    async def _read_ahead(self, file: SqliteJournal, slots: list[Slot]) -> None:
+        try:
+            with contextlib.suppress(FrontierError):  # the next call that needs the file fails with it
+                async with self.reading:
+                    await self._read(file, slots)
+        finally:
+            self._reader = None
+
+    async def stop(self) -> None:
+        """Wait for what is being read."""
+        if self._reader is not None:
+            await asyncio.shield(self._reader)
+
+    async def _read(self, file: SqliteJournal, slots: list[Slot]) -> None:
+        slots = [slot for slot in slots if slot.head_end is not None]  # the others were dropped meanwhile
+        if not slots:
+            return
+        self._arrivals = {slot: [] for slot in slots}
+        leased = self.leased.copy()
+        is_full = self._slots.in_memory >= MAX_REQUESTS_IN_MEMORY
+        size = 1 if is_full else max(MIN_HEAD_SIZE, min(MAX_HEAD_SIZE, READ_REQUESTS // len(slots)))
+        starts = [(self._number_of(slot.key), *_head_end(slot)) for slot in slots]
+        try:
+            heads = await file.read(lambda tables: tables.read_heads(starts, size))
+            for slot, start, rows in zip(slots, starts, heads, strict=True):
+                if slot.head_end == start[1:]:
+                    self._fill_head(slot, rows, leased, complete=len(rows) < size)
+        finally:
+            self._arrivals = None
+
+    def _fill_head(self, slot: Slot, rows: list[RequestRow], leased: set[int], *, complete: bool) -> None:
         assert self._arrivals is not None
         if rows and not complete:
             slot.head_end = (rows[-1].rank, rows[-1].seq)
@@ -131,7 +180,7 @@ class Backlog:
         # lease ended meanwhile, the row is gone or among the arrivals.
         head = {row.seq: row for row in rows if row.seq not in leased}
         for row in self._arrivals[slot]:
-            if complete or (row.rank, row.seq) <= (slot.head_end or START):
+            if complete or (row.rank, row.seq) <= _head_end(slot):
                 head[row.seq] = row
         slot.on_disk -= len(head)
         for row in head.values():
@@ -142,7 +191,11 @@ class Backlog:
             )
         if not slot.on_disk:
             slot.head_end = None
-        self.note_empty_head(slot, number)
+
+
+def _head_end(slot: Slot) -> tuple[int, int]:
+    assert slot.head_end is not None, f"slot {slot.key} has no requests in the file"
+    return slot.head_end
 
 
 class BacklogSearch:
@@ -166,16 +219,13 @@ class BacklogSearch:
         if end is not None and (rank, seq) > end and seq not in self._leased:
             self._found.setdefault(key, []).append(seq)
 
-    def drop(self, matches: Callable[[RequestRow], bool], numbers: Mapping[str, int]) -> list[int]:
-        """Drop the added rows, and the matching requests in memory. Return the numbers of the rows to remove.
-
-        ``numbers``: the number of each slot in the file.
-        """
+    def drop(self, matches: Callable[[RequestRow], bool]) -> list[int]:
+        """Drop the added rows, and the matching requests in memory. Return the numbers of the rows to remove."""
         dropped: list[int] = []
         for slot in self._slots:
             on_disk = self._found.get(slot.key, [])
             in_memory = {seq for _, seq, row in slot.waiting if matches(row)}
             if on_disk or in_memory:
-                self._backlog.drop_some(slot, numbers[slot.key], len(on_disk), in_memory)
+                self._backlog.drop_some(slot, len(on_disk), in_memory)
                 dropped += [*on_disk, *in_memory]
         return dropped

@@ -59,6 +59,10 @@ class RequestSource(Protocol):
         """Take the next request that may be fetched now, if there is one."""
         ...
 
+    def unread(self, until: float, limit: int, allowances: dict[str, int] | None, /) -> list[Slot]:
+        """Return slots that are ready by a time and whose next requests must be read from the file first."""
+        ...
+
 
 class EmbeddedFrontier:
     """A frontier that this process owns. The methods are those of :class:`~skitter.frontier.contract.Frontier`.
@@ -143,6 +147,7 @@ class EmbeddedFrontier:
     async def close(self) -> None:
         """Release all leases, write all changes and release the file."""
         try:
+            await self._requests.backlog.stop()
             await self.release([held.id for held in self._leases])
             self._job.write()  # the next run must not give out the number of the last claim of the seeds again
             self._requests.write_end()
@@ -275,10 +280,11 @@ class EmbeddedFrontier:
                 slot, (_, _, row) = taken
                 granted.append(self._requests.grant(slot, row, worker, now))
                 leases.append(self._requests.lease_of(granted[-1]))
-            elif await self._requests.backlog.refill():
+            elif await self._requests.backlog.refill(source, now, allowances):
                 count = len(granted) + self._job.leasable(len(self._leases), limit - len(granted))
             else:
                 break
+        self._requests.backlog.read_ahead(now, allowances)
         if granted:
             self._requests.write_leases(granted)
             self._job.write()

@@ -96,7 +96,7 @@ class RequestTable:
         """``None``: all requests stay in memory."""
         self._job = job
         self._slots = slots
-        self.backlog = Backlog(file, slots)
+        self.backlog = Backlog(file, slots, self.slot_number)
         self.leases: LeaseTable[LeasedRequest] = LeaseTable(slots, job.options.lease_seconds)
         self.seen = SeenSet(journal, file, job.options)
         self.visits = VisitTable(journal, job)
@@ -128,7 +128,7 @@ class RequestTable:
             self._usage.delayed[number] = kept.delayed
             if kept.queued:
                 self._job.queued += kept.queued
-                self.backlog.restore(slot, number, kept.queued)
+                self.backlog.restore(slot, kept.first_rank, kept.queued)
 
     def write_end(self) -> None:
         """Record in the journal that the owner has closed the job."""
@@ -237,7 +237,6 @@ class RequestTable:
 
     def grant(self, slot: Slot, row: RequestRow, worker: str, now: float) -> HeldLease[LeasedRequest]:
         """Lease a request that was taken from its slot."""
-        self.backlog.note_empty_head(slot, row.slot)
         self.backlog.leased.add(row.seq)
         self._job.queued -= 1
         held = self.leases.grant(self._job.next_number(), LeasedRequest(row), slot, worker, now)
@@ -480,7 +479,7 @@ class RequestTable:
                     search.add(self.slot_keys[number], rank, seq)
             if not after:
                 break
-        return search.drop(lambda row: task.matches(row.record), self._slot_numbers)
+        return search.drop(lambda row: task.matches(row.record))
 
     async def _count_dropped(self, count: int) -> None:
         if count:

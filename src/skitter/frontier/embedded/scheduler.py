@@ -28,6 +28,8 @@ CONNECTIONS_PER_GRACE = 2.0
 CONNECT_TIME_DECAY = 0.98
 """Factor applied to the longest known connection time at each response, because hosts get faster, too."""
 MAX_CONNECT_TIME = 10.0
+LOW_HEAD = 16
+"""Waiting requests of a slot in memory at which more are read from the file, before they are needed."""
 MIN_EVICTION_SIZE = 10_000
 """Number of slots from which on idle slots are evicted."""
 
@@ -52,7 +54,7 @@ class Slot:
         self.on_disk = 0
         """Number of further requests, after ``head_end``, that are only in the file."""
         self.head_end: tuple[int, int] | None = None
-        """Rank and sequence number of the last request in memory; ``None`` if none is only in the file."""
+        """A rank and sequence number: all requests up to there are in memory; ``None`` if none is only in the file."""
         self.has_answered = False
         """Whether the host has answered since the job was opened."""
         self.in_flight = 0
@@ -70,17 +72,17 @@ class Slot:
         self.refused_at = 0.0
         self.connect_time = 0.0
         """The longest recent connection time, in seconds."""
-        self.grants: list[deque[float]] = [deque(maxlen=rate.count) for rate in self.rates]
+        self.grants: tuple[deque[float], ...] = tuple(deque(maxlen=rate.count) for rate in self.rates)
         """For each rate, the times by which the last requests have been sent."""
         self.stamp = 0
-        """Identifies the valid entry of this slot in the scheduler's heap. 0: the slot has no entry."""
+        """Identifies the valid entry of this slot in the heaps of the scheduler. 0: the slot has no entry."""
 
     def set_policy(self, policy: HostLimits, now: float) -> None:
         """Apply a new policy."""
         before = self.delay
         history = max(self.grants, key=len, default=deque[float]())
         self._set_policy(policy)
-        self.grants = [deque(history, maxlen=rate.count) for rate in self.rates]
+        self.grants = tuple(deque(history, maxlen=rate.count) for rate in self.rates)
         again = now + self.delay + self.jitter + (self.start_within or 0.0)
         self.next_at = max(self.next_at, again) if self.delay > before else min(self.next_at, again)
         self.granted_at = 0.0
@@ -229,8 +231,8 @@ class SlotOrder:
         return len(self._answered) + len(self._new)
 
     def push(self, slot: Slot, stamp: int) -> None:
-        """Add the entry of a slot with waiting requests."""
-        rank, sequence, _ = slot.waiting[0]
+        """Add the entry of a slot with waiting requests, in memory or in the file."""
+        rank, sequence = slot.waiting[0][:2] if slot.waiting else slot.head_end or (0, 0)
         heap = self._answered if slot.has_answered else self._new
         heappush(heap, (slot.ready_at(), rank, sequence, stamp, slot))
 
@@ -245,11 +247,11 @@ class SlotOrder:
         firsts = [heap[0] for heap in (self._answered, self._new) if _prune(heap)]
         return min(firsts, default=None)
 
-    def take(self, now: float) -> Slot | None:
+    def take(self, now: float, *, only_answered: bool = False) -> Slot | None:
         """Remove the entry of the next slot that may be fetched, and return the slot, if there is one."""
         answered, new = self._answered, self._new
         has_answered = _prune(answered) and answered[0][0] <= now
-        has_new = _prune(new) and new[0][0] <= now
+        has_new = not only_answered and _prune(new) and new[0][0] <= now
         if has_answered and has_new:
             self._turn = (self._turn + 1) % _NEW_SHARE
             has_answered = self._turn != 0
@@ -279,6 +281,11 @@ class SlotScheduler:
         self._order = SlotOrder()
         """Order of the default queue."""
         self._orders: dict[str, SlotOrder] = {DEFAULT_QUEUE: self._order}
+        self._unread: dict[str, SlotOrder] = {DEFAULT_QUEUE: SlotOrder()}
+        self.in_memory = 0
+        """Number of requests that wait in memory, in all slots together."""
+        self.low: dict[Slot, None] = {}
+        """Slots with further requests in the file whose requests in memory are soon used up."""
         self._last_stamp = 0
         self._evict_at = MIN_EVICTION_SIZE
 
@@ -296,6 +303,7 @@ class SlotScheduler:
             slot.pages_left = self._pages_left_of(key)
             if slot.queue not in self._orders:
                 self._orders[slot.queue] = SlotOrder()
+                self._unread[slot.queue] = SlotOrder()
         return slot
 
     def find(self, key: str) -> Slot | None:
@@ -322,20 +330,47 @@ class SlotScheduler:
         """Add a request to the waiting requests of a slot."""
         waiting = slot.waiting
         heappush(waiting, entry)
+        self.in_memory += 1
         if waiting[0] is entry:
             self.reschedule(slot)
 
     def reschedule(self, slot: Slot) -> None:
         """Compute the slot's place in the order again, after any change that may move it."""
-        if not slot.waiting or not slot.has_place:
+        if not (slot.waiting or slot.on_disk) or not slot.has_place:
             slot.stamp = 0
             return
         self._last_stamp += 1
         slot.stamp = self._last_stamp
-        order = self._orders[slot.queue]
+        order = self._orders[slot.queue] if slot.waiting else self._unread[slot.queue]
         if len(order) > 2 * len(self._slots) + 1024:
             order.drop_invalid()
         order.push(slot, self._last_stamp)
+
+    def unread(
+        self,
+        until: float,
+        limit: int,
+        allowances: dict[str, int] | None = None,
+        *,
+        only_answered: bool = False,
+    ) -> list[Slot]:
+        """Return slots that are ready by a time and whose next requests must be read from the file, the first ones first.
+
+        ``allowances``: consider only queues with an allowance left. ``only_answered``: only hosts that have answered.
+        """
+        orders = [
+            order
+            for queue, order in self._unread.items()
+            if allowances is None or allowances.get(queue, 0) > 0
+        ]
+        found: list[Slot] = []
+        while orders and len(found) < limit:
+            taken = [(order, order.take(until, only_answered=only_answered)) for order in orders]
+            found += [slot for _, slot in taken if slot is not None]
+            orders = [order for order, slot in taken if slot is not None]
+        for slot in found:
+            self.reschedule(slot)  # until it has been read, it is still one that is ready
+        return found
 
     def take(self, now: float, allowances: dict[str, int] | None = None) -> tuple[Slot, HeapEntry] | None:
         """Take the next request that may be fetched now, if there is one.
@@ -345,23 +380,22 @@ class SlotScheduler:
         if allowances is None and len(self._orders) == 1:
             order: SlotOrder | None = self._order
         else:
-            firsts = ((first, order) for first, order in self._firsts(allowances) if first[0] <= now)
+            firsts = (
+                (first, order) for first, order in self._firsts(self._orders, allowances) if first[0] <= now
+            )
             _, order = min(firsts, default=(None, None), key=lambda found: found[0])
         slot = None if order is None else order.take(now)
         if slot is None:
             return None
         if allowances is not None:
             allowances[slot.queue] -= 1
-        entry = heappop(slot.waiting)
-        slot.grant(now)
-        self.reschedule(slot)
-        return slot, entry
+        return slot, self._grant(slot, now)
 
     def _firsts(
-        self, allowances: dict[str, int] | None
+        self, orders: dict[str, SlotOrder], allowances: dict[str, int] | None
     ) -> Iterator[tuple[tuple[float, int, int, int, Slot], SlotOrder]]:
         """Yield the first entry of each queue that is not empty and has an allowance left, and the order of the queue."""
-        for queue, order in self._orders.items():
+        for queue, order in orders.items():
             if allowances is None or allowances.get(queue, 0) > 0:
                 first = order.first()
                 if first is not None:
@@ -371,17 +405,25 @@ class SlotScheduler:
         """Take the next request of one slot, if it may be fetched now."""
         if not slot.waiting or not slot.has_place or slot.ready_at() > now:
             return None
+        return slot, self._grant(slot, now)
+
+    def _grant(self, slot: Slot, now: float) -> HeapEntry:
         entry = heappop(slot.waiting)
+        self.in_memory -= 1
+        if slot.on_disk and len(slot.waiting) == LOW_HEAD:
+            self.low[slot] = None
         slot.grant(now)
         self.reschedule(slot)
-        return slot, entry
+        return entry
 
     def next_at(self, allowances: dict[str, int] | None = None) -> float | None:
         """Return when the next slot becomes ready; ``None`` if no slot waits only for time to pass.
 
         ``allowances``: consider only queues with an allowance left.
         """
-        return min((first[0] for first, _ in self._firsts(allowances)), default=None)
+        read = self._firsts(self._orders, allowances)
+        unread = self._firsts(self._unread, allowances)
+        return min((first[0] for firsts in (read, unread) for first, _ in firsts), default=None)
 
     def pause(self, slot: Slot, until: float) -> None:
         """Lease nothing from a slot before a time."""
@@ -437,6 +479,23 @@ class NamedSlots:
                 return taken
         self._next = 0  # the caller may read more requests from the file, and then all slots are tried again
         return None
+
+    def unread(self, until: float, limit: int, _allowances: dict[str, int] | None = None) -> list[Slot]:
+        """Return slots to read, as :meth:`SlotScheduler.unread`, but only named ones."""
+        named = {
+            key: self._scheduler.find(key)
+            for key, decision in zip(self._keys, self.decisions, strict=True)
+            if decision is not SlotDecision.LEASED
+        }
+        return [
+            slot
+            for slot in named.values()
+            if slot is not None
+            and slot.on_disk
+            and not slot.waiting
+            and slot.has_place
+            and slot.ready_at() <= until
+        ][:limit]
 
     def decide(self, decision_of: Callable[[Slot | None], SlotDecision | float]) -> None:
         """Fill in the decisions for the slots from which nothing was leased."""

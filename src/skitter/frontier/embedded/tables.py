@@ -9,6 +9,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -49,6 +50,10 @@ _COLUMNS = "seq, slot, rank, fingerprint, url, record, priority, dedup, attempt,
 _SEEN_BATCH_SIZE = 500
 
 
+_ORDER = itemgetter(2, 0)
+"""Rank and number of a row."""
+_decode_rows = msgspec.json.Decoder(list[tuple[int, int, int, str, str, str, int, int, int, int]]).decode
+
 decode_ranges = msgspec.msgpack.Decoder(list[OutputRange]).decode
 
 
@@ -76,6 +81,8 @@ class StoredSlot(msgspec.Struct):
     paused_until: float
     grants: list[list[float]]
     queued: int = 0
+    first_rank: int = 0
+    """Rank of the first queued request."""
     delayed: int = 0
 
 
@@ -273,8 +280,9 @@ class SqliteTables:
                 "SELECT id, key, min_delay, paused_until, grants FROM slots"
             )
         }
-        for number, count in self.file.execute("SELECT slot, count(*) FROM queue GROUP BY slot"):
-            slots[number].queued = count
+        queued = "SELECT slot, count(*), min(rank) FROM queue GROUP BY slot"
+        for number, count, first_rank in self.file.execute(queued):
+            slots[number].queued, slots[number].first_rank = count, first_rank
         for number, count in self.delayed_by_slot().items():
             slots[number].delayed = count
         return slots
@@ -317,12 +325,22 @@ class SqliteTables:
 
     # --- queued and delayed requests ---------------------------------------------------------------------
 
-    def read_heads(self, starts: Sequence[tuple[int, int, int, int]]) -> list[list[RequestRow]]:
-        """Return the next requests of some slots: for each slot number, rank, number and limit those that follow."""
+    def read_heads(self, starts: Sequence[tuple[int, int, int]], limit: int) -> list[list[RequestRow]]:
+        """Return the next requests of some slots: for each slot number, rank and number those that follow."""
+        # In one row: the interpreter lock is released at each step, and a busy event loop returns it late.
         query = (
-            f"SELECT {_COLUMNS} FROM queue WHERE slot = ? AND (rank, seq) > (?, ?) ORDER BY rank, seq LIMIT ?"  # noqa: S608 - constants
+            "SELECT json_group_array(json_array(seq, slot, rank, hex(fingerprint), url, hex(record), priority, dedup,"  # noqa: S608 - marks
+            f" attempt, lost)) FROM (VALUES {', '.join(['(?, ?, ?)'] * len(starts))}) JOIN queue ON seq IN (SELECT seq"
+            " FROM queue WHERE slot = column1 AND (rank, seq) > (column2, column3) ORDER BY rank, seq LIMIT ?)"
         )
-        return [[RequestRow(*row) for row in self.file.execute(query, start)] for start in starts]
+        (found,) = self.file.execute(
+            query, [value for start in starts for value in start] + [limit]
+        ).fetchone()
+        heads: dict[int, list[RequestRow]] = {start[0]: [] for start in starts}
+        for seq, slot, rank, fingerprint, url, record, *others in _decode_rows(found):
+            row = RequestRow(seq, slot, rank, bytes.fromhex(fingerprint), url, bytes.fromhex(record), *others)
+            heads[slot].append(row)
+        return [sorted(heads[start[0]], key=_ORDER) for start in starts]
 
     def take_due(self, now: float, limit: int) -> tuple[list[RequestRow], float]:
         """Move due requests to the queue."""

@@ -1,0 +1,229 @@
+"""Fill an embedded frontier with millions of waiting URLs, and measure what it costs. See docs/design/billion.md.
+
+Hosts have Zipf sizes, as in ``simulation.py``. Each step runs in a process of its own, so that its memory is its own:
+*fill* adds the URLs, ten new links of a page at a time; *reopen* opens the file; *work* leases and commits pages on top
+of it, each with four new links, as often in a new frontier.
+"""
+
+import argparse
+import array
+import asyncio
+import json
+import random
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import quantiles
+
+from measure import peak_mb, resident_mb
+from simulation import Web, name_of
+
+from skitter.frontier.embedded.frontier import EmbeddedFrontier
+from skitter.frontier.records import Entry, FetchReport, Outcome, Resolution
+from skitter.politeness import HostLimits, Politeness
+from skitter.request import Request, encode_request, fingerprint_of_url
+
+LINKS = 10
+"""New links of a page, which share one record."""
+NEW_LINKS = 4
+"""New links of each page in *work*."""
+LEASES = 16
+_BATCH = 500
+"""Pages that one call adds."""
+_SECTIONS = ("news", "products", "articles", "archive", "forum", "blog", "help", "events")
+
+
+def web_of(count, hosts):
+    """Return a web of so many hosts with about so many pages."""
+    low, high = 1, count
+    while low < high:
+        middle = (low + high) // 2
+        if Web(hosts, middle).pages < count:
+            low = middle + 1
+        else:
+            high = middle
+    return Web(hosts, low)
+
+
+def links_of(rank, page, amount, seed, *, kind="page"):
+    """Return new links of a page of a host, all in the frontier's form."""
+    host = name_of(rank)
+    folder = f"https://{host}/{_SECTIONS[rank % len(_SECTIONS)]}/{2000 + page % 25}"
+    referer = f"{folder}/index-{page}.html"
+    record = encode_request(Request("", callback="parse_page", depth=4, referer=referer))
+    urls = [f"{folder}/{kind}-{page * amount + number}-of-many.html" for number in range(amount)]
+    return [Entry(fingerprint_of_url(url, seed), host, url, record) for url in urls]
+
+
+def politeness():
+    return Politeness(HostLimits(delay=0))
+
+
+async def fill(path, count, hosts):
+    """Add about ``count`` URLs of hosts in random order."""
+    web = web_of(count, hosts)
+    pages = array.array("Q")
+    for rank in range(1, hosts + 1):
+        size = web.size(rank)
+        pages.extend(
+            rank << 40 | start // LINKS << 8 | min(LINKS, size - start) for start in range(0, size, LINKS)
+        )
+    random.Random(1).shuffle(pages)
+    before = resident_mb()
+    frontier = EmbeddedFrontier(politeness(), path=path)
+    job = await frontier.open()
+    added, begin, slowest = 0, time.monotonic(), 0.0
+    for first in range(0, len(pages), _BATCH):
+        entries = []
+        for packed in pages[first : first + _BATCH]:
+            rank, page, amount = packed >> 40, packed >> 8 & 0xFFFFFFFF, packed & 0xFF
+            entries += links_of(rank, page, LINKS, job.fingerprint_seed)[:amount]
+        called = time.monotonic()
+        added += (await frontier.add(entries)).added
+        slowest = max(slowest, time.monotonic() - called)
+    await frontier.close()
+    seconds = time.monotonic() - begin
+    return {
+        "urls": added, "hosts": hosts, "seconds": seconds, "us_per_url": seconds / added * 1e6, "slowest_add_s": slowest,
+        "resident_mb": resident_mb() - before, "peak_mb": peak_mb() - before, **sizes(path, added),
+    }  # fmt: skip
+
+
+def sizes(path, count):
+    """Return the bytes of a file for each URL: all of them, by table, and of the URL itself."""
+    with sqlite3.connect(path) as file:
+        (text,) = file.execute("SELECT avg(length(url)) FROM (SELECT url FROM queue LIMIT 10000)").fetchone()
+        tables = file.execute(
+            "SELECT name, sum(pgsize) FROM dbstat GROUP BY name ORDER BY 2 DESC LIMIT 4"
+        ).fetchall()
+    return {
+        "bytes_per_url": path.stat().st_size / count,
+        "url_column": text,
+        "tables": {name: round(size / count, 1) for name, size in tables},
+    }
+
+
+async def reopen(path):
+    before, begin, cpu = resident_mb(), time.monotonic(), time.process_time()
+    frontier = EmbeddedFrontier(politeness(), path=path)
+    await frontier.open()
+    opened = {
+        "seconds": time.monotonic() - begin,
+        "cpu_s": time.process_time() - cpu,
+        "resident_mb": resident_mb() - before,
+    }
+    await frontier.close()
+    return {**opened, "peak_mb": peak_mb() - before}
+
+
+async def work(path, pages):
+    """Lease and commit pages, as one worker does: the next leases while the last pages are committed."""
+    before = resident_mb()
+    frontier = EmbeddedFrontier(politeness(), path=path)
+    job = await frontier.open()
+    await frontier.add(
+        [
+            entry
+            for rank in range(1, 301)
+            for entry in links_of(rank, 0, LINKS, job.fingerprint_seed, kind="first")
+        ]
+    )
+    await frontier.lease("w", 0)
+    opened = resident_mb() - before
+    waits, commits, done, reports, pending = [], [], 0, [], None
+    cpu, begin = time.process_time(), time.monotonic()
+    first = None
+    while done < pages:
+        asked = time.perf_counter()
+        result = await frontier.lease("w", LEASES, reports)
+        waits.append(time.perf_counter() - asked)
+        first = waits[0] if first is None else first
+        outcomes = []
+        for lease in result.leases:
+            rank = int(lease.slot[len("www.site") : -len(".example")])
+            done += 1
+            links = links_of(rank, done, NEW_LINKS, job.fingerprint_seed, kind="new")
+            known = await frontier.unknown([link.fingerprint for link in links])
+            outcomes.append(
+                Outcome(
+                    lease.id, Resolution.DONE, [link for link, new in zip(links, known, strict=True) if new]
+                )
+            )
+        reports = [FetchReport(lease.id, 0.01) for lease in result.leases]
+        if pending is not None:
+            called = time.perf_counter()
+            await pending
+            commits.append(time.perf_counter() - called)
+        pending = asyncio.create_task(frontier.commit(outcomes))
+        await asyncio.sleep(0)
+    await pending
+    cpu, wall = time.process_time() - cpu, time.monotonic() - begin
+    cuts = quantiles(waits, n=100)
+    report = {
+        "pages": done, "cpu_us_per_page": cpu / done * 1e6, "wall_us_per_page": wall / done * 1e6, "first_lease_ms": first * 1e3,
+        "lease_ms_50": cuts[49] * 1e3, "lease_ms_99": cuts[98] * 1e3, "lease_ms_max": max(waits) * 1e3,
+        "opened_mb": opened, "resident_mb": resident_mb() - before, "peak_mb": peak_mb() - before,
+    }  # fmt: skip
+    await frontier.close()
+    return report
+
+
+STEPS = {"fill": fill, "reopen": reopen, "work": work}
+
+
+def run(step, path, *numbers):
+    """Run a step in a process of its own and print its figures."""
+    command = [sys.executable, __file__, "--step", step, str(path), *map(str, numbers)]
+    found = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
+    print(
+        f"{step} {path.stem}: " + ", ".join(f"{name} {_shown(value)}" for name, value in found.items()),
+        flush=True,
+    )
+    return found
+
+
+def _shown(value):
+    return (
+        f"{value:,.2f}"
+        if isinstance(value, float)
+        else f"{value:,}"
+        if isinstance(value, int)
+        else str(value)
+    )
+
+
+def main():
+    if sys.argv[1:2] == ["--step"]:
+        step, path, *numbers = sys.argv[2:]
+        print(json.dumps(asyncio.run(STEPS[step](Path(path), *map(int, numbers)))))
+        return
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--urls", type=int, default=1_000_000)
+    parser.add_argument("--hosts", type=int, default=50_000)
+    parser.add_argument("--pages", type=int, default=5_000, help="in work")
+    parser.add_argument("--steps", default="fill,reopen,work")
+    parser.add_argument("--folder", type=Path, help="keeps the frontier (default: none is kept)")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="skitter-scale-") as temporary:
+        folder = options.folder or Path(temporary)
+        folder.mkdir(exist_ok=True)
+        full, empty = folder / "full.db", Path(temporary, "empty.db")
+        steps = options.steps.split(",")
+        if "fill" in steps:
+            run("fill", full, options.urls, options.hosts)
+        if "reopen" in steps:
+            run("reopen", full)
+        if "work" in steps:
+            none, many = run("work", empty, options.pages), run("work", full, options.pages)
+            print(
+                f"CPU per page: {many['cpu_us_per_page'] / none['cpu_us_per_page']:.2f} times that of an empty frontier"
+            )
+
+
+if __name__ == "__main__":
+    main()
