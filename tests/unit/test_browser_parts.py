@@ -10,6 +10,7 @@ from skitter.browser.adaptive import LearntRules, is_shell, shape_of
 from skitter.browser.cookies import changed_cookies, cookies_to_set
 from skitter.browser.errors import BrowserGone, network_error
 from skitter.browser.guard_proxy import GuardProxy
+from skitter.browser.pool import ContextPool
 from skitter.browsing import Browsing, Click, InfiniteScroll, Wait, remaining
 from skitter.errors import RequestError, SettingsError
 from skitter.fetch.address_guard import AddressGuard
@@ -24,6 +25,7 @@ from skitter.fetch.contract import (
 )
 from skitter.fetch.routing import RoutingFetcher, fetcher_rules
 from skitter.request import decode_request, encode_request
+from skitter.settings import Settings
 from skitter.testing import Answer
 from skitter.worker.retry import RedirectError, redirected
 
@@ -395,3 +397,48 @@ async def test_workers_share_what_they_learn_and_a_complete_page_ends_a_rule():
     await two.learn("http://site.test/p/5", browser=False)
     assert notes.values
     assert await LearntRules(notes).count_of("http://site.test/p/1") == 0
+
+
+# --- tabs that do not open ------------------------------------------------------------------------------------
+
+
+class StubbornBrowser:
+    """A browser whose pages open, but refuse a session of the DevTools protocol."""
+
+    def __init__(self):
+        self.browser = self
+        self.open = []
+        """Contexts and pages that are open."""
+
+    async def new_context(self, **options):
+        return OpenPart(self)
+
+
+class OpenPart:
+    """A context or a page."""
+
+    def __init__(self, browser):
+        self.browser = browser
+        browser.open.append(self)
+
+    async def new_page(self):
+        return OpenPart(self.browser)
+
+    async def new_cdp_session(self, page):
+        raise ConnectionError("refused")
+
+    async def close(self):
+        self.browser.open.remove(self)
+
+
+@pytest.mark.parametrize(("session", "left"), [("", 0), ("a", 1)], ids=["no session", "session"])
+async def test_a_tab_that_does_not_open_leaves_nothing_open(session, left):
+    browser = StubbornBrowser()
+    pool = ContextPool(browser, Settings(), {}, AddressGuard(), None)
+    try:
+        for _ in range(3):
+            with pytest.raises(ConnectionError, match="refused"):
+                await pool.take(Request(URL, session=session))
+            assert len(browser.open) == left  # the context of a session keeps its cookies
+    finally:
+        await pool.close()

@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 from skitter.browser.guard_proxy import GuardProxy
 from skitter.browser.process import BrowserProcess
-from skitter.browser.tab import Tab
+from skitter.browser.tab import Tab, end_quietly
 from skitter.fetch.address_guard import AddressGuard
 from skitter.fetch.contract import UnsendableRequest
 from skitter.fetch.resolver import Resolver
@@ -72,14 +72,14 @@ class ContextPool:
         identity = _identity(request, self._settings)
         context = await (self._named_context(identity) if identity.session else self._free_context(identity))
         context.used += 1
+        if context.idle:
+            return context, context.idle.pop()
         try:
-            tab = (
-                context.idle.pop()
-                if context.idle
-                else await Tab.open(context.context, self._settings, self._authorizations, context.proxy)
-            )
+            tab = await Tab.open(context.context, self._settings, self._authorizations, context.proxy)
         except BaseException:
             context.used -= 1
+            if not identity.session:  # nothing else refers to it
+                await end_quietly(self._close(context))
             raise
         return context, tab
 

@@ -52,6 +52,8 @@ _MAX_SUDDEN = 1.0
 """Delay in seconds up to which a scheduled navigation counts as a redirect."""
 _NAVIGATION_TIMEOUT = 3.0
 """Seconds to wait for a navigation that the page has announced."""
+_ABANDON_TIMEOUT = 2.0
+"""Seconds to wait until the browser has closed what could not be opened completely."""
 _CHUNK = 256 * 1024
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _EMPTY = frozenset({204, 205, 304})
@@ -201,16 +203,20 @@ class Tab:
         ``authorizations``: value of the ``Authorization`` header, by origin.
         """
         page = await context.new_page()
-        session = await context.new_cdp_session(page)
-        tree, *_ = await asyncio.gather(
-            session.send("Page.getFrameTree"),
-            session.send("Page.enable"),
-            session.send(
-                "Fetch.enable",
-                {"patterns": [{"urlPattern": "*"},
-                              {"urlPattern": "*", "resourceType": "Document", "requestStage": "Response"}]},
-            ),
-        )  # fmt: skip
+        try:
+            session = await context.new_cdp_session(page)
+            tree, *_ = await asyncio.gather(
+                session.send("Page.getFrameTree"),
+                session.send("Page.enable"),
+                session.send(
+                    "Fetch.enable",
+                    {"patterns": [{"urlPattern": "*"},
+                                  {"urlPattern": "*", "resourceType": "Document", "requestStage": "Response"}]},
+                ),
+            )  # fmt: skip
+        except BaseException:
+            await end_quietly(page.close())
+            raise
         return cls(page, session, tree["frameTree"]["frame"]["id"], settings, authorizations, proxy)
 
     # --- a request -------------------------------------------------------------------------------------
@@ -584,6 +590,13 @@ class Tab:
             Exception
         ):  # the request has ended, or the page is gone, which other events report
             await self._session.send(method, arguments)
+
+
+async def end_quietly(closing: Coroutine[Any, Any, None]) -> None:
+    """Close a part that could not be opened completely. Another error is under way, so this one raises none."""
+    with contextlib.suppress(Exception):  # the browser may hang or be gone, which other calls report
+        async with asyncio.timeout(_ABANDON_TIMEOUT):
+            await closing
 
 
 def _request_of(moved: _Moved, load: PageLoad) -> Request:
