@@ -15,9 +15,12 @@ import atheris
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent / "unit")]
 with atheris.instrument_imports(include=["skitter", "click"]):
     import test_fuzz
+
     from skitter.cli.main import _MODULES
 
-    for module in {*_MODULES.values()}:  # the command line imports a command when it is used: too late to be instrumented
+    for module in {
+        *_MODULES.values()
+    }:  # the command line imports a command when it is used: too late to be instrumented
         importlib.import_module(f"skitter.cli.{module}")
 
 

@@ -229,7 +229,9 @@ JSON = made_of(
     packed=st.booleans(),
 )
 @example(text="Sitemap: Sitemap: ", encoding="latin-1", name="robots.txt", packed=False)
-@example(text="<rss><item>&unknown;<title>x</title></item></rss>", encoding="utf-8", name="feed.xml", packed=False)
+@example(
+    text="<rss><item>&unknown;<title>x</title></item></rss>", encoding="utf-8", name="feed.xml", packed=False
+)
 def test_any_bytes_are_a_sitemap_or_a_feed_or_refused(text, encoding, name, packed):
     body = text.encode(encoding, "replace")
     response = Response(
