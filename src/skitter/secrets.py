@@ -80,7 +80,7 @@ def secret_outside(name: str, error: type[SkitterError] = FrontierError) -> str:
 
 def _secret_in(path: str, named_by: str, error: type[SkitterError], field: str) -> str:
     try:
-        return Path(path).read_text("utf-8").rstrip("\r\n")
+        return Path(path).read_text("utf-8-sig").rstrip("\r\n")
     except (OSError, UnicodeDecodeError) as problem:
         reason = problem.strerror if isinstance(problem, OSError) else "not UTF-8 text"
         raise error(

@@ -4,13 +4,14 @@ The commands run in this process, so that many mistakes cost little. Those of th
 frontiers are in ``test_bad_input.py``; folders and spiders that were moved are in ``test_moved_jobs.py``.
 """
 
+import codecs
 import json
 import logging
 import re
 
 import pytest
 
-from cli_command import lines_of
+from cli_command import lines_of, skitter
 from crawl_harness import Scripted
 from skitter.cli.main import run
 from skitter.testing import Answer
@@ -288,3 +289,92 @@ def test_a_wrong_contract_is_named(command, tmp_path, line):
     status, shown = command("check", "x.py")
     assert status == (1 if "body" in line else 2)
     assert "Traceback" not in shown
+
+
+def test_settings_that_were_changed_between_two_runs_apply_to_the_rest_of_the_job(command, site, tmp_path):
+    name = spider(tmp_path, "ok.py", START + PARSE, site)
+    first = command("run", name, "-o", "x.jsonl", *QUICK, "-s", "depth_limit=0")
+    assert first[0] == 0, first
+    assert [item["url"] for item in lines_of(tmp_path / "x.jsonl")] == [site.url]
+    assert command("add", "x", f"{site.url}1")[0] == 0
+    status, shown = command(
+        "run", name, "-o", "x.jsonl", *QUICK, "-s", "depth_limit=5", "-s", "concurrency=2"
+    )
+    assert status == 0, shown
+    stored = json.loads((tmp_path / ".skitter/x/job.json").read_text())["settings"]
+    assert stored["depth_limit"] == "5"
+    assert command("add", "x", f"{site.url}2")[0] == 0
+    status, shown = command("resume", "x")  # with the settings of the run before
+    assert status == 0, shown
+    urls = sorted(item["url"] for item in lines_of(tmp_path / "x.jsonl"))
+    assert urls == [site.url, f"{site.url}1", f"{site.url}2"]
+
+
+def test_files_that_were_written_on_windows_are_read(command, site, tmp_path):
+    (tmp_path / "ok.py").write_bytes(
+        codecs.BOM_UTF8 + (HEAD + START + PARSE).format(url=site.url).replace("\n", "\r\n").encode()
+    )
+    assert command("run", "ok.py", "-o", "x.jsonl", *QUICK, "-s", "depth_limit=0")[0] == 0
+    lines = ["# two pages", f"{site.url}1", "", f'{{"url": "{site.url}2"}}']
+    (tmp_path / "urls.txt").write_bytes(codecs.BOM_UTF8 + "\r\n".join(lines).encode())
+    status, shown = command("add", "x", "--file", "urls.txt")
+    assert (status, shown.partition(";")[0]) == (0, "added: 2")
+    (tmp_path / "no_comment.txt").write_bytes(codecs.BOM_UTF8 + f"{site.url}1\r\n".encode())
+    assert "known before: 1" in command("add", "x", "--file", "no_comment.txt")[1]
+    status, shown = command("resume", "x")
+    assert status == 0, shown
+    urls = sorted(item["url"] for item in lines_of(tmp_path / "x.jsonl"))
+    assert urls == [site.url, f"{site.url}1", f"{site.url}2"]
+    recipe = RECIPE.format(url=site.url).replace("\n", "\r\n")
+    (tmp_path / "pages.yaml").write_bytes(codecs.BOM_UTF8 + recipe.encode())
+    status, shown = command("run", "pages.yaml", "-o", "y.jsonl", *QUICK)
+    assert status == 0, shown
+    assert len(lines_of(tmp_path / "y.jsonl")) == 1
+
+
+RECIPE = "name: pages\nstart: {url}\npages:\n  p: {{items: {{fields: {{link: a}}}}}}\n"
+
+SHELF = """from shelf.items import Book
+from skitter import Spider
+
+
+class {name}(Spider):
+    start_urls = ["{url}{path}"]
+
+    def parse(self, response):
+        yield Book(response.url, "{name}")
+"""
+
+
+@pytest.mark.parametrize(
+    "way", ["shelf.spiders.{file}", "shelf/spiders/{file}.py", "shelf.spiders.{file}:{name}"]
+)
+def test_each_spider_of_a_package_with_several_runs_by_its_module_and_its_file(command, site, tmp_path, way):
+    folder = tmp_path / "shelf" / "spiders"
+    folder.mkdir(parents=True)
+    for package in (folder.parent, folder):
+        (package / "__init__.py").touch()
+    items = (
+        "from dataclasses import dataclass\n\n\n@dataclass\nclass Book:\n    url: str\n    found_by: str\n"
+    )
+    (tmp_path / "shelf" / "items.py").write_text(items)
+    for name, path in (("First", "1"), ("Second", "2")):
+        text = SHELF.format(name=name, url=site.url, path=path)
+        (folder / f"{name.lower()}.py").write_text(text)
+    for name, path in (("First", "1"), ("Second", "2")):
+        # In a process of its own, because the folder of the spider is where Python looks for its modules.
+        words = (
+            "run",
+            way.format(file=name.lower(), name=name),
+            "-o",
+            f"{name}.jsonl",
+            "--workers",
+            2,
+            *QUICK,
+        )
+        result = skitter(*words, cwd=tmp_path)
+        assert result.returncode == 0, result.stderr
+        assert lines_of(tmp_path / f"{name}.jsonl") == [{"url": f"{site.url}{path}", "found_by": name}]
+    refused = skitter("run", "shelf.spiders", cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "contains no spider" in refused.stderr

@@ -252,9 +252,27 @@ def test_selectors_of_cascadia_are_translated_or_refused_with_their_equivalent()
         "p:matches(^[ab])": "//p[re:test(., '^[ab]')]",
         "p:matches(abc)": "//p[re:test(., 'abc')]",
         ":matchesOwn('own')": "//*[text()[re:test(., 'own')]]",
+        "a[href#=[0-9]]": "//a[re:test(@href, '[0-9]')]",
+        "a[href#=x], p:matches(y)": "//a[re:test(@href, 'x')] | //p[re:test(., 'y')]",
     }.items():
         with pytest.raises(QueryError) as caught:
             crawler.on_html(query)
         assert caught.value.field == "query" and caught.value.remedy.endswith(f": {xpath}")
         crawler.on_xml(xpath, print)
     assert page.xpath("//*[text()[re:test(., 'own')]]")[0].tag == "p"
+
+
+def test_the_remedy_for_a_regular_expression_of_cascadia_keeps_the_rest_of_the_query():
+    page = response_of(
+        b"<div><a class=k href=/a1>1</a><a href=/a2>2</a><p><a class=k href=/a3>3</a></p></div><p>4</p>"
+    )
+    for query, texts in {
+        "div > a[href#=^/a].k": ["1"],
+        "a:not(.k):matches([0-9])": ["2"],
+        "p:has(a[href#=3$])": ["3"],
+        'a[href="/a2"], p:matches(4)': ["2", "4"],
+    }.items():
+        with pytest.raises(QueryError) as caught:
+            Collector().on_html(query)
+        _, _, xpath = caught.value.remedy.partition("XPath: ")
+        assert [element.text_content() for element in page.xpath(xpath)] == texts, xpath

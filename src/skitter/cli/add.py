@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -53,7 +54,7 @@ class Seeds:
         if self._file is not None:
             self._file.seek(0)
             for number, line in enumerate(self._file, 1):
-                text = line.strip()
+                text = line.removeprefix(codecs.BOM_UTF8).strip()  # editors of Windows write a BOM
                 if text and not text.startswith(b"#"):
                     yield Seed(f"line {number}", text)
 

@@ -96,9 +96,13 @@ _CASCADIA = (
 )
 """Extensions of cascadia, the selectors of Colly, and how our selectors write them. The last one is of CSS 4."""
 _REGEX = re.compile(
-    r"(?P<tag>\w*)(?:\[(?P<attribute>[\w-]+)\s*#=\s*(?P<of_attribute>[^\]]*)\]|:(?P<own>matches(?:own)?)\((?P<of_text>.*)\))",
+    r"\[\s*(?P<attribute>[\w-]+)\s*#=\s*|:matches(?P<own>own)?\(|(?P<literal>'[^']*'|\"[^\"]*\")",
     re.IGNORECASE,
 )
+"""Where a regular expression of cascadia begins. Literals are matched to be passed over."""
+_PLACEHOLDER = "regex-"
+"""Attribute that stands for a regular expression while the rest of a query is translated."""
+_STEPS = re.compile(r"(^|\| )descendant-or-self::(?!\*/)|/descendant-or-self::\*/")
 
 
 def _from_cascadia(css: str) -> str:
@@ -110,18 +114,56 @@ def _from_cascadia(css: str) -> str:
 
 def remedy_of(css: str) -> str:
     """Return the remedy for a query that our selectors do not have: for a regular expression of cascadia, the same in XPath."""
-    found = _REGEX.search(css)
-    if found is None:
+    plain, tests = _without_regexes(css)
+    if not tests:
         return "correct the query, or use XPath, which can express more"
-    regex = (found["of_text"] or found["of_attribute"] or "").strip()
-    if found["attribute"] and regex.startswith("(") and regex.endswith(")"):
-        regex = regex[1:-1]
-    regex = regex.strip("\"'")
-    own = "text()" if (found["own"] or "").lower() == "matchesown" else "."
-    node = f"@{found['attribute']}" if found["attribute"] else own
-    test = f"re:test({node}, {_html_translator.xpath_literal(regex)})"
-    test = f"text()[{test.replace('text()', '.')}]" if node == "text()" else test
-    return f"CSS has no regular expressions; use XPath: //{found['tag'] or '*'}[{test}]"
+    try:
+        xpath = css_to_xpath(_from_cascadia(plain))
+    except (SelectorError, TypeError):
+        return (
+            "CSS has no regular expressions; use XPath with re:test(), such as //a[re:test(@href, '^/item')]"
+        )
+    for number, test in reversed([*enumerate(tests)]):  # 10 before 1
+        xpath = xpath.replace(f"@{_PLACEHOLDER}{number}", test)
+    xpath = _STEPS.sub(r"\1//", xpath)
+    return f"CSS has no regular expressions; use XPath: {xpath}"
+
+
+def _without_regexes(css: str) -> tuple[str, list[str]]:
+    """Replace each regular expression of cascadia by a test of an attribute. Return the query and the XPath conditions."""
+    tests: list[str] = []
+    parts = []
+    rest = 0
+    while found := _REGEX.search(css, rest):
+        if found["literal"]:
+            parts.append(css[rest : found.end()])
+            rest = found.end()
+            continue
+        end = _end_of_regex(css, found.end())
+        regex = css[found.end() : end].strip()
+        if found["attribute"] and regex.startswith("(") and _end_of_regex(regex, 1) == len(regex) - 1:
+            regex = regex[1:-1]
+        literal = _html_translator.xpath_literal(regex.strip("\"'"))
+        test = f"re:test({'@' + found['attribute'] if found['attribute'] else '.'}, {literal})"
+        if found["own"]:
+            test = f"text()[{test}]"
+        parts.append(f"{css[rest : found.start()]}[{_PLACEHOLDER}{len(tests)}]")
+        tests.append(test)
+        rest = end + 1
+    return "".join([*parts, css[rest:]]), tests
+
+
+def _end_of_regex(text: str, start: int) -> int:
+    """Return the position of the bracket that ends a regular expression: the first without a partner, as in cascadia."""
+    depth = 0
+    for position in range(start, len(text)):
+        if text[position] in "([":
+            depth += 1
+        elif text[position] in ")]":
+            depth -= 1
+            if depth < 0:
+                return position
+    return len(text)
 
 
 _Chain = list[tuple[str, tree.Tree]]

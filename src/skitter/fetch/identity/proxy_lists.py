@@ -54,7 +54,7 @@ class FileList:
     async def read(self) -> list[str]:
         """Return the current list. Raises :class:`~skitter.fetch.identity.contract.SourceError` if it cannot be read."""
         try:
-            text = await asyncio.to_thread(self._path.read_text, "utf-8")
+            text = await asyncio.to_thread(self._path.read_text, "utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
             raise SourceError(
                 f"cannot read the proxy list {self._path}: {error}", remedy="check the file", field="proxies"

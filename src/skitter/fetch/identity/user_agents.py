@@ -65,7 +65,7 @@ class AgentFile:
     async def open(self) -> None:
         """Read the file. Raises :class:`~skitter.fetch.identity.contract.SourceError`."""
         try:
-            text = await asyncio.to_thread(self._path.read_text, "utf-8")
+            text = await asyncio.to_thread(self._path.read_text, "utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
             raise SourceError(
                 f"cannot read the list of user agents {self._path}: {error}",

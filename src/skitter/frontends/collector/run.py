@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shutil
 import signal
 import sys
@@ -136,11 +137,12 @@ def run(group: CollectorGroup, options: RunOptions) -> RunResult:
             "a collector cannot run while skitter imports its file",
             remedy='move the call below: if __name__ == "__main__":',
         )
-    try:
+    with contextlib.suppress(RuntimeError):  # none is running
         asyncio.get_running_loop()
-    except RuntimeError:
-        return run_async(_interruptible(group, options))
-    raise UsageError("an event loop is running", remedy="use await crawler.crawl() instead of crawler.run()")
+        raise UsageError(
+            "an event loop is running", remedy="use await crawler.crawl() instead of crawler.run()"
+        )
+    return run_async(_interruptible(group, options))
 
 
 async def _interruptible(group: CollectorGroup, options: RunOptions) -> RunResult:

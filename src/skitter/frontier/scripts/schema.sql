@@ -1,4 +1,4 @@
--- The file of an embedded frontier, format 6. One owner process writes it; any process may read it.
+-- The file of an embedded frontier, format 7. One owner process writes it; any process may read it.
 
 CREATE TABLE job (                 -- one row: the state of the job as a whole
     id             INTEGER PRIMARY KEY CHECK (id = 1),

@@ -131,7 +131,9 @@ class ApiTokens:
         """
         try:
             lines = (
-                [os.environ.get(AUTH_VARIABLE, "")] if file is None else file.read_text("utf-8").splitlines()
+                [os.environ.get(AUTH_VARIABLE, "")]
+                if file is None
+                else file.read_text("utf-8-sig").splitlines()
             )
         except (OSError, UnicodeDecodeError) as error:
             raise UsageError(
