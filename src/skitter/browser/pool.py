@@ -76,9 +76,10 @@ class ContextPool:
             return context, context.idle.pop()
         try:
             tab = await Tab.open(context.context, self._settings, self._authorizations, context.proxy)
-        except BaseException:
+        except BaseException as error:
             context.used -= 1
-            if not identity.session:  # nothing else refers to it
+            # If the time limit of the page cancels this call, the browser hangs, and the fetcher replaces it.
+            if isinstance(error, Exception) and not identity.session:  # nothing else refers to the context
                 await end_quietly(self._close(context))
             raise
         return context, tab

@@ -40,6 +40,7 @@ class BrowserProcess:
 
     def __init__(self, driver: Any, browser: Browser, folder: str, lifeline: int) -> None:
         self._driver = driver
+        self._closing: asyncio.Future[None] | None = None
         self.browser = browser
         self._folder = folder
         self._lifeline = lifeline
@@ -127,20 +128,22 @@ class BrowserProcess:
         return [pid for pid, size in sizes.items() if size > limit and _is_renderer(pid)]
 
     async def close(self) -> None:
-        """Kill the browser, and end the driver. Safe to call twice.
+        """Kill the browser, and end the driver. Further calls wait for the first.
 
         The profile is deleted, so nothing would be gained by waiting for a browser that closes by itself.
         The keeper runs until the end, so that nothing is left if this process is killed meanwhile.
         """
-        if self._driver is None:
-            return
-        driver, self._driver = self._driver, None
+        if self._closing is None:
+            self._closing = asyncio.ensure_future(self._end())
+        await asyncio.shield(self._closing)  # a caller that is cancelled must not leave a driver that hangs
+
+    async def _end(self) -> None:
         self.ended.set()
         if self._lifeline >= 0:
             await asyncio.to_thread(self._kill_browser)
         try:
             async with asyncio.timeout(_CLOSE_TIMEOUT):
-                await driver.stop()
+                await self._driver.stop()
         except Exception as error:  # noqa: BLE001 - whatever a broken driver raises
             log.info("the driver of the browser did not end by itself: %s", first_line(error))
         if self._lifeline >= 0:

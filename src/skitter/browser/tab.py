@@ -216,7 +216,7 @@ class Tab:
                                   {"urlPattern": "*", "resourceType": "Document", "requestStage": "Response"}]},
                 ),
             )  # fmt: skip
-        except BaseException:
+        except Exception:  # not if the call is cancelled: the browser hangs then
             await end_quietly(page.close())
             raise
         return cls(page, session, tree["frameTree"]["frame"]["id"], settings, authorizations, proxy)
