@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import shutil
 import signal
 import sys
@@ -137,8 +136,11 @@ def run(group: CollectorGroup, options: RunOptions) -> RunResult:
             "a collector cannot run while skitter imports its file",
             remedy='move the call below: if __name__ == "__main__":',
         )
-    with contextlib.suppress(RuntimeError):  # none is running
+    try:
         asyncio.get_running_loop()
+    except RuntimeError:
+        pass  # the run begins outside of this block, so that its errors do not have this one as their context
+    else:
         raise UsageError(
             "an event loop is running", remedy="use await crawler.crawl() instead of crawler.run()"
         )
