@@ -170,3 +170,17 @@ def test_memory_is_bounded(traps):
     assert len(traps._patterns) <= 50_000
     assert len(traps._paths) <= 50_000
     assert sum(map(len, traps._contents.values())) <= 100_001
+
+
+def test_links_that_are_judged_together_are_judged_as_one_by_one():
+    urls = [f"{HOST}/a/{number}?p={number}" for number in range(1, 200, 7)]
+    urls += [f"{HOST}/x/x/x/x", f"{HOST}:8080/a/100", f"{HOST}0/a/1", "http://127.0.0.1/a/20", f"{HOST}/"]
+    for links in (urls, urls[:20], urls[:1]):
+        together, singly = TrapDetector(LinkFormRules()), TrapDetector(LinkFormRules())
+        verdicts = together.admit_all(links, 1, None)
+        assert verdicts == [singly.admit(url, 1, None) for url in links]
+        assert [together.path_of(url) is None for url in links] == [
+            singly.path_of(url) is None for url in links
+        ]
+    assert together.path_of(f"{HOST}/a/20?p=7") is together.path_of(f"{HOST}/a/1?p=3")
+    assert together.path_of(f"{HOST}1/a/20?p=7") is None

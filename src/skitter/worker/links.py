@@ -490,10 +490,9 @@ class LinkCollector:
 
     def _judge(self, batch: LinkBatch, traps: TrapDetector, found: CallbackResult, parent: Request) -> None:
         """Remove the links that lead into a trap, and note what the others lose of their priority."""
-        own, depth = traps.path_of(parent.url), parent.depth + 1
+        verdicts = traps.admit_all(batch.urls, parent.depth + 1, traps.path_of(parent.url))
         kept = []
-        for index, url in enumerate(batch.urls):
-            refusal, penalty, is_own = traps.admit(url, depth, own)
+        for index, (refusal, penalty, is_own) in enumerate(verdicts):
             found.own_links += is_own
             if refusal is None:
                 kept.append(index)

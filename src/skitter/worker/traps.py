@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -43,7 +44,8 @@ _MAX_DIGESTS = 100_000
 _MAX_COMPARED = 32 * 1024
 """Bytes of a body that are compared."""
 
-_DIGITS = re.compile(r"\d+")
+_NUMBERS = re.compile(r"\d+")
+_TO_ZERO = bytes.maketrans(b"123456789", b"0" * 9)
 _TEXTS = re.compile(rb">([^<]+)")
 _LETTERS = bytes(code if chr(code).isalpha() or code > 127 else 32 for code in range(256))
 """Translates everything else to spaces."""
@@ -51,6 +53,11 @@ _SOURCES = re.compile(rb" src=[\"']?([^\"'\s>?#]+)")
 _SESSION_SEGMENT = re.compile(r";(?:jsessionid|phpsessid|sessionid|sid)=[^/?#;]*", re.IGNORECASE)
 _SESSION_NAMES = r"phpsessid|jsessionid|aspsessionid[a-z]*|cfid|cftoken"
 _GENERIC_SESSION_NAMES = r"s|sid|session|sessid|sessionid|session_id|oscsid|zenid"
+
+
+Verdict = tuple[str | None, int, bool]
+"""The reason to refuse a new link, its penalty in priority, and whether it has the pattern of its page."""
+_NO_PATTERN: Verdict = (None, 0, False)
 
 
 class LinkFormRules(msgspec.Struct, frozen=True):
@@ -197,34 +204,43 @@ class TrapDetector:
                 url = stripped.replace("?&", "?", 1).rstrip("?")
         return url
 
-    def admit(self, url: str, depth: int, parent: PathGroup | None) -> tuple[str | None, int, bool]:
-        """Return the reason to refuse a new link, its penalty in priority, and whether it has the pattern of its page.
+    def admit(self, url: str, depth: int, parent: PathGroup | None) -> Verdict:
+        """Judge a new link; see :class:`Verdict`. ``parent``: the path of the page."""
+        return self.admit_all([url], depth, parent)[0]
 
-        ``parent``: the path of the page.
-        """
-        refusal = self._rules.refusal(url)
-        if refusal is not None:
-            return refusal, 0, False
-        pattern = self._find(url) or self._add(url, depth)
-        if pattern is None:
-            return None, 0, False
-        is_own = pattern.path is parent
-        if pattern.is_closed:
-            return PATTERN, 0, is_own
-        if self._max_urls is not None and pattern.admitted >= self._max_urls:
-            return PATTERN_URLS, 0, is_own
-        pattern.admitted += 1
-        path = pattern.path
-        path.admitted += 1
-        penalty = 0
-        if path.admitted > _PROBATION and not pattern.is_proven:
-            is_dull = pattern.dull >= _STALE or path.stale >= _STALE
-            penalty = -2 if is_dull else -1 if is_own else 0
-        return None, penalty, is_own
+    def admit_all(self, urls: Sequence[str], depth: int, parent: PathGroup | None) -> list[Verdict]:
+        """Judge the new links of a page."""
+        verdicts: list[Verdict] = []
+        rules, patterns, max_urls = self._rules, self._patterns, self._max_urls
+        for url, spelling in zip(urls, _spellings(urls), strict=True):
+            if "?" in url or url.count("/") >= _SHORT:
+                refusal = rules.refusal(url)
+                if refusal is not None:
+                    verdicts.append((refusal, 0, False))
+                    continue
+            pattern = patterns.get(spelling) or self._add(url, depth)
+            if pattern is None:
+                verdicts.append(_NO_PATTERN)
+                continue
+            path = pattern.path
+            is_own = path is parent
+            if pattern.is_closed:
+                verdicts.append((PATTERN, 0, is_own))
+                continue
+            if max_urls is not None and pattern.admitted >= max_urls:
+                verdicts.append((PATTERN_URLS, 0, is_own))
+                continue
+            pattern.admitted += 1
+            path.admitted += 1
+            penalty = 0
+            if path.admitted > _PROBATION and not pattern.is_proven:
+                is_dull = pattern.dull >= _STALE or path.stale >= _STALE
+                penalty = -2 if is_dull else -1 if is_own else 0
+            verdicts.append((None, penalty, is_own))
+        return verdicts
 
     def _find(self, url: str) -> _Pattern | None:
-        start = url.find("/", 8)
-        return self._patterns.get(url[:start] + _DIGITS.sub("0", url[start:]))
+        return self._patterns.get(_spelling(url))
 
     def _add(self, url: str, depth: int) -> _Pattern | None:
         """Add the pattern of a URL, or another spelling of a known one."""
@@ -309,6 +325,24 @@ class TrapDetector:
             path.closed = self.has_closed = True
 
 
+def _spelling(url: str) -> str:
+    """Return the URL with 0 for each number behind its origin."""
+    start = url.find("/", 8)
+    return url[:start] + _NUMBERS.sub("0", url[start:])
+
+
+def _spellings(urls: Sequence[str]) -> list[str]:
+    """Return the spelling of each URL. Those of one origin, as most links of a page, are changed together."""
+    origin = urls[0][: urls[0].find("/", 8)]
+    text = "\n".join(urls)
+    if text.count(f"\n{origin}/") < len(urls) - 1:
+        return list(map(_spelling, urls))
+    text = text.replace(f"\n{origin}", "\n")[len(origin) :].encode().translate(_TO_ZERO).decode()
+    while "00" in text:
+        text = text.replace("00", "0")
+    return [origin + rest for rest in text.split("\n")]
+
+
 def _names_of(url: str) -> tuple[str, str, str] | None:
     """Return the URL without its numbers, the name of its pattern, and that of the path.
 
@@ -316,7 +350,7 @@ def _names_of(url: str) -> tuple[str, str, str] | None:
     """
     start = url.find("/", 8)
     origin, rest = url[:start], url[start:]
-    spelling = _DIGITS.sub("0", rest)
+    spelling = _NUMBERS.sub("0", rest)
     path, mark, query = spelling.partition("?")
     if not mark:
         return None if spelling == rest and "0" not in rest else (origin + spelling,) * 3
