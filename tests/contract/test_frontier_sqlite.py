@@ -7,10 +7,14 @@ import sqlite3
 import pytest
 
 from skitter.errors import FrontierError
-from skitter.frontier.embedded import backlog, seen
-from skitter.frontier.embedded.inspection import read_slots, read_stats
+from skitter.frontier.embedded import backlog, requests, seen
+from skitter.frontier.embedded.damage import find_damage
+from skitter.frontier.embedded.inspection import read_slots, read_stats, read_status
+from skitter.frontier.embedded.repair import repair_file
+from skitter.frontier.records import Entry
 from skitter.frontier.stats import StatsDimension
 from skitter.politeness import HostLimits
+from skitter.request import Request, encode_request, fingerprint_of_url
 
 pytestmark = pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
 
@@ -211,3 +215,83 @@ async def test_the_file_of_a_closed_frontier_lists_the_same_slots_and_counts(sta
     assert [slot.key for slot in await asyncio.to_thread(read_slots, path, 1)] == ["full.test"]
     assert await asyncio.to_thread(read_stats, path, StatsDimension.HOST, 10) == stats
     assert [row.fetch_time for row in stats] == [2.0]
+
+
+def packs_of(backend):
+    """Return the amounts of the packs in the file, and the number of its other rows."""
+    with contextlib.closing(sqlite3.connect(backend.folder / "frontier.db")) as file:
+        amounts = [amount for (amount,) in file.execute("SELECT amount FROM packs ORDER BY seq")]
+        return amounts, file.execute("SELECT count(*) FROM queue").fetchone()[0]
+
+
+async def test_links_behind_the_head_of_a_slot_wait_in_packs_that_survive_a_kill(
+    start, backend, small_heads, monkeypatch
+):
+    monkeypatch.setattr(requests, "MAX_PACK_SIZE", 8)
+    job = await start()
+    await job.add(*range(30))
+    await job.add(*range(30, 33), host="other.test")
+    amounts, rows = packs_of(backend)
+    assert amounts == [8, 8, 8, 3]
+    assert rows == 6
+    status = await job.status()
+    await job.kill()
+    read = await asyncio.to_thread(read_status, backend.folder / "frontier.db")
+    assert (read.added, read.queued, read.slots) == (33, 33, 2) == (status.added, status.queued, status.slots)
+    assert [(slot.key, slot.queued) for slot in read.busiest] == [("h.test", 30), ("other.test", 3)]
+    assert await job.counts() == {"queued": 33}
+    assert await job.add(*range(31)) == 1
+    left = await job.urls_left()
+    assert [name for name in left if int(name) < 30] == [f"{n}" for n in range(30)]
+    assert len(left) == 34
+    assert packs_of(backend)[0] == []
+
+
+async def test_packed_links_keep_the_order_of_their_priorities_and_their_records(start, backend, small_heads):
+    job = await start()
+    await job.add(*range(3))
+    mixed = [job.entry(f"{n}", priority=-(n % 3)) for n in range(10, 40)]
+    await job.add(*mixed, *job.entries(*range(40, 45), record=b"\x01other"), *job.entries(*range(45, 50)))
+    assert packs_of(backend)[0] == [5, 5]
+    ranked = sorted(range(10, 40), key=lambda n: n % 3)
+    expected = [*range(3), *[n for n in ranked if n % 3 == 0], *range(40, 50), *[n for n in ranked if n % 3]]
+    leases = []
+    while more := await job.lease(7):
+        leases += more
+        await job.done(*more)
+    assert [int(lease.url.rpartition("/")[2]) for lease in leases] == expected
+    assert {lease.record for lease in leases if lease.url.endswith(("/42", "/44"))} == {b"\x01other"}
+    assert {lease.record for lease in leases if lease.url.endswith(("/15", "/47"))} == {b"\x01"}
+
+
+async def test_packed_links_are_dropped_with_their_slot_and_with_their_task(start, backend, small_heads):
+    job = await start()
+    of_task = encode_request(Request("", cb_kwargs={"task": "red"}))
+    await job.add(*range(20))
+    await job.add(*range(20, 50), record=of_task)
+    await job.add(*range(20), host="other.test")
+    assert await job.frontier.control.drop_task("red") == 30
+    assert await job.frontier.control.drop_slot("other.test") == 20
+    assert await job.counts() == {"queued": 20}
+    await job.kill()
+    assert await job.urls_left() == [f"{n}" for n in range(20)]
+
+
+async def test_a_changed_byte_in_a_pack_is_found_and_costs_only_its_request(start, backend, small_heads):
+    job = await start()
+    seed = backend.owner._job.fingerprint_seed
+    record = encode_request(Request("", callback="parse_page"))
+    urls = [f"http://h.test/folder/page-{number}.html" for number in range(40)]
+    await job.add(*[Entry(fingerprint_of_url(url, seed), "h.test", url, record) for url in urls])
+    await backend.stop()
+    path = backend.folder / "frontier.db"
+    data = path.read_bytes()
+    assert data.count(b"31.html") == 1
+    path.write_bytes(data.replace(b"31.html", b"91.html"))
+    damage = await asyncio.to_thread(find_damage, path)
+    assert [line for line in damage if "page-91.html" in line] == damage != []
+    repair = await asyncio.to_thread(repair_file, path)
+    assert (repair.altered, repair.lost) == (["http://h.test/folder/page-91.html"], 1)
+    await job.open()
+    assert await job.counts() == {"queued": 39}
+    assert len(await job.urls_left()) == 39

@@ -78,6 +78,18 @@ class Backlog:
         if not slot.stamp:
             self._slots.reschedule(slot)
 
+    def is_behind_head(self, slot: Slot, rank: int) -> bool:
+        """Return whether a new request of a slot is only needed after those that its head has in memory."""
+        if slot.head_end is None or rank < slot.head_end[0]:
+            return False
+        return self._arrivals is None or slot not in self._arrivals
+
+    def add_packed(self, slot: Slot, amount: int) -> None:
+        """Add requests behind the head of a slot whose pack is in the journal."""
+        slot.on_disk += amount
+        if not slot.stamp:
+            self._slots.reschedule(slot)
+
     def _push(self, slot: Slot, row: RequestRow) -> None:
         self._slots.push(slot, (row.rank, row.seq, row))
         size = MAX_HEAD_SIZE if self._slots.in_memory < MAX_REQUESTS_IN_MEMORY else MIN_HEAD_SIZE

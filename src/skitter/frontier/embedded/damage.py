@@ -13,6 +13,7 @@ import msgspec
 
 from skitter.errors import FrontierError, SkitterError
 from skitter.frontier.embedded.inspection import read_only_address
+from skitter.frontier.embedded.packs import unpack
 from skitter.frontier.embedded.tables import check_format
 from skitter.request import decode_request, fingerprint
 
@@ -93,12 +94,24 @@ def _altered_requests(file: sqlite3.Connection) -> list[str]:
     if found is None:
         return []
     seed = found[0] % 2**64
-    return [
+    damage = [
         f"the request {url!r:.200} does not match its fingerprint"
         for table in REQUEST_TABLES
         for url, record, stored in file.execute(f"SELECT url, record, fingerprint FROM {table}")  # noqa: S608 - constants
         if not matches(url, record, stored, seed)
     ]
+    for packed in file.execute("SELECT * FROM packs"):
+        try:
+            rows = list(unpack(packed))
+        except (ValueError, TypeError, msgspec.MsgspecError):
+            damage.append(f"the pack {packed[0]} cannot be read")
+            continue
+        damage += [
+            f"the request {url!r:.200} does not match its fingerprint"
+            for _, _, _, stored, url, record, *_ in rows
+            if not matches(url, record, stored, seed)
+        ]
+    return damage
 
 
 def matches(url: Any, record: Any, stored: Any, seed: int) -> bool:

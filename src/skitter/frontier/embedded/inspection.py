@@ -5,10 +5,12 @@ Opening the frontier instead would take back the leases of the last run and coun
 
 from __future__ import annotations
 
+import heapq
 import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from operator import itemgetter
 from pathlib import Path
 from urllib.parse import quote
 
@@ -59,7 +61,7 @@ def read_stats(path: Path, dimension: StatsDimension, limit: int) -> list[StatsR
 def read_slots(path: Path, limit: int) -> list[SlotStatus]:
     """Read the slots with queued requests, most queued first."""
     with _reading(path) as tables:
-        return [] if tables is None else _slots(tables, limit)
+        return [] if tables is None else _slots(tables, _waiting(tables), limit)
 
 
 def read_changes(path: Path) -> tuple[SettingsChanges, list[str]]:
@@ -117,43 +119,42 @@ def _status(tables: SqliteTables) -> FrontierStatus | None:
     if job is None:
         return None
     state, done, seeds_done, number = job
-    in_queue, delayed, failed = (tables.count(table) for table in ("queue", "delayed", "dead"))
-    leased = tables.leased()
+    in_queue, delayed, failed = (tables.count_queued(), tables.count("delayed"), tables.count("dead"))
+    leased, waiting = tables.leased(), _waiting(tables)
     if seeds_done and not (in_queue or delayed):
         state = JobState.FINISHED
     return FrontierStatus(
         state=JobState(state), added=in_queue + delayed + done + failed, queued=in_queue - leased,
         delayed=delayed, leased=leased, done=done, failed=failed, seeds_loading=not seeds_done,
         counters=tables.counters(),
-        slots=tables.file.execute("SELECT count(DISTINCT slot) FROM queue").fetchone()[0],
-        busiest=_slots(tables, BUSIEST_SLOTS), oldest_lease=0.0, queues=_queues(tables), pass_number=number,
+        slots=len(waiting), busiest=_slots(tables, waiting, BUSIEST_SLOTS), oldest_lease=0.0,
+        queues=_queues(tables, waiting), pass_number=number,
     )  # fmt: skip
 
 
-def _queues(tables: SqliteTables) -> dict[str, int]:
+def _waiting(tables: SqliteTables) -> dict[int, int]:
+    """Count the queued and leased requests by slot number."""
+    return {number: count for number, (count, _) in tables.queued_by_slot().items()}
+
+
+def _queues(tables: SqliteTables, waiting: dict[int, int]) -> dict[str, int]:
     """Count the queued and leased requests of each queue; empty if there is only the default queue."""
-    rows = tables.file.execute(
-        "SELECT key, count(queue.seq) FROM slots LEFT JOIN queue ON slot = slots.id WHERE instr(key, ?) GROUP BY key",
-        (BAR,),
-    )
+    rows = tables.file.execute("SELECT id, key FROM slots WHERE instr(key, ?)", (BAR,))
     counts = {DEFAULT_QUEUE: 0}
-    for key, waiting in rows:
-        counts[queue_of(key)] = counts.get(queue_of(key), 0) + waiting
+    for number, key in rows:
+        counts[queue_of(key)] = counts.get(queue_of(key), 0) + waiting.get(number, 0)
     if len(counts) == 1:
         return {}
-    counts[DEFAULT_QUEUE] = tables.count("queue") - sum(counts.values())
+    counts[DEFAULT_QUEUE] = sum(waiting.values()) - sum(counts.values())
     return counts
 
 
-def _slots(tables: SqliteTables, limit: int) -> list[SlotStatus]:
+def _slots(tables: SqliteTables, waiting: dict[int, int], limit: int) -> list[SlotStatus]:
     now = time.time()
-    rows = tables.file.execute(
-        "SELECT key, waiting, min_delay, paused_until FROM slots"
-        " JOIN (SELECT slot, count(*) AS waiting FROM queue GROUP BY slot ORDER BY 2 DESC LIMIT ?)"
-        " ON slots.id = slot ORDER BY waiting DESC",
-        (limit,),
-    )
+    busiest = heapq.nlargest(limit, waiting.items(), key=itemgetter(1))
+    query = "SELECT key, min_delay, paused_until FROM slots WHERE id = ?"
+    found = [(count, *tables.file.execute(query, (number,)).fetchone()) for number, count in busiest]
     return [
-        SlotStatus(key, waiting, 0, min_delay, max(0.0, paused_until - now))
-        for key, waiting, min_delay, paused_until in rows
+        SlotStatus(key, count, 0, min_delay, max(0.0, paused_until - now))
+        for count, key, min_delay, paused_until in found
     ]

@@ -59,10 +59,11 @@ class EmbeddedJob:
         """The last number that was given to a request, lease or dead letter."""
         return self._last_number
 
-    def next_number(self) -> int:
-        """Return a number that no request, lease or dead letter of the job has had."""
-        self._last_number += 1
-        return self._last_number
+    def next_number(self, amount: int = 1) -> int:
+        """Return a number that no request, lease or dead letter of the job has had: the first of ``amount`` numbers."""
+        first = self._last_number + 1
+        self._last_number += amount
+        return first
 
     def touch(self, now: float) -> None:
         """Record that a request was added, or a lease ended."""

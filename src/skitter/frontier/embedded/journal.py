@@ -9,7 +9,6 @@ import asyncio
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
 from heapq import heapify, heappop, heappush
 from itertools import islice
 from pathlib import Path
@@ -21,6 +20,7 @@ from skitter._utils.concurrency import SingleThreadExecutor
 from skitter.errors import FrontierError
 from skitter.frontier.embedded.damage import take_checksum, write_checksum
 from skitter.frontier.embedded.lock import OwnerLock
+from skitter.frontier.embedded.packs import CACHED_STATEMENTS, Values, execute_rows
 from skitter.frontier.embedded.tables import (
     FORGOTTEN,
     RequestRow,
@@ -40,15 +40,11 @@ CHECKPOINT_PAGES = 20_000
 """Pages in the write-ahead log (80 MB) before it is merged into the file: measured to cost 1.7 times less than the
 default of 1,000."""
 CACHE_KIB = 8 * 1024
-BATCH_SIZES = (64, 16)
-"""Numbers of rows that one statement writes; the rest, up to 16, is one statement more."""
-CACHED_STATEMENTS = 512
 FLUSH_DELAY = 0.005
 """Seconds within which changes are written that no caller waits for."""
 _STATEMENTS = named_statements("transitions.sql")
 
 AnswerT = TypeVar("AnswerT")
-Values = Sequence[Any]
 
 
 class Journal(Protocol):
@@ -235,7 +231,7 @@ class SqliteJournal:
             connection.execute("BEGIN IMMEDIATE")
             for name, statement in _STATEMENTS.items():
                 if name in pending:
-                    _execute_rows(connection, statement, list(pending[name].values()))
+                    execute_rows(connection, statement, list(pending[name].values()))
             connection.execute("COMMIT")
         except Exception as error:
             if connection.in_transaction:
@@ -268,25 +264,6 @@ def _fail_all(waiters: list[asyncio.Future[None]], error: FrontierError) -> None
     for waiter in waiters:
         if not waiter.done():
             waiter.set_exception(error)
-
-
-def _execute_rows(connection: sqlite3.Connection, statement: str, rows: list[Values]) -> None:
-    """Run a statement for many rows in few steps: each step releases the interpreter lock."""
-    start, count = 0, len(rows)
-    while start < count:
-        left = count - start
-        size = next((size for size in BATCH_SIZES if size < left), left)
-        chunk = rows[start : start + size]
-        connection.execute(_for_rows(statement, size), [value for row in chunk for value in row])
-        start += size
-
-
-@lru_cache(maxsize=CACHED_STATEMENTS)
-def _for_rows(statement: str, rows: int) -> str:
-    """Repeat the group of placeholders ``(?, ?)`` of a statement."""
-    start = statement.index("(?")
-    end = statement.index(")", start) + 1
-    return statement[:start] + ", ".join([statement[start:end]] * rows) + statement[end:]
 
 
 class MemoryJournal:

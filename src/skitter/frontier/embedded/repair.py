@@ -8,6 +8,7 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -17,6 +18,7 @@ import msgspec
 from skitter.errors import FrontierError
 from skitter.frontier.embedded.damage import REQUEST_TABLES, checksum_path, decode_text, find_damage, matches
 from skitter.frontier.embedded.lock import OwnerLock
+from skitter.frontier.embedded.packs import unpack
 from skitter.frontier.embedded.seen import FOREVER
 from skitter.frontier.embedded.tables import create_tables, explain_error
 
@@ -131,7 +133,8 @@ class _Copying:
         repair = self._repair
         self._target.execute("BEGIN")
         for table, key in _BY_NUMBER.items():
-            self._copy(table, self._by_number(table, key))
+            rows = self._by_number(table, key)
+            self._copy(table, chain(rows, self._unpacked()) if table == "queue" else rows)
             if table == "job":
                 self._read_job(path)
         for table in _BY_KEY:
@@ -168,6 +171,16 @@ class _Copying:
             except sqlite3.Error:  # such as a missing value: the row is damaged
                 self._miss(table)
         self._repair.kept[table], self._repair.altered = kept, list(altered)
+
+    def _unpacked(self) -> Iterator[Row]:
+        """Give the requests of all packs that can be read, as rows of the queue."""
+        for packed in self._by_number("packs", "seq"):
+            try:
+                rows = list(unpack(packed))
+            except (ValueError, TypeError, msgspec.MsgspecError):
+                self._miss("packs")
+                continue
+            yield from map(tuple, rows)
 
     def _miss(self, table: str) -> None:
         if table not in self._repair.incomplete:

@@ -13,6 +13,7 @@ from skitter.frontier.embedded.backlog import Backlog, BacklogSearch
 from skitter.frontier.embedded.job import EmbeddedJob
 from skitter.frontier.embedded.journal import Journal, SqliteJournal
 from skitter.frontier.embedded.leases import HeldLease, LeaseTable
+from skitter.frontier.embedded.packs import MAX_PACK_SIZE, pack
 from skitter.frontier.embedded.scheduler import Slot, SlotScheduler
 from skitter.frontier.embedded.seen import SeenSet
 from skitter.frontier.embedded.tables import FORGOTTEN, RequestRow, SqliteTables, StoredJob
@@ -58,6 +59,8 @@ DUE_STEP = 0.05
 REMOVE_BATCH_SIZE = 5_000
 SEARCH_BATCH_SIZE = 20_000
 """Requests that are searched for a task in one step, so that other calls do not wait long."""
+_PACKED_ORDERS = ("priority", "fifo")
+UNPACK_BATCH_SIZE = 100
 OWNER = 0
 """Id of the empty lease batch that is in the file while an owner has it open."""
 
@@ -77,6 +80,49 @@ class LeasedRequest(msgspec.Struct):
 
     row: RequestRow
     batch: LeaseBatch | None = None
+
+
+class Packing:
+    """Packs the new requests of one call. Requests of one slot keep their order.
+
+    ``active``: whether it accepts any.
+    """
+
+    def __init__(self, requests: RequestTable, *, active: bool) -> None:
+        self._requests = requests
+        self._active = active
+        self._open: dict[str, list[Entry]] = {}
+        """The requests of the next pack, by slot."""
+
+    def takes(self, entry: Entry) -> bool:
+        """Accept a request. Return ``False`` for one that needs a row of its own, which comes before all later ones."""
+        if not self._active:
+            return False
+        is_plain = entry.dedup and not entry.delay and not entry.not_before and entry.url.isascii()
+        packed = self._open.get(entry.slot)
+        if packed is not None:
+            first = packed[0]
+            is_alike = entry.record == first.record and entry.priority == first.priority
+            if is_plain and is_alike and len(packed) < MAX_PACK_SIZE:
+                packed.append(entry)
+                return True
+            self._close(self._open.pop(entry.slot))
+        if not is_plain or not self._requests.is_behind_head(entry):
+            return False
+        self._open[entry.slot] = [entry]
+        return True
+
+    def finish(self) -> None:
+        """Queue all accepted requests."""
+        for entries in self._open.values():
+            self._close(entries)
+        self._open.clear()
+
+    def _close(self, entries: list[Entry]) -> None:
+        if len(entries) == 1:
+            self._requests.add_row(entries[0], 0.0)
+        else:
+            self._requests.add_pack(entries)
 
 
 class RequestTable:
@@ -154,6 +200,9 @@ class RequestTable:
         job, seen, has_budgets = self._job, self.seen.keys, self._usage.is_limited
         is_known = seen.known
         job.touch(now)
+        # Budgets count each request. In the other orders, each has a rank of its own.
+        is_ranked = job.options.queue_order in _PACKED_ORDERS
+        packing = Packing(self, active=self._file is not None and is_ranked and not has_budgets)
         for entry in entries:
             if job.banned and job.is_banned(entry.slot):
                 refusal = "refused/banned"
@@ -170,21 +219,41 @@ class RequestTable:
                 accepted.append(not refusal)
             if refusal:
                 continue
-            sequence = job.next_number()
-            number = self.slot_number(entry.slot)
-            rank = rank_of(job.options.queue_order, entry.priority, sequence)
-            row = RequestRow(
-                sequence, number, rank, entry.fingerprint, entry.url, entry.record,
-                entry.priority, int(entry.dedup), 0, 0,
-            )  # fmt: skip
-            self._place(row, max(entry.not_before, now + entry.delay), now)
             added += 1
+            if not packing.takes(entry):
+                self.add_row(entry, now)
+        packing.finish()
         job.added += added
         job.count(refused)
         if new:
             self.seen.log_added(new, now)
         known, banned = refused.get("refused/duplicate", 0), refused.get("refused/banned", 0)
         return AddResult(added, known, banned, len(entries) - added - known - banned)
+
+    def is_behind_head(self, entry: Entry) -> bool:
+        """Return whether a request that may be fetched at once waits behind the head of its slot."""
+        rank = rank_of(self._job.options.queue_order, entry.priority, 0)
+        return self.backlog.is_behind_head(self._slots.get(entry.slot), rank)
+
+    def add_pack(self, entries: Sequence[Entry]) -> None:
+        """Queue requests behind the head of their slot that differ only in URL and fingerprint."""
+        key, amount = entries[0].slot, len(entries)
+        first, number = self._job.next_number(amount), self.slot_number(key)
+        rank = rank_of(self._job.options.queue_order, entries[0].priority, first)
+        self._journal.append("pack", pack(first, number, rank, entries))
+        self._job.queued += amount
+        self.backlog.add_packed(self._slots.get(key), amount)
+
+    def add_row(self, entry: Entry, now: float) -> None:
+        """Queue or delay a request with a row of its own."""
+        sequence = self._job.next_number()
+        number = self.slot_number(entry.slot)
+        rank = rank_of(self._job.options.queue_order, entry.priority, sequence)
+        row = RequestRow(
+            sequence, number, rank, entry.fingerprint, entry.url, entry.record,
+            entry.priority, int(entry.dedup), 0, 0,
+        )  # fmt: skip
+        self._place(row, max(entry.not_before, now + entry.delay), now)
 
     def _over_budget(self, key: str, *, limited: bool) -> str:
         """Return the counter of a new request that the budget of its slot refuses; empty if it is accepted."""
@@ -463,7 +532,18 @@ class RequestTable:
     async def _search(self, task: TaskFilter) -> list[int]:
         """Drop the waiting requests of a task from the backlog. Return the numbers of the rows to remove."""
         search = BacklogSearch(self.backlog, self._slots)
-        after, last = 0, self._job.last_number
+        after, last, unpacked = 0, self._job.last_number, self._file is not None
+        while self._file is not None and unpacked:
+            after = await self._file.read(
+                partial(
+                    SqliteTables.unpack_some,
+                    pattern=task.trace,
+                    after=after,
+                    last=last,
+                    limit=UNPACK_BATCH_SIZE,
+                )
+            )
+            unpacked = after > 0
         while self._file is not None:
             rows, after = await self._file.read(
                 partial(

@@ -17,6 +17,7 @@ import msgspec
 
 from skitter.errors import FrontierError
 from skitter.frontier.embedded.lock import OwnerLock
+from skitter.frontier.embedded.packs import unpack_in_file
 from skitter.frontier.options import FrontierSettings, changed_mode
 from skitter.frontier.records import DeadLetter, JobState, PageChange, TaskFilter, VisitedPage, VisitsPart
 from skitter.frontier.scheduling import lost_error, retry_delay_after_loss
@@ -26,7 +27,7 @@ from skitter.request import FINGERPRINT_VERSION
 
 APPLICATION_ID = 0x736B6974
 """``skit``: identifies a frontier file, also for ``file(1)``."""
-FORMAT_VERSION = 7
+FORMAT_VERSION = 8
 
 FORGOTTEN = 2
 """Value of ``dedup`` in a dead letter whose fingerprint was forgotten, so that its URL may have been added again."""
@@ -52,6 +53,7 @@ _SEEN_BATCH_SIZE = 500
 
 _ORDER = itemgetter(2, 0)
 """Rank and number of a row."""
+_decode_packs = msgspec.json.Decoder(list[tuple[int, int, int, int]]).decode
 _decode_rows = msgspec.json.Decoder(list[tuple[int, int, int, str, str, str, int, int, int, int]]).decode
 
 decode_ranges = msgspec.msgpack.Decoder(list[OutputRange]).decode
@@ -200,7 +202,7 @@ class SqliteTables:
             # A stop ends with the run that it stopped; a pause holds until it is lifted.
             state=JobState.RUNNING if state == JobState.STOPPING else JobState(state),
             # Counted and not read: a kill may have come between the removal of rows and the update of the total.
-            added=self.count("queue") + delayed + done + failed,
+            added=self.count_queued() + delayed + done + failed,
             done=done, sequence=sequence + new_dead, seed_position=position, seeds_done=bool(seeds_done),
             fingerprint_seed=seed % 2**64, failed=failed, delayed=delayed, next_due=self._next_due(),
             slots=self._slots(), outputs=self.outputs(), counters=Counter(self.counters()),
@@ -280,12 +282,26 @@ class SqliteTables:
                 "SELECT id, key, min_delay, paused_until, grants FROM slots"
             )
         }
-        queued = "SELECT slot, count(*), min(rank) FROM queue GROUP BY slot"
-        for number, count, first_rank in self.file.execute(queued):
+        for number, (count, first_rank) in self.queued_by_slot().items():
             slots[number].queued, slots[number].first_rank = count, first_rank
         for number, count in self.delayed_by_slot().items():
             slots[number].delayed = count
         return slots
+
+    def queued_by_slot(self) -> dict[int, tuple[int, int]]:
+        """Return the number of queued and leased requests, and their first rank, by slot number."""
+        rows = "SELECT slot, count(*), min(rank) FROM queue GROUP BY slot"
+        found = {slot: (count, rank) for slot, count, rank in self.file.execute(rows)}
+        packs = "SELECT slot, sum(amount), min(rank) FROM packs GROUP BY slot"
+        for slot, count, rank in self.file.execute(packs):
+            rows_of_slot, first = found.get(slot, (0, rank))
+            found[slot] = (rows_of_slot + count, min(rank, first))
+        return found
+
+    def count_queued(self) -> int:
+        """Return the number of queued and leased requests."""
+        (packed,) = self.file.execute("SELECT coalesce(sum(amount), 0) FROM packs").fetchone()
+        return self.count("queue") + int(packed)
 
     def delayed_by_slot(self) -> dict[int, int]:
         """Return the number of delayed requests by slot number."""
@@ -327,6 +343,36 @@ class SqliteTables:
 
     def read_heads(self, starts: Sequence[tuple[int, int, int]], limit: int) -> list[list[RequestRow]]:
         """Return the next requests of some slots: for each slot number, rank and number those that follow."""
+        heads = self._read_rows(starts, limit)
+        if numbers := self._needed_packs(starts, heads, limit):
+            unpack_in_file(self.file, numbers)
+            heads = self._read_rows(starts, limit)
+        return heads
+
+    def _needed_packs(
+        self, starts: Sequence[tuple[int, int, int]], heads: Sequence[Sequence[RequestRow]], limit: int
+    ) -> list[int]:
+        """Return the packs that come before the last row of a head, or that complete a head with too few rows."""
+        query = (
+            "SELECT json_group_array(json_array(slot, rank, seq, amount)) FROM"  # noqa: S608 - marks
+            f" (VALUES {', '.join(['(?, ?, ?)'] * len(starts))}) JOIN packs ON seq IN (SELECT seq"
+            " FROM packs WHERE slot = column1 AND (rank, seq) > (column2, column3) ORDER BY rank, seq LIMIT ?)"
+        )
+        # A pack has two requests at least.
+        (found,) = self.file.execute(
+            query, [value for start in starts for value in start] + [limit // 2 + 1]
+        ).fetchone()
+        keys = {start[0]: list(map(_ORDER, head)) for start, head in zip(starts, heads, strict=True)}
+        needed = []
+        for slot, rank, seq, amount in sorted(_decode_packs(found)):
+            head = keys[slot]
+            if len(head) < limit or (rank, seq) < head[limit - 1]:
+                needed.append(seq)
+                head += [(rank, seq + index) for index in range(amount)]
+                head.sort()
+        return needed
+
+    def _read_rows(self, starts: Sequence[tuple[int, int, int]], limit: int) -> list[list[RequestRow]]:
         # In one row: the interpreter lock is released at each step, and a busy event loop returns it late.
         query = (
             "SELECT json_group_array(json_array(seq, slot, rank, hex(fingerprint), url, hex(record), priority, dedup,"  # noqa: S608 - marks
@@ -359,9 +405,21 @@ class SqliteTables:
             "DELETE FROM queue WHERE slot = ? AND seq <= ? AND seq NOT IN (SELECT value FROM json_each(?))",
             (slot, last, json.dumps(leased)),
         )
+        self.file.execute("DELETE FROM packs WHERE slot = ? AND seq <= ?", (slot, last))
         removed = self.file.execute("DELETE FROM delayed WHERE slot = ? AND seq <= ?", (slot, last)).rowcount
         self.file.execute("COMMIT")
         return removed, self._next_due()
+
+    def unpack_some(self, pattern: bytes, after: int, last: int, limit: int) -> int:
+        """Unpack up to ``limit`` packs, by number, whose record contains a pattern.
+
+        Return the number after which to continue; 0 at the end.
+        """
+        query = "SELECT seq FROM packs WHERE seq > ? AND seq <= ? AND instr(record, ?) ORDER BY seq LIMIT ?"
+        numbers = [number for (number,) in self.file.execute(query, (after, last, pattern, limit))]
+        if numbers:
+            unpack_in_file(self.file, numbers)
+        return int(numbers[-1]) if len(numbers) == limit else 0
 
     def find_waiting(
         self, pattern: bytes, after: int, last: int, limit: int

@@ -1,4 +1,4 @@
--- The file of an embedded frontier, format 7. One owner process writes it; any process may read it.
+-- The file of an embedded frontier, format 8. One owner process writes it; any process may read it.
 
 CREATE TABLE job (                 -- one row: the state of the job as a whole
     id             INTEGER PRIMARY KEY CHECK (id = 1),
@@ -34,6 +34,15 @@ CREATE TABLE queue (
     attempt INTEGER NOT NULL, lost INTEGER NOT NULL
 );
 CREATE INDEX queue_order ON queue (slot, rank, seq);
+
+-- Waiting requests behind the heads of their slots: links of one page that differ only in URL and fingerprint. `seq`: the
+-- number of the first one; the others follow. `urls`: what all have in common, and the end of each, as MessagePack. Before
+-- a slot needs them, they become rows of `queue`.
+CREATE TABLE packs (
+    seq INTEGER PRIMARY KEY, slot INTEGER NOT NULL, rank INTEGER NOT NULL, amount INTEGER NOT NULL,
+    priority INTEGER NOT NULL, record BLOB NOT NULL, fingerprints BLOB NOT NULL, urls BLOB NOT NULL
+);
+CREATE INDEX packs_order ON packs (slot, rank, seq, amount);
 
 CREATE TABLE delayed (             -- requests that may not be fetched before a given time
     at REAL NOT NULL,

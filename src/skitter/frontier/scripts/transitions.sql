@@ -8,6 +8,9 @@ DELETE FROM queue WHERE (seq) IN (VALUES (?))
 -- name: enqueue
 INSERT OR REPLACE INTO queue VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
+-- name: pack
+INSERT INTO packs VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+
 -- name: delay
 INSERT OR REPLACE INTO delayed VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
