@@ -350,6 +350,19 @@ async def test_without_an_own_delay_a_host_is_fetched_as_fast_as_it_answers(star
     assert 1.0 < waits["slow.test"] <= 8.0
 
 
+@pytest.mark.parametrize(("limits", "is_put_off"), [(HostLimits(), False), (HostLimits(delay=2.0), True)])
+async def test_only_a_promised_delay_counts_from_a_late_grant(start, limits, is_put_off):
+    job = await start(limits)
+    await job.add(*range(4))
+    await job.landed(await job.one(), latency=4.0)
+    _, lease = await job.wait_for_one()
+    await job.landed(lease, latency=4.0)
+    job.clock.now += 3.0  # the worker asks a second later than it could
+    await job.landed(await job.one(), latency=4.0)
+    waited, _ = await job.wait_for_one()
+    assert (waited > 1.5) == is_put_off
+
+
 async def test_an_own_delay_does_not_adapt(start):
     job = await start(HostLimits(delay=1.0, concurrency_per_slot=4))
     await job.add(*range(5))

@@ -10,6 +10,7 @@ from skitter import Request, Spider
 from skitter.errors import FrontierError, StoreError
 from skitter.frontier.embedded.frontier import EmbeddedFrontier
 from skitter.frontier.records import JobState, Outcome, Resolution
+from skitter.links import Links
 from skitter.testing import Answer
 from skitter.worker import committer
 
@@ -74,6 +75,33 @@ async def test_items_are_durable_before_their_page_is_committed(bench):
 
     crawl.frontier = Checking(context.politeness, context.options)
     assert len((await crawl.run()).items) == 11
+
+
+@pytest.mark.parametrize("queued", [None, 5_000])
+async def test_very_many_links_of_a_page_enter_the_queue_in_parts(bench, queued):
+    class Listing(Follower):
+        def parse(self, response):
+            return Links(response.url, [f"/{number}" for number in range(9_000)], {})
+
+    crawl = bench(spider=Listing, max_pages=1, max_queued=queued)
+    context = crawl.frontier_context()
+    calls = []
+
+    class Counting(EmbeddedFrontier):
+        async def add(self, entries, seeds=None):
+            calls.append(len(entries))
+            return await super().add(entries, seeds)
+
+        async def commit(self, outcomes):
+            calls.append(sum(len(outcome.entries) for outcome in outcomes))
+            return await super().commit(outcomes)
+
+    crawl.frontier = Counting(context.politeness, context.options)
+    ran = await crawl.run()
+    assert ran.status.added == 9_001
+    assert calls[:4] == [1, 2_000, 2_000, 2_000]
+    if queued is None:
+        assert max(calls) <= 2_000
 
 
 async def test_a_page_that_another_worker_took_over_is_reported_and_nothing_of_it_is_kept(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -78,6 +78,18 @@ class LinkBatch(msgspec.Struct):
             common.not_before,
             common.delay,
         )
+
+    def parts(self, size: int) -> Iterator[LinkBatch]:
+        """Divide the batch."""
+        for start in range(0, len(self.urls), size):
+            part = slice(start, start + size)
+            yield LinkBatch(
+                self.template,
+                self.urls[part],
+                self.fingerprints[part],
+                self.slots[part],
+                self.penalties[part],
+            )
 
 
 class LinkCache:
@@ -249,7 +261,7 @@ def turns_of(results: Sequence[Any]) -> Iterator[Sequence[Any]]:
 
 
 class LinkStream:
-    """Adds the links of a page to the frontier before the page is committed, so that they need not be in memory together.
+    """Adds the links of a page to the frontier before the page is committed, so that neither they nor their commit is too large at once.
 
     Adding is idempotent. If the page is processed again, its links are known.
     """
@@ -266,6 +278,16 @@ class LinkStream:
         batches, found.batches = found.batches, []
         entries = [batch.entry(index) for batch in batches for index in range(len(batch.urls))]
         await self._frontier.add(entries)  # which counts those that it refuses
+
+    async def add_most(self, batches: list[LinkBatch]) -> list[LinkBatch]:
+        """Add the links of a page with very many in parts, so that no commit takes long. Return those that are left."""
+        if sum(len(batch.urls) for batch in batches) <= 2 * TURN:
+            return batches
+        left = deque(part for batch in batches for part in batch.parts(TURN))
+        while left and self._capacity.take(len(left[0].urls)):
+            batch = left.popleft()
+            await self._frontier.add([batch.entry(index) for index in range(len(batch.urls))])
+        return list(left)
 
 
 class LinkCollector:

@@ -261,7 +261,7 @@ class RequestPipeline:
         self._link_stream: LinkStream | None = None
 
     def stream_links(self, link_stream: LinkStream) -> None:
-        """Add the links of the callbacks that the spider names to the frontier while these run."""
+        """Add the links of the callbacks that the spider names, and very many links of a page, before the commit of the page."""
         self._link_stream = link_stream
 
     def read_tdm_files(self, files: TdmFiles) -> None:
@@ -843,17 +843,24 @@ class RequestPipeline:
             page.batches = [*streamed.batches, *page.batches]
             _count_links(page, streamed)
         if page.decision is DONE:
-            hops: list[Request] = []
-            if self._settings.refresh_delay_cap is not None:
-                hops = self._follow_refresh(page, response, self._settings.refresh_delay_cap)
-            visit = None if revisits is None else revisits.visit(page, results, hops)
-            self._put_items(page, response.base_url if self._media is not None else "", visit)
-            if page.has_output:  # otherwise the page counts when its items are complete
-                page.count("pages")
-                page.count(_DEPTHS[min(page.request.depth, _MAX_DEPTH)])
-            if visit is not None:
-                page.visit = visit if page.has_output else without_items(visit)
-                page.count(f"visits/{visit.change}")
+            await self._conclude(page, response, results)
+
+    async def _conclude(self, page: Page, response: Response, results: list[Any]) -> None:
+        """Complete a page whose callback has succeeded: its items, links and visit."""
+        revisits = self.revisits
+        hops: list[Request] = []
+        if self._settings.refresh_delay_cap is not None:
+            hops = self._follow_refresh(page, response, self._settings.refresh_delay_cap)
+        visit = None if revisits is None else revisits.visit(page, results, hops)
+        self._put_items(page, response.base_url if self._media is not None else "", visit)
+        if page.has_output:  # otherwise the page counts when its items are complete
+            page.count("pages")
+            page.count(_DEPTHS[min(page.request.depth, _MAX_DEPTH)])
+        if visit is not None:
+            page.visit = visit if page.has_output else without_items(visit)
+            page.count(f"visits/{visit.change}")
+        if self._link_stream is not None and self._settings.max_queued_per_slot is None:
+            page.batches = await self._link_stream.add_most(page.batches)
 
     def _may_stream_links(self, page: Page, response: Response) -> bool:
         """Return whether the links of a callback may enter the queue while it runs: nothing else depends on all of them."""

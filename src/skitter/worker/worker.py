@@ -124,12 +124,11 @@ class Worker:
         self._pipeline = pipeline = RequestPipeline(
             self.spider, settings, parts.fetcher, self._hooks, self._robots, self._links, self._control
         )
+        pipeline.stream_links(LinkStream(frontier, self._inflight.capacity))
         self._tdm_files: TdmFiles | None = None
         if settings.obey_tdm or settings.directives_field is not None:
             self._tdm_files = TdmFiles(parts.fetcher, settings.robots_ttl, frontier.notes)
             pipeline.read_tdm_files(self._tdm_files)
-        if self.spider.streaming_callbacks:
-            pipeline.stream_links(LinkStream(frontier, self._inflight.capacity))
         self.callbacks = pipeline.callbacks
         """Runs the callbacks of the job."""
         if parts.files is not None:

@@ -151,11 +151,14 @@ class Slot:
         """Count one fetch that may start now."""
         self.in_flight += 1
         self.granted_at = now
-        sent_by = now + (self.start_within or 0.0)
+        grace = self.start_within
+        sent_by = now + (grace or 0.0)
         distance = self.delay
         if distance or self.jitter:
             jitter = random.uniform(0.0, self.jitter) if self.jitter else 0.0
-            self.next_at = sent_by + distance + jitter
+            # An adapted delay is a mean and no promise: a grant that comes late does not put off the next one.
+            since = max(self.next_at, now - distance) if grace is None else sent_by
+            self.next_at = since + distance + jitter
         else:
             self.next_at = now
         for grants in self.grants:

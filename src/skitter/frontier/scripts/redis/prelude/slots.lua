@@ -234,10 +234,14 @@ local function grant(slot)
   slot.leased = slot.leased + 1
   slot.granted_at = now
   local distance, jitter = delay_of(slot), slot.limits.jitter
-  local sent_by = now + (start_within(slot) or 0)
-  slot.next_at = now
+  local grace = start_within(slot)
+  local sent_by = now + (grace or 0)
   if distance > 0 or jitter > 0 then
-    slot.next_at = sent_by + distance + (jitter > 0 and random() * jitter or 0)
+    -- An adapted delay is a mean and no promise: a grant that comes late does not put off the next one.
+    local since = grace and sent_by or max(slot.next_at, now - distance)
+    slot.next_at = since + distance + (jitter > 0 and random() * jitter or 0)
+  else
+    slot.next_at = now
   end
   local most = 0
   for _, rate in ipairs(slot.limits.rates) do
