@@ -2,6 +2,7 @@
 
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -44,6 +45,34 @@ def complaint(*arguments, cwd):
     assert "; " in lines[0], "there is no remedy"
     assert result.stdout == ""
     return lines[0]
+
+
+def on_terminal(*words, cwd, typed=b"", after=b"", **environment):
+    """Run a command whose standard streams are a terminal; return its exit status and what it shows.
+
+    ``typed``: keys that are pressed once ``after`` is shown.
+    """
+    parent, child = pty.openpty()
+    shown, is_typed = b"", not typed
+    with subprocess.Popen(
+        [*SKITTER, *words],
+        cwd=cwd,
+        stdin=child,
+        stdout=child,
+        stderr=child,
+        env={**os.environ, **environment},
+    ) as process:
+        os.close(child)
+        try:
+            while piece := os.read(parent, 10_000):
+                shown += piece
+                if not is_typed and after in shown:
+                    os.write(parent, typed)
+                    is_typed = True
+        except OSError:  # EIO: nobody has the terminal open any more
+            pass
+        os.close(parent)
+    return process.returncode, shown.decode().replace("\r\n", "\n")
 
 
 class Running:

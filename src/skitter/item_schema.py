@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Mapping
+from importlib import import_module
 from typing import Any, NamedTuple, Protocol, is_typeddict
 
 import msgspec
@@ -100,7 +101,8 @@ def _plain_path(path: str) -> str:
 class _PydanticSchema:
     def __init__(self, kind: Any) -> None:
         self._kind = kind
-        self._error: type[Exception] = need("pydantic", "pydantic", "item_schema").ValidationError
+        # Whoever has a model has the package.
+        self._error: type[Exception] = import_module("pydantic").ValidationError
 
     def violations(self, item: Any) -> list[Violation]:
         fields = item if isinstance(item, dict) else item_fields(item)

@@ -1,6 +1,7 @@
 """Bad input: every mistake of a user is one line with its remedy and exit 2, never a traceback."""
 
 import json
+import os
 import socket
 import sqlite3
 from pathlib import Path
@@ -256,6 +257,26 @@ def test_unknown_commands_and_options_and_what_is_missing(here):
         ("crawl", URL, "--log-level", "loud"), ("demo", "--port", 99_999),
     ):  # fmt: skip
         assert "; see `skitter" in complaint(*command, cwd=here)
+    assert "'--workers'" in complaint("crawl", URL, "--worker", 2, cwd=here)
+
+
+def test_a_package_that_is_not_installed_is_named_with_its_extra_and_the_job_begins_later(here, serve):
+    server = serve(GeneratedSite(pages=2, links_per_page=12))
+    (here / "absent").mkdir()
+    write(
+        here / "absent",
+        "pyarrow.py",
+        "raise ModuleNotFoundError(\"No module named 'pyarrow'\", name='pyarrow')",
+    )
+    path = os.pathsep.join([str(here / "absent"), os.environ.get("PYTHONPATH", "")])
+    command = ("crawl", server.url, "--job", "j", "-o", "items.parquet")
+    refused = skitter(*command, cwd=here, environment={"PYTHONPATH": path})
+    assert refused.returncode == 2
+    (line,) = refused.stderr.splitlines()
+    assert "the package pyarrow is missing" in line
+    assert line.endswith('in the clone of skitter: pip install ".[parquet]"')
+    assert skitter(*command, cwd=here).returncode == 0
+    assert (here / "items.parquet").stat().st_size
 
 
 def test_a_working_folder_that_may_not_be_written_is_reported(here):

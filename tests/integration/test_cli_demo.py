@@ -2,16 +2,19 @@
 
 import pytest
 
-from cli_command import skitter, urls_of
+from cli_command import on_terminal, skitter, urls_of
 
 
 @pytest.mark.slow
-def test_the_demo_loses_a_worker_and_nothing_else_and_can_be_run_again(tmp_path):
-    for _ in range(2):
-        result = skitter("demo", cwd=tmp_path)
-        assert result.returncode == 0, result.stderr
-        assert "killed worker" in result.stderr
-        assert "0 pages lost" in result.stderr
-        assert "WRONG" not in result.stderr
+def test_the_demo_loses_a_worker_and_nothing_else_and_can_be_run_again_in_colours(tmp_path):
+    piped = skitter("demo", cwd=tmp_path)
+    in_colours = on_terminal("demo", cwd=tmp_path, TERM="xterm")
+    for status, shown in ((piped.returncode, piped.stderr), in_colours):
+        assert status == 0, shown
+        assert "killed worker" in shown
+        assert "0 pages lost" in shown
+        assert "WRONG" not in shown
+    assert "\x1b" not in piped.stderr
+    assert in_colours[1].count("\x1b[32mok     \x1b[0m") == piped.stderr.count("  ok     ") == 8
     urls = urls_of(tmp_path / ".skitter" / "demo" / "items.jsonl")
     assert len(urls) == len(set(urls)) > 100

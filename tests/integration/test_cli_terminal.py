@@ -1,14 +1,12 @@
 """What a terminal shows: tables within its width, and completion of names."""
 
 import io
-import os
-import pty
-import subprocess
+import re
 
 import pytest
 from rich.console import Console
 
-from cli_command import SHOP, SKITTER, skitter
+from cli_command import SHOP, on_terminal, skitter
 from skitter.cli.console import aligned, fitted
 from skitter.cli.live_view import live_table
 from skitter.cli.tables import fitted_top
@@ -63,28 +61,6 @@ def test_completion_offers_commands_jobs_settings_and_files(serve, tmp_path, wor
     assert set(result.stdout.splitlines()) == found
 
 
-def on_terminal(*words, cwd, **environment):
-    """Run a command whose standard output and standard error are a terminal; return what it shows."""
-    parent, child = pty.openpty()
-    with subprocess.Popen(
-        [*SKITTER, *words],
-        cwd=cwd,
-        stdin=child,
-        stdout=child,
-        stderr=child,
-        env={**os.environ, **environment},
-    ) as process:
-        os.close(child)
-        shown = b""
-        try:
-            while piece := os.read(parent, 10_000):
-                shown += piece
-        except OSError:  # EIO: nobody has the terminal open any more
-            pass
-        os.close(parent)
-    return process.returncode, shown.decode().replace("\r\n", "\n")
-
-
 def test_a_terminal_has_colours_unless_no_color_or_a_pipe_forbids_them(serve, tmp_path):
     site = serve(lambda visit: Answer(b"<a href=/1>x</a>") if visit.path == "/" else Answer(status=404))
     (tmp_path / "shop.py").write_text(SHOP.format(url=site.url))
@@ -100,3 +76,63 @@ def test_a_terminal_has_colours_unless_no_color_or_a_pipe_forbids_them(serve, tm
     assert shown.startswith("\x1b[31mskitter:\x1b[0m there is no job 'absent'")
     _, shown = on_terminal("status", "absent", cwd=tmp_path, TERM="dumb")
     assert shown.startswith("skitter: ")
+
+
+COLOR = re.compile(r"\x1b\[(?:\d+;)*3[0-7]m")
+CHECKED = """
+from skitter import Spider
+
+class Checked(Spider):
+    def parse(self, response):
+        '''
+        @url http://h.test/
+        @body page.html
+        @returns items 1 1
+        '''
+        yield {"a": 1}
+
+    def wrong(self, response):
+        '''
+        @url http://h.test/
+        @body page.html
+        @returns items 1 1
+        '''
+"""
+
+
+def test_the_results_of_check_have_colours_unless_no_color_or_a_pipe_forbids_them(tmp_path):
+    (tmp_path / "checked.py").write_text(CHECKED)
+    (tmp_path / "page.html").touch()
+    piped = skitter("check", "checked.py", cwd=tmp_path)
+    plain = piped.stdout + piped.stderr
+    assert piped.returncode == 1
+    assert plain.startswith("ok   Checked.parse")
+    status, shown = on_terminal("check", "checked.py", cwd=tmp_path)
+    assert status == 1
+    assert "\x1b[32mok  \x1b[0m Checked.parse" in shown
+    assert "\x1b[31mFAIL\x1b[0m Checked.wrong" in shown
+    assert on_terminal("check", "checked.py", cwd=tmp_path, NO_COLOR="1") == (1, plain)
+
+
+def test_the_live_table_has_colours_unless_no_color_forbids_them(serve, tmp_path):
+    site = serve(lambda _visit: Answer(b"x"))
+    (tmp_path / "shop.py").write_text(SHOP.format(url=site.url))
+    assert skitter("run", "shop.py", "--job", "shop", "--quiet", cwd=tmp_path).returncode == 0
+    quits = {"typed": b"q", "after": b"quit"}
+    status, shown = on_terminal("top", cwd=tmp_path, TERM="xterm", **quits)
+    assert status == 0
+    assert "\x1b[32mfinished" in shown
+    status, shown = on_terminal("top", cwd=tmp_path, TERM="xterm", NO_COLOR="1", **quits)
+    assert status == 0
+    assert "finished" in shown
+    assert not COLOR.search(shown)
+
+
+def test_without_a_terminal_a_crawl_shows_its_summary_without_codes(serve, tmp_path):
+    site = serve(lambda _visit: Answer(b"x"))
+    (tmp_path / "shop.py").write_text(SHOP.format(url=site.url))
+    result = skitter("run", "shop.py", "--job", "shop", "-o", "x.jsonl", cwd=tmp_path)
+    assert result.returncode == 0
+    assert "job shop is finished" in result.stderr
+    assert "output    x.jsonl" in result.stderr
+    assert "\x1b" not in result.stderr + result.stdout

@@ -217,6 +217,36 @@ def test_the_commands_page_has_every_command_and_no_other():
     assert {title for title in sections if title.startswith("skitter")} == known
 
 
+SOURCES = sorted((ROOT / "src").rglob("*.py"))
+
+
+def test_the_pages_and_the_remedies_name_only_commands_that_exist():
+    known = {path for path, _ in every_command()} | {"skitter"}
+    words = {path.split()[1] for path in known if " " in path}
+    groups = {path for path in known if sum(other.startswith(f"{path} ") for other in known)} - {"skitter"}
+    named = set()
+    for page in [*LINKED, *PAGES, *SOURCES]:
+        text = page.read_text()
+        for first, second in re.findall(
+            r"(?:`|^\$ )skitter ([a-z][a-z-]*)(?: ([a-z]+)\b)?", text, re.MULTILINE
+        ):
+            named.add(f"skitter {first}")
+            if f"skitter {first}" in groups and second:
+                named.add(f"skitter {first} {second}")
+    assert named <= known
+    assert {name.split()[1] for name in named} == words
+
+
+def test_the_pages_and_the_remedies_name_only_extras_that_exist():
+    extras = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"])
+    named = set()
+    for page in [*LINKED, *PAGES, *SOURCES, ROOT / "deploy" / "Dockerfile"]:
+        for names in re.findall(r"(?:pip install \"?\.|`skitter)\[([a-z0-9,]+)\]", page.read_text()):
+            named |= set(names.split(","))
+        named |= set(re.findall(r"\bneed(?:ing)?\((?:\"[\w.]+\", )?\"(\w+)\",", page.read_text()))
+    assert {"parquet", "s3", "browser", "recipes"} <= named <= extras
+
+
 def test_the_tables_for_scrapy_users_name_only_settings_that_exist():
     text = (
         (DOCS / "guides" / "scrapy.md").read_text().partition("| Setting of Scrapy")[2].partition("\n## ")[0]

@@ -307,6 +307,17 @@ def blog():
 POSTS = 30
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "link_checker", "price_watch", "image_archive", "docs_markdown", "sitemap_audit", "login", "api", "search_form",
+        "broken_links_ci", "newsletter",
+    ],
+)  # fmt: skip
+def test_an_everyday_program_has_fewer_than_40_lines(name):
+    assert len((EXAMPLES / f"{name}.py").read_text().splitlines()) < 40
+
+
 def program(name, *arguments, folder):
     return subprocess.run(
         [sys.executable, EXAMPLES / name, *arguments], cwd=folder, capture_output=True, text=True, timeout=100,

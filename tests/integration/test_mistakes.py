@@ -93,6 +93,15 @@ def test_a_mistake_in_a_callback_fails_the_run_and_a_corrected_spider_gets_every
     assert not re.search(r"^  failed", shown, re.MULTILINE), "what was tried again is no failure any more"
 
 
+def test_none_is_passed_over(command, site, tmp_path):
+    body = (
+        START + "    def parse(self, response):\n        yield None\n        yield {{'url': response.url}}\n"
+    )
+    status, shown = command("run", spider(tmp_path, "ok.py", body, site), "-o", "x.jsonl", *QUICK)
+    assert status == 0, shown
+    assert lines_of(tmp_path / "x.jsonl") == [{"url": site.url}]
+
+
 SPIDERS = {
     "no_parse": (START, "parse"),
     "start_url": ("    start_url = '{url}'\n" + PARSE, "start_urls"),

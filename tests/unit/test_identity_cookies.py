@@ -1,6 +1,7 @@
 """Cookies from files, in jars of one process, and shared by all workers of a job."""
 
 import asyncio
+import codecs
 import re
 import sqlite3
 
@@ -87,9 +88,12 @@ async def seen_by(jars, *urls):
     return [await sent(cookies, url) for url in urls]
 
 
-async def test_a_netscape_file_is_read_with_its_domains_paths_and_expiries(tmp_path):
+@pytest.mark.parametrize(
+    ("mark", "line_end"), [(b"", "\n"), (codecs.BOM_UTF8, "\r\n")], ids=["unix", "windows"]
+)
+async def test_a_netscape_file_is_read_with_its_domains_paths_and_expiries(tmp_path, mark, line_end):
     path = tmp_path / "cookies.txt"
-    path.write_text(NETSCAPE)
+    path.write_bytes(mark + NETSCAPE.replace("\n", line_end).encode())
     assert await seen_by(
         await jars_of(path), "http://www.site.test/in/x", "https://www.site.test/", "http://other.site.test/", "http://else.test/"
     ) == [{"wide=1", "narrow=2"}, {"wide=1", "safe=3"}, {"wide=1"}, set()]  # fmt: skip

@@ -8,6 +8,7 @@ cookies of the page that linked to it, on any machine, and workers never overwri
 from __future__ import annotations
 
 import asyncio
+import codecs
 import shutil
 import sqlite3
 import tempfile
@@ -213,7 +214,11 @@ def _of_text(path: Path) -> list[Cookie]:
     from http.cookiejar import MozillaCookieJar  # noqa: PLC0415 - see above
 
     jar = MozillaCookieJar()
-    jar.load(str(path), ignore_discard=True, ignore_expires=True)
+    with tempfile.TemporaryDirectory(prefix="skitter-") as folder:
+        # The standard library takes a byte order mark, which editors on Windows write, for a part of the first line.
+        copy = Path(folder) / "cookies.txt"
+        copy.write_bytes(path.read_bytes().removeprefix(codecs.BOM_UTF8))
+        jar.load(str(copy), ignore_discard=True, ignore_expires=True)
     return [
         # curl and browser extensions write 0 for no expiry
         _cookie(
