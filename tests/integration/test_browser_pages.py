@@ -14,6 +14,9 @@ from sites.javascript import WORDS, hostile_site, javascript_site
 from skitter import Collector, Request, Spider
 from skitter.browser.adaptive import read_rules, reset_rules
 from skitter.browsing import Click, Evaluate, Fill, InfiniteScroll, LoadMore, Pdf, Screenshot, Wait
+from skitter.fetch.contract import TooLate
+from skitter.run.fetcher_factory import make_fetcher
+from skitter.settings import build_settings
 from skitter.testing import Answer
 
 pytestmark = pytest.mark.timeout(180)
@@ -322,3 +325,37 @@ async def test_robots_txt_holds_for_every_document_that_the_browser_would_load(s
     documents = [visit.target for visit in site.visits if visit.target != "/private/data"]
     assert sorted(documents) == ["/button", "/page", "/robots.txt", "/script"], "nor the icon"
     assert ran.counters["refused/robots"] == 3
+
+
+class Permit:
+    """Allows the request, but if it is ``late`` not once a connection has been reported."""
+
+    expires = True
+    is_traced = False
+
+    def __init__(self, *, late):
+        self.late = late
+        self.connecting = 0.0
+
+    def report_connecting(self, seconds):
+        self.connecting = seconds
+
+    def may_send(self):
+        return not (self.late and self.connecting)
+
+
+async def test_the_time_before_the_document_is_reported_also_if_it_was_too_long(serve):
+    server = serve(lambda visit: Answer(b"<p>page"))
+    fetcher = await asyncio.to_thread(make_fetcher, build_settings(BROWSER))  # it looks for the browser
+    await fetcher.open()
+    try:
+        late, timely = Permit(late=True), Permit(late=False)
+        with pytest.raises(TooLate):
+            await fetcher.fetch(Request(server.url), permit=late)
+        assert server.log.hits == []
+        response = await fetcher.fetch(Request(server.url), permit=timely)
+    finally:
+        await fetcher.close()
+    assert response.css("p::text").get() == "page"
+    assert late.connecting > 0
+    assert timely.connecting > 0

@@ -92,6 +92,7 @@ class PageLoad:
         self.url = urldefrag(request.url)[0]
         self.outcome: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
         """Set when the page ends early: by a redirect, another navigation, a raw body, an error."""
+        self.begun_at = time.monotonic()
         self.sent_at = 0.0
         self.status = 0
         self.latency = 0.0
@@ -490,6 +491,8 @@ class Tab:
                 if name.lower() in {"content-type", "referer"}
             }
             return load.end(_Moved(sent["url"], sent["method"], kind, body))
+        # Later leases allow for this time. Otherwise a slow browser misses each time slot of a host with a short delay.
+        load.permit.report_connecting(time.monotonic() - load.begun_at)
         if load.permit.expires and not load.permit.may_send():
             load.end(TooLate("the request missed its time slot while the browser prepared the page"))
             return await self._fail(event)
