@@ -23,8 +23,9 @@ def read_served(url: str) -> list[dict]:
         return _read_mysql(url)
     if url.startswith("opensearch:"):
         return _read_opensearch(url)
-    path, _, options = url.removeprefix("s3://").partition("?")
-    return read_file(path, bucket_files(options).cat_file(path))
+    place, _, options = url.partition("?")
+    scheme, _, path = place.partition("://")
+    return read_file(path, bucket_files(options, scheme).cat_file(path))
 
 
 def read_file(name: str, data: bytes) -> list[dict]:
@@ -147,10 +148,10 @@ def _without_id(rows) -> list[dict]:
 
 
 @cache
-def bucket_files(options: str):
+def bucket_files(options: str, scheme: str = "s3"):
     """The bucket of the tests, as a file system."""
-    import s3fs
+    import fsspec
 
     ours = {"buffer", "flush", "outage_timeout"}
     given = {name: value for name, value in parse_qsl(options) if name not in ours}
-    return s3fs.S3FileSystem(**given, skip_instance_cache=True, use_listings_cache=False)
+    return fsspec.filesystem(scheme, **given, skip_instance_cache=True, use_listings_cache=False)

@@ -176,9 +176,12 @@ class ForegroundRun:
 
     def _end(self, result: RunResult) -> int:
         code = self._exit_code(result)
-        self._tell(summary_of(result, code), _headline(result, self._go_on()))
+        headline = _headline(result, self._go_on())
+        self._tell(summary_of(result, code), headline)
         if result.fetched_nothing:
             self._explain_empty_run(result)
+        elif result.state is JobState.INCOMPLETE and self._show.quiet:
+            self._say(headline)  # the reason of the exit status
         elif (
             result.status.failed
             and not self._is_in_memory()
