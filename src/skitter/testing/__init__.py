@@ -1,6 +1,6 @@
 """Loopback web sites and fixtures for testing spiders."""
 
-from skitter.testing.answer import Answer, PageTruth, Site, Visit, WireAnswer
+from skitter.testing.answer import Answer, PageTruth, Site, SiteOfOrigins, Visit, WireAnswer
 from skitter.testing.generated import GeneratedSite
 from skitter.testing.log import Hit, RequestLog
 from skitter.testing.process import SiteProcess
@@ -17,6 +17,7 @@ __all__ = [
     "ReferencePage",
     "RequestLog",
     "Site",
+    "SiteOfOrigins",
     "SiteProcess",
     "SiteServer",
     "StaticSite",

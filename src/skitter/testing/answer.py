@@ -68,6 +68,12 @@ Site = Callable[[Visit], Answer | WireAnswer]
 """Answers a request. It is called on the server's event loop, so it must not block."""
 
 
+class SiteOfOrigins:
+    """Base of a site whose pages lie on several origins. A server with fewer refuses it."""
+
+    origins_needed: int
+
+
 class PageTruth(msgspec.Struct, frozen=True):
     """The expected title and links of one page."""
 

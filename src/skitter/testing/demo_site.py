@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import xxhash
 
-from skitter.testing.answer import Answer, PageTruth, Visit
+from skitter.testing.answer import Answer, PageTruth, SiteOfOrigins, Visit
 from skitter.testing.server import PortTaken, SiteServer
 
 SHOP, BLOG, ARCHIVE = range(3)
@@ -41,7 +41,7 @@ class DemoPage(NamedTuple):
     text: str = ""
 
 
-class DemoSite:
+class DemoSite(SiteOfOrigins):
     """Needs a server with three origins: shop, blog and archive (see :func:`demo_server`).
 
     The shop disallows ``/basket/``, the blog asks for 0.2 s between requests, and the archive takes 0.4 s to respond.
@@ -49,6 +49,8 @@ class DemoSite:
     answers 304; ``POST /sale`` begins a sale that changes three books. ``pace`` multiplies the response times; with 0,
     the site responds at once.
     """
+
+    origins_needed = 3
 
     def __init__(self, pace: float = 1.0) -> None:
         self._pace = pace

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import cached_property
 
 from skitter.errors import UsageError
-from skitter.testing.answer import Answer, PageTruth, Visit
+from skitter.testing.answer import Answer, PageTruth, SiteOfOrigins, Visit
 
 FANOUT = 4
 """Children of each page in the tree that makes every page reachable."""
@@ -42,7 +42,7 @@ _DECOYS = """<!-- <a href="/decoy/comment.html">not a link</a> -->
 <a name="top">not a link either</a>"""
 
 
-class GeneratedSite:
+class GeneratedSite(SiteOfOrigins):
     """Pages that differ from each other and are the same in every run.
 
     ``pages``
@@ -79,6 +79,7 @@ class GeneratedSite:
             )
         self.pages = pages
         self.hosts = hosts
+        self.origins_needed = hosts
         self.links_per_page = links_per_page
         self._seed = seed
         self._page_bytes = page_bytes

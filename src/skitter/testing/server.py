@@ -8,8 +8,8 @@ import threading
 from types import TracebackType
 from typing import Self
 
-from skitter.errors import SkitterError
-from skitter.testing.answer import Site
+from skitter.errors import SkitterError, UsageError
+from skitter.testing.answer import Site, SiteOfOrigins
 from skitter.testing.log import RequestLog
 from skitter.testing.protocol import SiteProtocol
 
@@ -59,7 +59,8 @@ class SiteServer(ServedOrigins):
     ``log``
         Where requests are recorded; by default a new :class:`~skitter.testing.log.RequestLog`.
 
-    ``origins`` contains ``host:port`` of all origins, with hosts changing fastest. Raises :class:`PortTaken`.
+    ``origins`` contains ``host:port`` of all origins, with hosts changing fastest. Raises :class:`PortTaken`, and
+    :class:`~skitter.errors.UsageError` if the site needs more origins.
     """
 
     def __init__(
@@ -72,6 +73,12 @@ class SiteServer(ServedOrigins):
         delay: float = 0.0,
         log: RequestLog | None = None,
     ) -> None:
+        if isinstance(site, SiteOfOrigins) and hosts * ports < site.origins_needed:
+            raise UsageError(
+                f"{type(site).__name__} needs {site.origins_needed} origins (got {hosts} hosts with {ports} ports each)",
+                remedy=f"serve it on {site.origins_needed} ports or hosts",
+                field="ports",
+            )
         self.site = site
         self.log = RequestLog() if log is None else log
         self._addresses = [f"127.0.{number // 254}.{number % 254 + 1}" for number in range(hosts)]
