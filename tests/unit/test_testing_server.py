@@ -228,7 +228,10 @@ def test_a_request_is_noted_when_it_came_not_when_the_server_had_time_for_it(ser
             "skitter.testing:GeneratedSite",
             "cannot listen on 127.0.0.1, port {port}: Address already in use; choose",
         ),
-        ("skitter.testing.demo_site:DemoSite", "DemoSite needs 3 origins (got 1 hosts with 1 ports each); serve it on 3"),
+        (
+            "skitter.testing.demo_site:DemoSite",
+            "DemoSite needs 3 origins (got 1 hosts with 1 ports each); serve it on 3",
+        ),
         ("skitter.testing.nowhere:Site", "skitter.testing.nowhere:Site"),
         ("skitter.testing:Nobody", "skitter.testing:Nobody"),
         ("nothing", "write MODULE:NAME"),
