@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from typing import Literal
 
@@ -68,10 +69,14 @@ Site = Callable[[Visit], Answer | WireAnswer]
 """Answers a request. It is called on the server's event loop, so it must not block."""
 
 
-class SiteOfOrigins:
+class SiteOfOrigins(ABC):
     """Base of a site whose pages lie on several origins. A server with fewer refuses it."""
 
     origins_needed: int
+
+    @abstractmethod
+    def __call__(self, visit: Visit) -> Answer | WireAnswer:
+        """Answer a request, see :data:`Site`."""
 
 
 class PageTruth(msgspec.Struct, frozen=True):
