@@ -37,7 +37,7 @@ def test_messages_of_all_loggers_are_shown_by_their_level_and_kept_in_a_file(ser
     (tmp_path / "own.py").write_text(SPIDER.format(url=server.url))
     levels = json.dumps({"shop": "debug", "skitter.spider": "info"})
     result = skitter(
-        "run", "own.py", "-o", "x.jsonl", "--quiet", "--workers", 2, "--log-file", "crawl.log",
+        "run", "own.py", "-o", "x.jsonl", "--quiet", "--workers", 2, "--log-file", "crawl.log", "--log-level", "WARNING",
         "-s", f"log_levels={levels}", "-s", "delay=0", cwd=tmp_path,
     )  # fmt: skip
     assert result.returncode == 0, result.stderr

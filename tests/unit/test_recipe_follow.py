@@ -159,6 +159,20 @@ pages: {{p: {{items: {{fields: {{t: h1}}}}}}}}
     assert "SitemapError: " in ran.letters["/bad.xml"]
 
 
+async def test_a_single_start_needs_no_list(serve, tmp_path):
+    site = Scripted({
+        "/list.txt": lambda v: Answer(f"http://{v.host}:{v.port}/b\n".encode(), content_type="text/plain"),
+        "/b": Answer(b"<h1>b</h1>"),
+    })  # fmt: skip
+    text = f"""name: x
+start: {{sitemap: "{serve(site).url}list.txt"}}
+pages: {{p: {{items: {{fields: {{t: h1}}}}}}}}
+"""
+    assert (await run_recipe_text(text, tmp_path)).items == [{"t": "b"}]
+    with pytest.raises(RecipeError, match=r"line 2: start\.sitemap: not an absolute http\(s\) URL"):
+        await run_recipe_text("name: x\nstart: {sitemap: list.txt}\npages: {p: {}}", tmp_path)
+
+
 async def test_cookies_of_a_login_are_not_sent_to_other_hosts(serve, tmp_path):
     other = Scripted({"/": Answer(b"<h1>other</h1>")})
     away = serve(other, hosts=2).url_of("/", 1)

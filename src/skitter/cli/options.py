@@ -166,7 +166,7 @@ _JOB_OPTIONS = (
 
 _SHOW_OPTIONS = (
     click.option(
-        "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="warning",
+        "--log-level", type=click.Choice(["debug", "info", "warning", "error"], case_sensitive=False), default="warning",
         show_default=True, help="Minimum severity of log messages.",
     ),
     click.option(

@@ -105,11 +105,11 @@ _file = click.Path(path_type=Path, dir_okay=False)
     help="Number of runs of a job whose logs are kept.",
 )  # fmt: skip
 @click.option(
-    "--job-log-level", type=click.Choice(LEVELS), default="info", show_default=True,
+    "--job-log-level", type=click.Choice(LEVELS, case_sensitive=False), default="info", show_default=True,
     help="Minimum severity of messages in the logs of runs.",
 )  # fmt: skip
 @click.option(
-    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="warning", show_default=True,
+    "--log-level", type=click.Choice(["debug", "info", "warning", "error"], case_sensitive=False), default="warning", show_default=True,
     help="Minimum severity of log messages of the node.",
 )  # fmt: skip
 @click.option(

@@ -30,7 +30,7 @@ class CompiledRecipe:
     def __init__(self, recipe: Recipe, compile_context: CompileContext) -> None:
         self.recipe = recipe
         self.name = recipe.name
-        starts = [recipe.start] if isinstance(recipe.start, str) else recipe.start
+        starts = recipe.start if isinstance(recipe.start, list) else [recipe.start]
         self.starts = [
             StartRule(start, place, recipe.languages, compile_context.at(*_place_of_start(recipe, place)))
             for place, start in enumerate(starts)
@@ -154,10 +154,14 @@ def _scripts_of(value: Any, path: FieldPath = ()) -> Iterator[tuple[FieldPath, s
         by_name = path[-1:] in {("fields",), ("data",), ("pages",)}
         for name, inner in value.items():
             if name == "script" and isinstance(inner, str) and not by_name:
-                yield (*path, name), inner, len(path) == 2 and path[0] in {"pages", "start"}
+                yield (
+                    (*path, name),
+                    inner,
+                    path == ("start",) or (len(path) == 2 and path[0] in {"pages", "start"}),
+                )
             elif by_name or name not in _VALUES:
                 yield from _scripts_of(inner, (*path, name))
 
 
 def _place_of_start(recipe: Recipe, place: int) -> tuple[str | int, ...]:
-    return ("start",) if isinstance(recipe.start, str) else ("start", place)
+    return ("start", place) if isinstance(recipe.start, list) else ("start",)

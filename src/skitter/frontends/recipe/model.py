@@ -316,7 +316,7 @@ class Recipe(Struct, forbid_unknown_fields=True, kw_only=True, omit_defaults=Tru
     """A spider for skitter: its starts, its items and its links."""
 
     name: Annotated[str, Meta(min_length=1, description="Default name of the job.")]
-    start: Annotated[str | list[str | Start], Meta(description="Start of the crawl.")]
+    start: Annotated[str | Start | list[str | Start], Meta(description="Start of the crawl.")]
     pages: Annotated[dict[str, RecipePage], Meta(min_length=1, description="Kinds of pages by name.")]
     recipe: Annotated[Literal[1], Meta(description="Version of this format.")] = 1
     description: str = ""
