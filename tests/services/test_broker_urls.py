@@ -29,6 +29,11 @@ def test_a_url_names_hosts_topic_channel_lookups_and_state():
     assert address.state == "redis://h/0?outage_timeout=5"
 
 
+def test_a_dotted_path_may_precede_the_url():
+    address = parse_address("package.module:make:nsq://one/pages?state=sqlite:", "job", RULES)
+    assert (address.hosts, address.topic) == ([("one", 4150)], "pages")
+
+
 def test_topic_and_channel_have_default_names():
     address = parse_address("nsq://[::1]:4150?state=sqlite:", "my-job", RULES)
     assert (address.hosts, address.topic, address.channel) == ([("::1", 4150)], "skitter", "my-job")

@@ -133,6 +133,7 @@ async def test_before_initialize_a_crawl_refuses_its_calls_and_can_be_summed_up(
         ({"spider": "x.py", "workers": 2, "allowed_domains": ["example.com"]}, "workers", "allowed_domains"),
         ({"spider": "x.py", "allowed_domains": ["co.uk"]}, "allowed_domains", "co.uk"),
         ({"spider": "x.py", "error_capacity": 0}, "error_capacity", "0"),
+        ({"spider": "x.py", "error_capacity": "many"}, "error_capacity", "many"),
         ({"spider": "there_is_no.py"}, "", "there_is_no.py"),
         (
             {"spider": "skitter.frontends.page_spider:PageSpider", "settings": {"concurency": 3}},

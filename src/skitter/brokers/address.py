@@ -31,6 +31,11 @@ class UrlRules(msgspec.Struct, frozen=True):
     options: frozenset[str] = frozenset()
     """Names of options besides ``state`` and ``channel``."""
 
+    @property
+    def scheme(self) -> str:
+        """The scheme of the URLs."""
+        return self.example.partition("://")[0]
+
 
 class BrokerAddress(msgspec.Struct, frozen=True):
     """The parts of a broker frontier's URL."""
@@ -67,9 +72,12 @@ class BrokerAddress(msgspec.Struct, frozen=True):
 def parse_address(url: str, job: str, rules: UrlRules) -> BrokerAddress:
     """Parse the URL of a broker frontier.
 
-    The default topic is ``skitter``. The default channel is named after the job, so that two jobs do not take each
-    other's messages. Raise :class:`~skitter.errors.FrontierError` for an invalid URL.
+    A dotted path may precede it: ``package.module:make_frontier:zset://HOST/TOPIC``. The default topic is ``skitter``.
+    The default channel is named after the job, so that two jobs do not take each other's messages. Raise :class:`~skitter.errors.FrontierError` for an invalid URL.
     """
+    _, found, rest = url.partition(f":{rules.scheme}://")
+    if found:
+        url = f"{rules.scheme}://{rest}"
     try:
         refuse_raw_password(url)
         parts = urlsplit(url)

@@ -37,14 +37,14 @@ class CrawlError(msgspec.Struct, frozen=True):
 class ErrorFeed:
     """Keeps the last ``capacity`` errors. Errors that are removed before any reader read them are counted as dropped.
 
-    Raises :class:`~skitter.errors.UsageError` for a capacity below 1.
+    Raises :class:`~skitter.errors.UsageError` for any other capacity than a whole number of at least 1.
     """
 
     def __init__(self, capacity: int = 1000) -> None:
-        if capacity < 1:
+        if not isinstance(capacity, int) or capacity < 1:
             raise UsageError(
-                f"error_capacity must be at least 1 (got {capacity})",
-                remedy="give a larger number",
+                f"error_capacity must be a whole number of at least 1 (got {capacity!r})",
+                remedy="give a number such as 1000",
                 field="error_capacity",
             )
         self._kept: deque[CrawlError] = deque(maxlen=capacity)
