@@ -262,6 +262,13 @@ def test_selectors_of_cascadia_are_translated_or_refused_with_their_equivalent()
     assert page.xpath("//*[text()[re:test(., 'own')]]")[0].tag == "p"
 
 
+@pytest.mark.parametrize("query", [":only-of-type", "div > :first-of-type", "*:nth-last-of-type(2)"])
+def test_a_type_that_is_not_named_is_refused_with_the_remedy(query):
+    with pytest.raises(QueryError, match="not implemented") as caught:
+        Collector().on_html(query)
+    assert "p:first-of-type" in caught.value.remedy
+
+
 def test_the_remedy_for_a_regular_expression_of_cascadia_keeps_the_rest_of_the_query():
     page = response_of(
         b"<div><a class=k href=/a1>1</a><a href=/a2>2</a><p><a class=k href=/a3>3</a></p></div><p>4</p>"

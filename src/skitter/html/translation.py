@@ -100,6 +100,8 @@ _REGEX = re.compile(
     re.IGNORECASE,
 )
 """Where a regular expression of cascadia begins. Literals are matched to be passed over."""
+_OF_TYPE = re.compile(r"(?<![\w-]):(first|last|only|nth|nth-last)-of-type", re.IGNORECASE)
+"""A pseudo-class without the name of an element, which XPath 1.0 cannot express."""
 _PLACEHOLDER = "regex-"
 """Attribute that stands for a regular expression while the rest of a query is translated."""
 _STEPS = re.compile(r"(^|\| )descendant-or-self::(?!\*/)|/descendant-or-self::\*/")
@@ -113,8 +115,10 @@ def _from_cascadia(css: str) -> str:
 
 
 def remedy_of(css: str) -> str:
-    """Return the remedy for a query that our selectors do not have: for a regular expression of cascadia, the same in XPath."""
+    """Return the remedy for an invalid query, or one of cascadia that our selectors do not have: if possible the same query."""
     plain, tests = _without_regexes(css)
+    if not tests and _OF_TYPE.search(css):
+        return "write the name of the element before the pseudo-class, such as p:first-of-type"
     if not tests:
         return "correct the query, or use XPath, which can express more"
     try:
