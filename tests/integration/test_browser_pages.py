@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import socket
 import threading
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from browsers import all_gone, descendants, kill, require_browser
 from crawl_harness import CrawlHarness, Scripted
+from servers.name_server import NameServer
 from sites.javascript import WORDS, hostile_site, javascript_site
 from skitter import Collector, Request, Spider
 from skitter.browser.adaptive import read_rules, reset_rules
@@ -148,6 +150,44 @@ async def test_hostile_pages_become_one_dead_letter_each(serve, tmp_path, other_
     assert {item["page"]: item["texts"] for item in ran.items} == {path[1:]: [path[1:]] for path in fine}
     assert forbidden.visits == []
     assert all_gone(descendants(os.getpid()).keys() - other_processes) == []
+
+
+REBINDING = b"""<title>x</title><script>
+(async () => {
+  for (let n = 0; n < 100; n++) {
+    try { if ((await fetch("/probe?" + n, {cache: "no-store"})).status == 502) break } catch { break }
+    await new Promise(done => setTimeout(done, 100));
+  }
+  document.body.append(Object.assign(document.createElement("h1"), {textContent: "refused"}));
+})()
+</script><body></body>"""
+
+
+async def test_a_name_that_changes_its_address_leads_a_script_to_no_forbidden_one(serve, tmp_path):
+    with NameServer({"rebinding.test": "127.0.0.1"}, ttl=1) as name_server:
+        probes = []
+
+        def answer(visit):
+            if visit.path == "/probe":
+                probes.append(visit.target)
+                name_server.names["rebinding.test"] = "127.0.0.2"
+            return Answer(REBINDING, headers={"Connection": "close"})
+
+        port = serve(answer).port
+        with socket.create_server(("127.0.0.2", port)) as forbidden:
+            spider = spider_of(
+                [Request(f"http://rebinding.test:{port}/", browsing={"wait_for": "h1"})], texts("h1::text")
+            )
+            narrow = {"allow_networks": ["127.0.0.1/32"], "seeds_open_networks": False, "robots": False}
+            ran = await CrawlHarness(
+                spider, tmp_path, **BROWSER | narrow, dns_servers=(name_server.address,)
+            ).run()
+            forbidden.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                forbidden.accept()
+    assert 0 < len(probes) < 100
+    assert [item["texts"] for item in ran.items] == [["refused"]]
+    assert ran.letters == {}
 
 
 async def test_adaptive_fetching_uses_the_browser_for_the_pages_that_need_it(serve, tmp_path):

@@ -20,7 +20,10 @@ from skitter.fetch.proxy_routes import ProxyRoutes
 from skitter.fetch.transfer import Transfer
 from skitter.frontier.embedded.frontier import EmbeddedFrontier
 from skitter.politeness import Politeness
+from skitter.run import notify
 from skitter.run.fetcher_factory import make_guard
+from skitter.run.notify import Notifier
+from skitter.run.passes import PassRecord
 from skitter.settings import Settings, build_settings
 from skitter.testing import Answer, SiteServer
 
@@ -133,6 +136,17 @@ async def test_no_spelling_of_a_host_leads_to_a_forbidden_address(host, target, 
 
 def test_there_are_sixty_spellings():
     assert len(set(LOOPBACK)) >= 60
+
+
+@pytest.mark.parametrize("host", LOOPBACK)
+async def test_no_spelling_of_a_host_leads_a_webhook_to_a_forbidden_address(
+    host, target, monkeypatch, caplog
+):
+    monkeypatch.setattr(notify, "_ATTEMPTS", 1)
+    notifier = Notifier("job", Settings(notify=(f"http://{host}:{target.port}/hook",), proxy=""))
+    assert not await notifier.report(PassRecord(number=1, began=1.0, ended=2.0))
+    assert "is not a public address" in caplog.text
+    assert target.dialled == []
 
 
 @pytest.mark.parametrize("host", LOOPBACK)
@@ -543,10 +557,9 @@ async def test_a_name_server_that_changes_its_answer_leads_to_no_forbidden_addre
     assert letter.startswith("forbidden:")
 
 
-async def test_the_files_of_items_are_checked(tmp_path, target):
+async def test_no_spelling_leads_a_file_of_an_item_to_a_forbidden_address(tmp_path, target):
     before = len(target.dialled)
-    hosts = ["127.0.0.2", "[::1]", "2130706434", "[::ffff:127.0.0.2]"]
-    files = [f"http://{host}:{target.port}/{number}.png" for number, host in enumerate(hosts)]
+    files = [f"http://{host}:{target.port}/{number}.png" for number, host in enumerate(LOOPBACK)]
 
     class Listing(Spider):
         name = "listing"
@@ -555,14 +568,19 @@ async def test_the_files_of_items_are_checked(tmp_path, target):
             yield {"file_urls": [*files, f"{response.url}moved.png"]}
 
     moved = redirect(f"http://127.0.0.2:{target.port}/moved.png")
-    with SiteServer(Scripted({"/": Answer(b"x"), "/moved.png": moved})) as site:
-        Listing.start_urls = [site.url]
-        store = str(tmp_path / "files")
-        report = await CrawlHarness(Listing(), tmp_path, files_store=store, **NARROW).run()
+    with SiteServer(Scripted({"/": Answer(b"x"), "/moved.png": moved}), hosts=3) as site:
+        Listing.start_urls = [site.url_of("/", 2)]
+        report = await CrawlHarness(
+            Listing(),
+            tmp_path,
+            files_store=str(tmp_path / "files"),
+            allow_networks=("127.0.0.3/32",),
+            seeds_open_networks=False,
+        ).run()
     assert target.dialled[before:] == []
     (item,) = report.items
     assert {found["error"].partition(":")[0] for found in item["files"]} == {"forbidden"}
-    assert len(item["files"]) == 5
+    assert len(item["files"]) == len(LOOPBACK) + 1
 
 
 async def test_a_sitemap_and_other_requests_of_a_callback_are_checked(tmp_path, target):
