@@ -22,6 +22,7 @@ from measure import peak_mb, resident_mb
 from simulation import Web, name_of
 
 from skitter.frontier.embedded.frontier import EmbeddedFrontier
+from skitter.frontier.options import FrontierSettings
 from skitter.frontier.records import Entry, FetchReport, Outcome, Resolution
 from skitter.politeness import HostLimits, Politeness
 from skitter.request import Request, encode_request, fingerprint_of_url
@@ -62,7 +63,7 @@ def politeness():
     return Politeness(HostLimits(delay=0))
 
 
-async def fill(path, count, hosts):
+async def fill(path, seen_limit, count, hosts):
     """Add about ``count`` URLs of hosts in random order."""
     web = web_of(count, hosts)
     pages = array.array("Q")
@@ -73,7 +74,7 @@ async def fill(path, count, hosts):
         )
     random.Random(1).shuffle(pages)
     before = resident_mb()
-    frontier = EmbeddedFrontier(politeness(), path=path)
+    frontier = EmbeddedFrontier(politeness(), FrontierSettings(seen_memory_limit=seen_limit), path=path)
     job = await frontier.open()
     added, begin, slowest = 0, time.monotonic(), 0.0
     for first in range(0, len(pages), _BATCH):
@@ -106,9 +107,9 @@ def sizes(path, count):
     }
 
 
-async def reopen(path):
+async def reopen(path, seen_limit):
     before, begin, cpu = resident_mb(), time.monotonic(), time.process_time()
-    frontier = EmbeddedFrontier(politeness(), path=path)
+    frontier = EmbeddedFrontier(politeness(), FrontierSettings(seen_memory_limit=seen_limit), path=path)
     await frontier.open()
     opened = {
         "seconds": time.monotonic() - begin,
@@ -119,10 +120,10 @@ async def reopen(path):
     return {**opened, "peak_mb": peak_mb() - before}
 
 
-async def work(path, pages):
+async def work(path, seen_limit, pages):
     """Lease and commit pages, as one worker does: the next leases while the last pages are committed."""
     before = resident_mb()
-    frontier = EmbeddedFrontier(politeness(), path=path)
+    frontier = EmbeddedFrontier(politeness(), FrontierSettings(seen_memory_limit=seen_limit), path=path)
     job = await frontier.open()
     await frontier.add(
         [
@@ -206,6 +207,7 @@ def main():
     parser.add_argument("--urls", type=int, default=1_000_000)
     parser.add_argument("--hosts", type=int, default=50_000)
     parser.add_argument("--pages", type=int, default=5_000, help="in work")
+    parser.add_argument("--seen-limit", type=int, default=20_000_000, help="the setting seen_memory_limit")
     parser.add_argument("--steps", default="fill,reopen,work")
     parser.add_argument("--folder", type=Path, help="keeps the frontier (default: none is kept)")
     options = parser.parse_args()
@@ -213,13 +215,13 @@ def main():
         folder = options.folder or Path(temporary)
         folder.mkdir(exist_ok=True)
         full, empty = folder / "full.db", Path(temporary, "empty.db")
-        steps = options.steps.split(",")
+        steps, limit = options.steps.split(","), options.seen_limit
         if "fill" in steps:
-            run("fill", full, options.urls, options.hosts)
+            run("fill", full, limit, options.urls, options.hosts)
         if "reopen" in steps:
-            run("reopen", full)
+            run("reopen", full, limit)
         if "work" in steps:
-            none, many = run("work", empty, options.pages), run("work", full, options.pages)
+            none, many = run("work", empty, limit, options.pages), run("work", full, limit, options.pages)
             print(
                 f"CPU per page: {many['cpu_us_per_page'] / none['cpu_us_per_page']:.2f} times that of an empty frontier"
             )

@@ -1,13 +1,15 @@
 """A crawl of millions of hosts in virtual time: what slots, partitions and lease batches do. See docs/design/capacity.md.
 
-Hosts have Zipf sizes: the one of rank r has ``largest / r ** skew`` pages, and at least one. Three tables:
+Hosts have Zipf sizes: the one of rank r has ``largest / r ** skew`` pages, and at least one. Four tables:
 
 * *bound*: how long a crawl takes at best, by arithmetic;
+* *day*: a billion pages at 13,310 pages per second: how long that takes, and how evenly they fall on partitions;
 * *partitions*: how evenly the slots of so many hosts fall on partitions, hashed as a cluster frontier hashes them;
 * *events*: workers, leases, fetches and servers, with the slot tables that the embedded frontiers use.
 """
 
 import argparse
+import math
 import random
 from heapq import heappop, heappush
 from typing import NamedTuple
@@ -24,6 +26,8 @@ BATCH_US, PAGE_US, EMPTY_US = 500.0, 95.0, 130.0
 that is answered with none. From ``redis_load.py --batch N``; see docs/design/capacity.md."""
 AGAIN, AGAIN_PARTS = MAX_WAIT, 0.5
 """Seconds after which a server, or one of many partitions, that had nothing is asked again at the latest."""
+SPACING = 1.1
+"""Seconds between two fetches of a host with a delay of one second: the delay and its grace."""
 LATENCY = 0.5
 """Mean seconds of a fetch; exponentially distributed."""
 
@@ -34,20 +38,24 @@ class Web(NamedTuple):
     hosts: int
     largest: int
     skew: float = 1.0
+    limit: float = math.inf
+    """Pages of a host that are fetched."""
 
     def size(self, rank):
         """Pages of a host; ranks begin with 1."""
-        return max(1, int(self.largest / rank**self.skew))
+        return max(1, min(int(self.largest / rank**self.skew), self.limit))
 
     def larger(self, pages):
         """How many hosts have more than so many pages."""
         if pages == 0:
             return self.hosts
+        if pages >= self.limit:
+            return 0
         return min(self.hosts, int((self.largest / (pages + 1)) ** (1 / self.skew)))
 
     @property
     def pages(self):
-        return sum(self.larger(number) for number in range(self.largest))
+        return sum(self.larger(number) for number in range(min(self.largest, self.limit)))
 
 
 class Bound(NamedTuple):
@@ -71,7 +79,7 @@ def bound(web, pages_per_second, delay):
     seconds = full_until = 0.0
     done = full_pages = 0
     hosts_left = web.hosts
-    for number in range(web.largest):
+    for number in range(min(web.largest, web.limit)):
         ready = web.larger(number)
         seconds += max(ready / pages_per_second, delay)
         done += ready
@@ -114,6 +122,25 @@ def balance(web, counts):
         Balance(count, *(max(loads[count]) * count / sum(loads[count]) for loads in (hosts, pages)))
         for count in counts
     ]
+
+
+def day(pages, hosts, limit, hashed, counts):
+    """Return a web with so many pages to fetch, ``limit`` of each host at most, and the largest partition over the mean.
+
+    The largest hosts are hashed; the others, which are small, are taken for evenly spread.
+    """
+    low, high = 1, pages
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (middle + 1, high) if Web(hosts, middle, 1.0, limit).pages < pages else (low, middle)
+    web = Web(hosts, low, 1.0, limit)
+    loads = {count: [0] * count for count in counts}
+    for rank in range(1, hashed + 1):
+        digest, size = digest_of(name_of(rank)), web.size(rank)
+        for count in counts:
+            loads[count][digest % count] += size
+    rest = web.pages - sum(loads[counts[0]])
+    return web, {count: (max(load) + rest / count) * count / web.pages for count, load in loads.items()}
 
 
 class Fleet(NamedTuple):
@@ -319,7 +346,11 @@ def main():
     parser.add_argument("--workers", type=int, default=20)
     parser.add_argument("--concurrency", type=int, default=32)
     parser.add_argument("--delay", type=float, default=1.0)
+    parser.add_argument("--day", action="store_true", help="only the table of a billion pages")
     options = parser.parse_args()
+    show("a billion pages at 13,310 pages per second", days(options.delay))
+    if options.day:
+        return
     show("bound", bounds(options))
     wide = Web(options.hosts, 100 * options.largest, options.skew)
     show("partitions, largest over mean", (row._asdict() for row in balance(wide, (8, 32, 128, 512))))
@@ -331,6 +362,23 @@ def bounds(options):
         for largest in (10_000, 1_000_000):
             found = bound(Web(hosts, largest, options.skew), rate, options.delay)
             yield {"hosts": hosts, "largest": largest, "pages/s": rate, **found._asdict()}
+
+
+def days(delay):
+    counts = (8, 32, 128, 512)
+    for hosts, limit in (
+        (1e8, int(86_400 / SPACING / delay)),
+        (1e8, 10_000),
+        (1e8, 1_000),
+        (1e7, 10_000),
+        (1e7, 1_000),
+    ):
+        web, balances = day(10**9, int(hosts), limit, 1_000_000, counts)
+        found = bound(web, 1.15e9 / 86_400, SPACING * delay)
+        yield {
+            "hosts": web.hosts, "limit": limit, "hosts at it": web.larger(limit - 1), "pages": web.pages,
+            "hours": found.seconds / 3600, **{f"{count} partitions": load for count, load in balances.items()},
+        }  # fmt: skip
 
 
 def events(options):

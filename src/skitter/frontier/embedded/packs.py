@@ -18,6 +18,8 @@ from skitter.frontier.records import Entry
 
 MAX_PACK_SIZE = 128
 """Links of one pack, which is also unpacked as a whole."""
+MIN_PACK_SIZE = 4
+"""A smaller pack would save little, but cost as much to unpack: slots with few requests need theirs all the time."""
 BATCH_SIZES = (64, 16)
 """Numbers of rows that one statement writes; the rest, up to 16, is one statement more."""
 CACHED_STATEMENTS = 512

@@ -13,7 +13,7 @@ from skitter.frontier.embedded.backlog import Backlog, BacklogSearch
 from skitter.frontier.embedded.job import EmbeddedJob
 from skitter.frontier.embedded.journal import Journal, SqliteJournal
 from skitter.frontier.embedded.leases import HeldLease, LeaseTable
-from skitter.frontier.embedded.packs import MAX_PACK_SIZE, pack
+from skitter.frontier.embedded.packs import MAX_PACK_SIZE, MIN_PACK_SIZE, pack
 from skitter.frontier.embedded.scheduler import Slot, SlotScheduler
 from skitter.frontier.embedded.seen import SeenSet
 from skitter.frontier.embedded.tables import FORGOTTEN, RequestRow, SqliteTables, StoredJob
@@ -119,8 +119,9 @@ class Packing:
         self._open.clear()
 
     def _close(self, entries: list[Entry]) -> None:
-        if len(entries) == 1:
-            self._requests.add_row(entries[0], 0.0)
+        if len(entries) < MIN_PACK_SIZE:
+            for entry in entries:
+                self._requests.add_row(entry, 0.0)
         else:
             self._requests.add_pack(entries)
 
@@ -166,12 +167,14 @@ class RequestTable:
         for number, kept in stored.slots.items():
             self._slot_numbers[kept.key], self.slot_keys[number] = number, kept.key
             slot = self._slots.get(kept.key)
-            slot.min_delay, slot.paused_until = kept.min_delay, kept.paused_until
+            if kept.min_delay or kept.paused_until:  # most have none, and share one zero
+                slot.min_delay, slot.paused_until = kept.min_delay, kept.paused_until
             for grants, stored_grants in zip(slot.grants, kept.grants, strict=False):
                 grants.extend(stored_grants)
             if (grace := slot.start_within) is not None:
                 slot.next_at = now + slot.delay + grace  # the last fetch of the earlier run may be just past
-            self._usage.delayed[number] = kept.delayed
+            if kept.delayed:
+                self._usage.delayed[number] = kept.delayed
             if kept.queued:
                 self._job.queued += kept.queued
                 self.backlog.restore(slot, kept.first_rank, kept.queued)

@@ -17,7 +17,7 @@ import msgspec
 
 from skitter.errors import FrontierError
 from skitter.frontier.embedded.lock import OwnerLock
-from skitter.frontier.embedded.packs import unpack_in_file
+from skitter.frontier.embedded.packs import MIN_PACK_SIZE, unpack_in_file
 from skitter.frontier.options import FrontierSettings, changed_mode
 from skitter.frontier.records import DeadLetter, JobState, PageChange, TaskFilter, VisitedPage, VisitsPart
 from skitter.frontier.scheduling import lost_error, retry_delay_after_loss
@@ -358,9 +358,8 @@ class SqliteTables:
             f" (VALUES {', '.join(['(?, ?, ?)'] * len(starts))}) JOIN packs ON seq IN (SELECT seq"
             " FROM packs WHERE slot = column1 AND (rank, seq) > (column2, column3) ORDER BY rank, seq LIMIT ?)"
         )
-        # A pack has two requests at least.
         (found,) = self.file.execute(
-            query, [value for start in starts for value in start] + [limit // 2 + 1]
+            query, [value for start in starts for value in start] + [limit // MIN_PACK_SIZE + 1]
         ).fetchone()
         keys = {start[0]: list(map(_ORDER, head)) for start, head in zip(starts, heads, strict=True)}
         needed = []
