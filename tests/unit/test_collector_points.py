@@ -367,8 +367,8 @@ def test_a_registration_that_cannot_work_is_refused_at_once(register, fault):
 
 
 async def test_blocking_callbacks_of_a_collector_run_in_threads_and_visit_as_children(bench):
-    together = threading.Barrier(3)
-    crawler = Collector(callback_threads=3)
+    together = threading.Barrier(10)  # all ten run at the same time
+    crawler = Collector(callback_threads=10)
 
     @crawler.on_html("a")
     def wait_and_follow(element):
@@ -381,12 +381,12 @@ async def test_blocking_callbacks_of_a_collector_run_in_threads_and_visit_as_chi
 
     ran = await bench(
         crawler,
-        dict.fromkeys(["/1", "/2", "/3"], HTML) | {f"/end{n}": Answer(b"<p>end") for n in (1, 2, 3)},
-        ["/1", "/2", "/3"],
+        {f"/{n}": HTML for n in range(10)} | {f"/end{n}": Answer(b"<p>end") for n in range(10)},
+        [f"/{n}" for n in range(10)],
         delay=0,
     )
     assert sorted((item["page"], item["depth"]) for item in ran.items) == [
-        ("/1", 0), ("/2", 0), ("/3", 0), ("/end1", 1), ("/end2", 1), ("/end3", 1),
+        *((f"/{n}", 0) for n in range(10)), *((f"/end{n}", 1) for n in range(10)),
     ]  # fmt: skip
 
 
