@@ -13,7 +13,8 @@ if TYPE_CHECKING:  # the owner of a fleet reads no pages
     from skitter.response import Response
     from skitter.web.sitemap import SitemapEntry
 
-_BATCH = 1000
+_BATCH = 200
+"""URLs that are processed at once. They may have thousands of characters each."""
 _MAX_BODY = 64 * 1024 * 1024
 """The protocol allows a sitemap 50 MB, more than ``max_body`` allows a page by default."""
 

@@ -219,8 +219,8 @@ class FolderLinkCache:
             self._host.refused[href] = reason
 
 
-_STREAMED_LINKS = 2000
-"""Links that are added at once before their page is committed."""
+_STREAMED_LINKS = 400
+"""Links of a running callback that are added at once: few, because their URLs may be long and each is copied several times."""
 _NO_TEMPLATE = Entry(b"", "", "", b"")
 
 
