@@ -654,7 +654,7 @@ class Settings(FrontierSettings, frozen=True, kw_only=True):
     monitors: Annotated[tuple[str | dict[str, Any], ...], Setting(
         "Rule that each pass of the job has to satisfy, such as `failed / pages <= 0.02`, or an object with the fields of"
         " `skitter.MonitorRule`.",
-        section="Monitors", cli="--monitor RULE", api=True,
+        section="Monitors and notifications", cli="--monitor RULE", api=True,
     )] = ()
     notify: Annotated[tuple[str, ...], Setting(
         "Where violated monitors are reported: URLs of webhooks (`https:`), and mail addresses (`mailto:`).",
@@ -692,7 +692,7 @@ class Settings(FrontierSettings, frozen=True, kw_only=True):
     tracing: Annotated[float, Setting(
         "Share of requests, from 0 to 1, whose traces are sent to an OpenTelemetry collector. `OTEL_EXPORTER_OTLP_ENDPOINT`"
         " names the collector; default: `http://localhost:4318`.",
-        section="Tracing", min=0, max=1, cli="--tracing RATIO", api=True,
+        section="Traces", min=0, max=1, cli="--tracing RATIO", api=True,
     )] = 0.0
 
     log_levels: Annotated[dict[str, Literal["debug", "info", "warning", "error"]], Setting(

@@ -25,6 +25,7 @@ from skitter.testing.demo_site import DemoSite, demo_server
 
 README = ROOT / "README.md"
 DOCS = ROOT / "docs"
+LANDING = DOCS / "index.md"
 TUTORIALS = [page for page in PAGES if page.parent == DOCS / "tutorial"]
 LINKED = [
     README,
@@ -62,7 +63,7 @@ def test_every_step_of_a_tutorial_does_what_it_says(page, tmp_path, environment)
 
 
 @pytest.mark.parametrize(
-    "page", [page for page in pages_with_commands() if page not in TUTORIALS], ids=name_of
+    "page", [page for page in pages_with_commands() if page not in {*TUTORIALS, LANDING}], ids=name_of
 )
 def test_every_command_of_the_manual_does_what_it_says(page, tmp_path, environment):
     with (
@@ -87,6 +88,23 @@ def test_what_the_readme_shows_first_runs(tmp_path, environment, serve):
     assert quotes == ['{"text":"One.","tags":["wit"]}', '{"text":"Two.","tags":["wit"]}']
     assert len((tmp_path / "all.csv").read_text().splitlines()) == 3
     assert (tmp_path / "pages.jsonl.gz").stat().st_size > 0
+
+
+def test_what_the_landing_page_shows_runs(tmp_path, environment, serve):
+    """The site has ten pages of ten quotes, like the public one."""
+    first = "“The world as we have created it is a process of our thinking. It cannot be changed."
+
+    def answer(visit):
+        number = {f"/page/{page}": page for page in range(2, 11)}.get(visit.target, int(visit.target == "/"))
+        texts = [first if (number, index) == (1, 0) else f"Quote {number}-{index}" for index in range(10)]
+        following = f'<li class="next"><a href="/page/{number + 1}">Next</a></li>' if number < 10 else ""
+        body = "".join(map(QUOTES.format, texts)) + following
+        return Answer(body.encode()) if number else Answer(status=404)
+
+    words = [("https://quotes.toscrape.com/", serve(answer).url), ("quotes.toscrape.com", "127.0.0.1")]
+    with Reader(tmp_path, environment, words) as reader:
+        reader.follow(LANDING)
+    assert len((tmp_path / "quotes.jsonl").read_text().splitlines()) == 100
 
 
 def test_the_make_targets_of_the_manual_exist():
@@ -157,11 +175,10 @@ def test_the_api_reference_has_every_public_name():
 
 
 def test_the_settings_page_has_every_setting_with_its_default_and_no_other():
-    rows = re.findall(
-        r"^\| `(\w+)` \| `(.+?)` \| .+ \|$", (DOCS / "reference" / "settings.md").read_text(), re.MULTILINE
-    )
-    shown = {name: ast.literal_eval(default) for name, default in rows}
-    assert len(shown) == len(rows)
+    text = (DOCS / "reference" / "settings.md").read_text()
+    sections = re.findall(r"^### (\w+)\n\n(?:.+\n)+\nDefault: `(.+?)`(?: |$)", text, re.MULTILINE)
+    shown = {name: ast.literal_eval(default) for name, default in sections}
+    assert len(shown) == len(sections) == text.count("\n### ")
     assert shown == {name: getattr(Settings(), name) for name in Settings.__struct_fields__}
 
 

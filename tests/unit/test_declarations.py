@@ -40,7 +40,7 @@ except SettingsError as error:
 print(json.dumps({
     "option": option.opts, "help": option.help, "refused": refused,
     "live": SettingsChanges({"brightness": "3"}).settings,
-    "settings": [line for line in settings_page().splitlines() if "brightness" in line],
+    "settings": settings_page().partition("### brightness\\n\\n")[2].splitlines()[:3],
     "commands": "--brightness LUX" in commands_page(),
 }))
 """
@@ -58,10 +58,11 @@ def test_a_setting_that_is_declared_in_one_place_is_found_everywhere(tmp_path):
     )  # fmt: skip
     assert process.returncode == 0, process.stderr
     found = json.loads(process.stdout)
-    assert found.pop("settings")[0].startswith(
-        "| `brightness` | `2.5` | `float`, seconds, at least 0, at most 9 |"
-    )
     assert found == {
+        "settings": [
+            "Brightness of the lamp.", "",
+            "Default: `2.5` · type: `float`, seconds, at least 0, at most 9 · option: `--brightness LUX` · **live** · **API**",
+        ],
         "option": ["--brightness"], "help": "Brightness of the lamp. [default: 2.5]", "refused": "brightness",
         "live": {"brightness": 3.0}, "commands": True,
     }  # fmt: skip
