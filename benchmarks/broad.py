@@ -142,7 +142,11 @@ def _measured(make_command, hosts, certificates):
     if len(items) != 2 * hosts:
         raise SystemExit(f"{len(items)} of {2 * hosts} pages were fetched")
     connections = sum(counts.values())
-    return usage.cpu / len(items) * 1e6, counts["resumed"] / max(1, connections - hosts), connections / len(items)
+    return (
+        usage.cpu / len(items) * 1e6,
+        counts["resumed"] / max(1, connections - hosts),
+        connections / len(items),
+    )
 
 
 def _compare(options):

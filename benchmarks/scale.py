@@ -207,7 +207,7 @@ def main():
     parser.add_argument("--urls", type=int, default=1_000_000)
     parser.add_argument("--hosts", type=int, default=50_000)
     parser.add_argument("--pages", type=int, default=5_000, help="in work")
-    parser.add_argument("--seen-limit", type=int, default=20_000_000, help="the setting seen_memory_limit")
+    parser.add_argument("--seen-limit", type=int, default=5_000_000, help="the setting seen_memory_limit")
     parser.add_argument("--steps", default="fill,reopen,work")
     parser.add_argument("--folder", type=Path, help="keeps the frontier (default: none is kept)")
     options = parser.parse_args()

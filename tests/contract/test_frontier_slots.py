@@ -173,7 +173,7 @@ async def test_jitter_makes_waits_differ_within_its_bound(start):
     await job.one()
     waits = [(await job.wait_for_one())[0] for _ in range(30)]
     assert min(waits) >= 1.0
-    assert max(waits) <= 2.0 + 0.25 + STEP
+    assert max(waits) <= 2.0 + 0.1 + STEP
     assert max(waits) - min(waits) > 0.25
 
 
@@ -262,7 +262,7 @@ async def test_the_longer_of_own_delay_and_crawl_delay_holds(start, own, crawl_d
     assert (await job.status()).busiest[0].delay == holds
     await job.wait_for_one()
     waited, _ = await job.wait_for_one()
-    assert holds <= waited <= holds + 0.25 + STEP
+    assert holds <= waited <= holds + 0.1 * holds + STEP
 
 
 async def test_a_crawl_delay_can_be_lowered_again(job):

@@ -138,11 +138,25 @@ async def test_a_write_without_memory_is_an_error_for_all_who_wait_and_not_an_en
 
 
 async def test_a_seen_set_on_disk_stays_exact_while_its_recent_keys_change(start, monkeypatch):
-    monkeypatch.setattr(seen, "RECENT_KEYS", 4)
+    monkeypatch.setattr(seen, "FOUND_KEYS", 4)
+    monkeypatch.setattr(seen, "MIN_RUN_SIZE", 10)
     job = await start(seen_memory_limit=5)
     await job.add(*range(10))
     for first in range(0, 60, 3):
         assert await job.add(*range(first, first + 13)) == 3
+
+
+async def test_a_seen_set_in_runs_stays_exact_over_kills(start, backend, monkeypatch):
+    monkeypatch.setattr(seen, "FOUND_KEYS", 4)
+    monkeypatch.setattr(seen, "MIN_RUN_SIZE", 10)
+    job = await start(seen_memory_limit=5)
+    for first in range(0, 300, 7):
+        assert await job.add(*range(first, first + 7)) == 7
+        assert await job.add(*range(first + 7)) == 0
+        if first % 5 == 0:
+            await job.kill()
+    with contextlib.closing(sqlite3.connect(backend.folder / "frontier.db")) as file:
+        assert file.execute("SELECT count(*) FROM seen_runs").fetchone()[0] > 0
 
 
 async def until(true):
@@ -295,3 +309,25 @@ async def test_a_changed_byte_in_a_pack_is_found_and_costs_only_its_request(star
     await job.open()
     assert await job.counts() == {"queued": 39}
     assert len(await job.urls_left()) == 39
+
+
+async def test_a_repair_keeps_the_known_urls_of_all_runs(start, backend, monkeypatch):
+    monkeypatch.setattr(seen, "MIN_RUN_SIZE", 10)
+    job = await start(seen_memory_limit=5)
+    fingerprint_seed = backend.owner._job.fingerprint_seed
+    record = encode_request(Request("", callback="parse_page"))
+    urls = [f"http://h.test/page-{number}.html" for number in range(100)]
+    entries = [Entry(fingerprint_of_url(url, fingerprint_seed), "h.test", url, record) for url in urls]
+    for first in range(0, 90, 9):
+        assert await job.add(*entries[first : first + 9]) == 9
+    await backend.stop()
+    path = backend.folder / "frontier.db"
+    with contextlib.closing(sqlite3.connect(path)) as file:
+        assert file.execute("SELECT count(*) FROM seen_runs").fetchone()[0] > 0
+        file.execute("UPDATE queue SET url = url || 'x' WHERE seq = (SELECT max(seq) FROM queue)")
+        file.commit()
+    repair = await asyncio.to_thread(repair_file, path)
+    assert len(repair.altered) == 1
+    await job.open()
+    known = await job.frontier.unknown([entry.fingerprint for entry in entries])
+    assert known == [False] * 90 + [True] * 10

@@ -108,13 +108,14 @@ class EmbeddedControl:
         forgets = self._job.options.visited_ttl is None
         remembers = self._job.options.changes is not None
         number = self._job.pass_number + 1
+        if forgets:
+            await self._requests.seen.stop()
         await self._journal.read(
             lambda tables: tables.begin_pass(number, forget_fingerprints=forgets, forget_outputs=remembers)
         )
         self._job.pass_number = number
         if forgets:
             self._requests.seen.clear()
-            self._job.seen_on_disk = False
         if remembers:
             self._reports.forget_outputs()
         self._job.seeds.restart()

@@ -148,6 +148,7 @@ class EmbeddedFrontier:
         """Release all leases, write all changes and release the file."""
         try:
             await self._requests.backlog.stop()
+            await self._requests.seen.stop()
             await self.release([held.id for held in self._leases])
             self._job.write()  # the next run must not give out the number of the last claim of the seeds again
             self._requests.write_end()
@@ -193,7 +194,7 @@ class EmbeddedFrontier:
             result = self._requests.add(entries, self._clock(), accepted)
         self._job.write()
         await self._journal.flush()
-        await self._requests.move_seen_if_large()
+        self._requests.write_seen_if_large()
         return result
 
     async def claim_seeds(self, worker: str) -> SeedClaim | None:
@@ -371,7 +372,7 @@ class EmbeddedFrontier:
                 [slot for dimension, slot in changed if dimension == StatsDimension.HOST]
             )
         await self._journal.flush()
-        await self._requests.move_seen_if_large()
+        self._requests.write_seen_if_large()
         return accepted
 
     def _apply(

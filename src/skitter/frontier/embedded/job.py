@@ -36,7 +36,6 @@ class EmbeddedJob:
         self.seeds = SeedLoading(options.lease_seconds)
         self.banned: set[str] = set()
         self.fingerprint_seed = secrets.randbits(64)
-        self.seen_on_disk = False
         self.pass_number = 1
         self._last_number = 0
         self._active_at = clock()
@@ -51,7 +50,6 @@ class EmbeddedJob:
         self.seeds.position, self.seeds.is_done = stored.seed_position, stored.seeds_done
         self.counters = stored.counters
         self.banned = stored.banned
-        self.seen_on_disk = stored.seen_on_disk
         self.pass_number = stored.pass_number
 
     @property
@@ -109,7 +107,7 @@ class EmbeddedJob:
         signed = seed - 2**64 if seed >= 2**63 else seed
         row = (
             1, self.state.value, self.added, self.done, self._last_number, self.seeds.position,
-            int(self.seeds.is_done), signed, FINGERPRINT_VERSION, int(self.seen_on_disk),
+            int(self.seeds.is_done), signed, FINGERPRINT_VERSION,
             self.pass_number, self._initial_options.changes or "",
         )  # fmt: skip
         self._journal.put("put_job", 1, row)

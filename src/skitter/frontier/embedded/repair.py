@@ -19,7 +19,8 @@ from skitter.errors import FrontierError
 from skitter.frontier.embedded.damage import REQUEST_TABLES, checksum_path, decode_text, find_damage, matches
 from skitter.frontier.embedded.lock import OwnerLock
 from skitter.frontier.embedded.packs import unpack
-from skitter.frontier.embedded.seen import FOREVER
+from skitter.frontier.embedded.seen import UNTIL
+from skitter.frontier.embedded.seen_runs import FOREVER, MARKER, keys_of_block
 from skitter.frontier.embedded.tables import create_tables, explain_error
 
 _BY_NUMBER = {
@@ -33,6 +34,7 @@ _BY_NUMBER = {
     "visits": "rowid",
 }
 _BY_KEY = ("delayed", "outputs", "counters", "notes", "stats", "bans")
+_LOG_ROW = "INSERT INTO seen_log (kind, at, fingerprints) VALUES (?, ?, ?)"
 _MAX_FAILURES = 100_000
 """Ranges of a table that cannot be read, after which no smaller ones are tried."""
 
@@ -139,7 +141,7 @@ class _Copying:
                 self._read_job(path)
         for table in _BY_KEY:
             self._copy(table, self._from_both_ends(table))
-        self._copy("seen_keys", self._by_fingerprint())
+        self._copy_runs()
         self._name_slots()
         self._remember_waiting()
         added, done = self._target.execute("SELECT added, done FROM job").fetchone()
@@ -190,17 +192,32 @@ class _Copying:
         query = f"SELECT * FROM {table} NOT INDEXED WHERE {key} >= ? AND {key} < ? ORDER BY {key}"  # noqa: S608 - constants
         return self._ranges(table, lambda low, high: self._source.execute(query, (low, high)), 0, 2**62)
 
-    def _by_fingerprint(self) -> Iterator[Row]:
-        query = "SELECT * FROM seen_keys WHERE fingerprint >= ? AND fingerprint < ?"
+    def _copy_runs(self) -> None:
+        """Write the keys of all runs before the others in the log, from which the job writes runs again.
 
-        def read(low: int, high: int) -> Iterator[Row]:
-            bounds = (
-                low.to_bytes(5, "big")[1:],
-                high.to_bytes(5, "big")[1:] if high < 2**32 else b"\xff" * 17,
-            )
-            return self._source.execute(query, bounds)
-
-        return self._ranges("seen_keys", read, 0, 2**32)
+        The blocks come in the order of their runs, so later ones prevail.
+        """
+        execute, kept = self._target.execute, 0
+        execute("CREATE TEMP TABLE newer AS SELECT kind, at, fingerprints FROM seen_log ORDER BY id")
+        execute("DELETE FROM seen_log")
+        for block in self._by_number("seen_blocks", "id"):
+            try:
+                keys = list(keys_of_block(*block[1:]))
+            except (ValueError, TypeError, IndexError):
+                self._miss("seen_blocks")
+                continue
+            endless = b"".join(key for key, until in keys if until == FOREVER)
+            rows = [("+", 0.0, endless)] if endless else []
+            rows += [
+                (UNTIL, until, key) if until else ("-", 0.0, key) for key, until in keys if until != FOREVER
+            ]
+            self._target.executemany(_LOG_ROW, rows)
+            kept += len(rows)
+        execute(
+            "INSERT INTO seen_log (kind, at, fingerprints) SELECT * FROM newer WHERE kind <> ?", (MARKER,)
+        )
+        execute("DROP TABLE newer")
+        self._repair.kept["seen_blocks"] = kept
 
     def _ranges(
         self, table: str, read: Callable[[int, int], Iterator[Row]], low: int, high: int
@@ -252,11 +269,4 @@ class _Copying:
             for table in REQUEST_TABLES
             for (stored,) in self._target.execute(f"SELECT fingerprint FROM {table} WHERE dedup = 1")  # noqa: S608 - constants
         ]
-        on_disk = self._target.execute("SELECT seen_on_disk FROM job").fetchone()[0]
-        if on_disk:
-            rows = [(fingerprint, FOREVER) for fingerprint in prints]
-            self._target.executemany("INSERT OR IGNORE INTO seen_keys VALUES (?, ?)", rows)
-        else:
-            self._target.execute(
-                "INSERT INTO seen_log (kind, at, fingerprints) VALUES ('+', 0, ?)", (b"".join(prints),)
-            )
+        self._target.execute(_LOG_ROW, ("+", 0.0, b"".join(prints)))

@@ -162,7 +162,7 @@ class RequestTable:
         """Load the requests of an earlier run."""
         self._first_due = stored.next_due
         self._journal.put("put_leases", OWNER, (OWNER, msgspec.msgpack.encode([])))
-        await self.seen.restore(on_disk=stored.seen_on_disk)
+        await self.seen.restore()
         now = self._job.clock()
         for number, kept in stored.slots.items():
             self._slot_numbers[kept.key], self.slot_keys[number] = number, kept.key
@@ -265,16 +265,10 @@ class RequestTable:
         is_full = limited and self._usage.is_full(self._slots.get(key), self.slot_number(key))
         return REFUSED_FULL if is_full else ""
 
-    async def move_seen_if_large(self) -> None:
-        """Move the seen set to disk once it is larger than ``seen_memory_limit``."""
-        if self._job.last_number < self._job.options.seen_memory_limit or not self.seen.is_too_large:
-            return
-        async with self.adding:
-            if self.seen.is_too_large:
-                await self.seen.move_to_disk()
-                self._job.seen_on_disk = True
-                self._job.write()
-                await self._journal.flush()
+    def write_seen_if_large(self) -> None:
+        """Begin to move known URLs to the file once there are more than ``seen_memory_limit``."""
+        if self._job.last_number >= self._job.options.seen_memory_limit:
+            self.seen.write_if_large()
 
     def slot_number(self, key: str) -> int:
         """Return the number of a slot in the file."""

@@ -25,6 +25,9 @@ MAX_BACKOFF = 300.0
 """Seconds for which a slot is paused after the first 429 or 503 response, and at most after repeated ones."""
 CONNECTIONS_PER_GRACE = 2.0
 """The grace is at least this many times the connection time of the host."""
+MIN_GRACE = 0.02
+MAX_GRACE = 1.0
+"""Limits of the grace in seconds, unless the host needs more time to connect."""
 CONNECT_TIME_DECAY = 0.98
 """Factor applied to the longest known connection time at each response, because hosts get faster, too."""
 MAX_CONNECT_TIME = 10.0
@@ -123,7 +126,7 @@ class Slot:
             promised.append(distance)
         if not promised:
             return None
-        return max(min(0.25, max(0.02, 0.1 * min(promised))), CONNECTIONS_PER_GRACE * self.connect_time)
+        return max(MIN_GRACE, min(MAX_GRACE, 0.1 * min(promised)), CONNECTIONS_PER_GRACE * self.connect_time)
 
     def ready_at(self) -> float:
         """Return the earliest time of the next fetch."""

@@ -1,26 +1,45 @@
 """The seen set: which fingerprints a job has met.
 
-A seen set is always exact. All keys are in memory (about 0.1 GB per million) up to ``seen_memory_limit``; beyond it
-they move to disk.
+A seen set is always exact. All keys are in memory (about 0.1 GB per million) up to ``seen_memory_limit``. Beyond it they
+move to the file, and only the newest are in memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import asyncio
+import logging
+from collections.abc import Sequence
+from functools import partial
 from typing import Protocol
 
-from rbloom import Bloom
-
+from skitter.errors import FrontierError
 from skitter.frontier.embedded.journal import Journal, SqliteJournal
+from skitter.frontier.embedded.seen_runs import (
+    FOREVER,
+    KEY_SIZE,
+    MARKER,
+    SHARD_BITS,
+    Run,
+    RunWriter,
+    find_keys,
+    last_marker,
+    load_runs,
+    remove_blocks,
+    remove_log,
+)
 from skitter.frontier.embedded.tables import SqliteTables
 from skitter.frontier.options import FrontierSettings
 
-FOREVER = float("inf")
-SHARDS = 256
-RECENT_KEYS = 200_000
-"""Keys in each of the two generations that a set on disk keeps in memory."""
-MIN_FILTER_CAPACITY = 1_000_000
-FALSE_POSITIVE_RATE = 1e-4
+SHARDS = 2**SHARD_BITS
+FOUND_KEYS = 200_000
+"""Keys in each of the two generations of a set on disk that were found in the file."""
+RUNS_PER_LIMIT = 5
+"""A set on disk writes a run for each fifth of ``seen_memory_limit``."""
+MIN_RUN_SIZE = 10_000
+UNTIL = "u"
+"""Kind of a row of the log: fingerprints that are known until a time."""
+
+log = logging.getLogger("skitter.frontier")
 
 
 class SeenKeys(Protocol):
@@ -83,10 +102,13 @@ class MemorySeen:
             key = packed[start : start + 16]
             shards[key[0]].add(key)
 
-    def sorted_shards(self) -> Iterator[list[tuple[bytes, float]]]:
-        """Return all keys in ascending order, one shard at a time."""
-        for shard in self._shards:
-            yield [(key, FOREVER) for key in sorted(shard)]
+    def until(self, fingerprint: bytes) -> float | None:
+        """Return the time until which a fingerprint is known; ``None`` if it is not in the set."""
+        return FOREVER if fingerprint in self._shards[fingerprint[0]] else None
+
+    def sorted_shard(self, number: int) -> list[tuple[bytes, float]]:
+        """Return the keys with a first byte, in order."""
+        return [(key, FOREVER) for key in sorted(self._shards[number])]
 
 
 class TimedSeen:
@@ -123,73 +145,70 @@ class TimedSeen:
             key = packed[start : start + 16]
             self._shards[key[0]][key] = until
 
-    def sorted_shards(self) -> Iterator[list[tuple[bytes, float]]]:
-        """Return all keys in ascending order, one shard at a time."""
-        for shard in self._shards:
-            yield sorted(shard.items())
+    def until(self, fingerprint: bytes) -> float | None:
+        """Return the time until which a fingerprint is known; ``None`` if it is not in the set."""
+        return self._shards[fingerprint[0]].get(fingerprint)
+
+    def sorted_shard(self, number: int) -> list[tuple[bytes, float]]:
+        """Return the keys with a first byte, in order, and their times."""
+        return sorted(self._shards[number].items())
 
 
 class DiskSeen:
-    """Keys in the table ``seen_keys`` of the frontier file.
+    """Keys in sorted runs in the file (:mod:`~skitter.frontier.embedded.seen_runs`), the newest of them in memory.
 
-    A Bloom filter recognizes most new keys without a look-up, but is not trusted when it reports a key as known. Recent
-    keys in memory answer most other questions. The filter takes about 4 bytes per key.
+    The log of fingerprints in the journal holds those in memory until a run has them. A background task writes the runs.
     """
 
-    def __init__(self, journal: SqliteJournal, count: int) -> None:
+    def __init__(self, journal: SqliteJournal, runs: Sequence[Run], limit: int) -> None:
+        """``limit``: number of new keys after which a run is written."""
         self._journal = journal
-        self._count = count
-        self._capacity = 0
-        self._filter = self._new_filter()
-        self._recent: dict[bytes, float] = {}
+        self._runs = list(runs)
+        self._limit = max(MIN_RUN_SIZE, limit)
+        self._fresh = TimedSeen()
+        """Keys that changed since the last run was begun."""
+        self._changes = 0
+        """Number of changes in ``_fresh``."""
+        self._frozen: MemorySeen | TimedSeen | None = None
+        """Keys of the run that is being written."""
+        self._found: dict[bytes, float] = {}
         self._older: dict[bytes, float] = {}
+        """Two generations of keys that were found in the file."""
         self._prepared: dict[bytes, float] = {}
         """The prepared keys that are known, even if they have left the generations meanwhile."""
-
-    def _new_filter(self) -> Bloom:
-        self._capacity = max(MIN_FILTER_CAPACITY, 2 * self._count)
-        return Bloom(self._capacity, FALSE_POSITIVE_RATE, hash_func=_hash)
-
-    @classmethod
-    async def open(cls, journal: SqliteJournal) -> DiskSeen:
-        """Read all keys once to fill the filter."""
-        seen = cls(journal, await journal.read(lambda tables: tables.count("seen_keys")))
-        await seen._fill()
-        return seen
-
-    async def _fill(self) -> None:
-        new = self._new_filter()
-        await self._journal.read(lambda tables: new.update(tables.seen_keys()))
-        self._filter = new
+        self._writer: asyncio.Task[None] | None = None
+        self._is_stopped = False
 
     async def prepare(self, fingerprints: Sequence[bytes]) -> None:
-        """Look up the keys that neither the recent keys nor the filter can answer."""
-        if self._count > self._capacity:
-            await self._fill()
+        """Look up the keys that neither the keys in memory nor the filters can answer."""
         prepared: dict[bytes, float] = {}
         self._prepared = prepared
-        unsure = []
+        unsure, runs = [], self._runs
         for key in fingerprints:
-            until = self._find_recent(key)
+            until = self._find_in_memory(key)
             if until is not None:
                 prepared[key] = until
-            elif key in self._filter:
+            elif any(key in run.filter for run in runs):
                 unsure.append(key)
         if unsure:
-            found = await self._journal.read(lambda tables: tables.find_seen(unsure))
+            found = await self._journal.peek(lambda tables: find_keys(tables.file, runs, unsure))
             for key, until in found.items():
                 if key not in prepared:  # the key did not change while the file was read
                     prepared[key] = until
                     self._remember(key, until)
 
-    def _find_recent(self, key: bytes) -> float | None:
-        until = self._recent.get(key)
+    def _find_in_memory(self, key: bytes) -> float | None:
+        until = self._fresh.until(key)
+        if until is None and self._frozen is not None:
+            until = self._frozen.until(key)
+        if until is None:
+            until = self._found.get(key)
         return self._older.get(key) if until is None else until
 
     def _remember(self, key: bytes, until: float) -> None:
-        if len(self._recent) >= RECENT_KEYS:
-            self._older, self._recent = self._recent, {}
-        self._recent[key] = until
+        if len(self._found) >= FOUND_KEYS:
+            self._older, self._found = self._found, {}
+        self._found[key] = until
 
     def known(self, fingerprint: bytes, now: float) -> bool:
         """Return whether a prepared fingerprint is known now."""
@@ -197,32 +216,108 @@ class DiskSeen:
 
     def add(self, fingerprint: bytes) -> None:
         """Make a fingerprint known without limit."""
-        self._filter.add(fingerprint)
-        self._count += 1
         self.visited(fingerprint, FOREVER)
 
     def visited(self, fingerprint: bytes, until: float) -> None:
         """Make a fingerprint known until a time."""
         self._prepared[fingerprint] = until
-        self._remember(fingerprint, until)
-        self._journal.put("put_seen_key", fingerprint, (fingerprint, until))
+        self._found.pop(fingerprint, None)
+        self._older.pop(fingerprint, None)
+        self._fresh.visited(fingerprint, until)
+        self._changes += 1
 
     def forget(self, fingerprint: bytes) -> None:
         """Make a fingerprint unknown."""
         self.visited(fingerprint, 0.0)
 
+    def load(self, packed: bytes) -> None:
+        """Add many fingerprints, given as one sequence of 16-byte keys."""
+        self._fresh.load(packed)
+        self._changes += len(packed) // KEY_SIZE
+
     def __len__(self) -> int:
-        return self._count
+        """Return the number of keys. One that is in several places counts several times."""
+        frozen = 0 if self._frozen is None else len(self._frozen)
+        return sum(run.amount for run in self._runs) + frozen + len(self._fresh)
+
+    # --- writing runs ------------------------------------------------------------------------------------
+
+    def write_if_large(self) -> None:
+        """Begin to write the keys in memory, if there are many."""
+        if self._changes >= self._limit and self._writer is None:
+            keys, self._fresh = self._fresh, TimedSeen()
+            self.write(keys)
+
+    def write(self, keys: MemorySeen | TimedSeen) -> None:
+        """Begin to write keys, which must not change any more, as a run. Their rows in the log are no longer needed then."""
+        self._frozen, self._changes = keys, 0
+        self._journal.append("log_seen", (MARKER, 0.0, b""))
+        self._writer = asyncio.create_task(self._write(keys))
+
+    async def _write(self, keys: MemorySeen | TimedSeen) -> None:
+        try:
+            # Reading writes all that was appended. A key must not be known before its request is in the file.
+            marker = await self._journal.read(lambda tables: last_marker(tables.file))
+            merged = self._runs[self._first_merged(len(keys)) :]
+            number = self._runs[-1].number + 1 if self._runs else 1
+            run_writer = RunWriter(number, keys, merged, forgets=len(merged) == len(self._runs))
+            while await self._journal.peek(lambda tables: run_writer.step(tables.file)):
+                if self._is_stopped:
+                    return
+            run = await self._journal.peek(lambda tables: run_writer.finish(tables.file))
+            self._runs = [*self._runs[: len(self._runs) - len(merged)], run]
+            self._frozen = None
+            await self._clean_up(marker, merged)
+        except FrontierError as error:
+            # The file has the keys in its log. The next commit meets the error, too.
+            log.warning("known URLs stay in memory: %s", error)
+        finally:
+            self._writer = None
+            if self._frozen is not None and not self._is_stopped:
+                self._return_frozen(self._frozen)
+
+    async def _clean_up(self, marker: int, merged: Sequence[Run]) -> None:
+        while not self._is_stopped and await self._journal.peek(
+            lambda tables: remove_log(tables.file, marker)
+        ):
+            pass
+        for run in merged:
+            step = 0
+            while not self._is_stopped and await self._journal.peek(
+                partial(_remove_blocks, run=run, step=step)
+            ):
+                step += 1
+
+    def _first_merged(self, amount: int) -> int:
+        """Return the index of the first of the last runs that become one with new keys.
+
+        A run is merged if it is at most twice as large as all that follows. So there are few runs, and a key is
+        written again a few times only.
+        """
+        index = len(self._runs)
+        while index and self._runs[index - 1].amount <= 2 * amount:
+            index -= 1
+            amount += self._runs[index].amount
+        return index
+
+    def _return_frozen(self, keys: MemorySeen | TimedSeen) -> None:
+        """Keep the keys of a run that could not be written."""
+        fresh, self._fresh = self._fresh, TimedSeen()
+        for source in (keys, fresh):
+            for number in range(SHARDS):
+                for key, until in source.sorted_shard(number):
+                    self._fresh.visited(key, until)
+        self._frozen, self._changes = None, 0
+
+    async def stop(self) -> None:
+        """End the task that writes a run. The file has all keys, in its log or in a run."""
+        self._is_stopped = True
+        if self._writer is not None:
+            await self._writer
 
 
-def _hash(key: bytes) -> int:
-    return int.from_bytes(key, "big", signed=True)  # a fingerprint is a good hash of itself
-
-
-async def move_to_disk(seen: MemorySeen | TimedSeen, journal: SqliteJournal) -> DiskSeen:
-    """Write all keys to the table, in order, in the transaction that deletes the log."""
-    await journal.read(lambda tables: tables.move_seen_to_disk(seen.sorted_shards()))
-    return await DiskSeen.open(journal)
+def _remove_blocks(tables: SqliteTables, run: Run, step: int) -> bool:
+    return remove_blocks(tables.file, run, step)
 
 
 class SeenSet:
@@ -235,36 +330,38 @@ class SeenSet:
         self._ttl = options.visited_ttl
         self._limit = options.seen_memory_limit
         self._in_memory: MemorySeen | TimedSeen | None = self._new()
+        self._on_disk: DiskSeen | None = None
         self.keys: SeenKeys = self._in_memory
 
     def _new(self) -> MemorySeen | TimedSeen:
         return MemorySeen() if self._ttl is None else TimedSeen()
 
-    @property
-    def is_on_disk(self) -> bool:
-        """Whether the keys are on disk."""
-        return self._in_memory is None
-
-    async def restore(self, *, on_disk: bool) -> None:
+    async def restore(self) -> None:
         """Load the keys that an earlier run left in the file."""
-        if self._file is None:
-            return
-        if on_disk:
-            self._in_memory, self.keys = None, await DiskSeen.open(self._file)
-        else:
-            self._in_memory = await self._file.read(self._replay)
-            self.keys = self._in_memory
+        if self._file is not None:
+            self.keys = await self._file.read(partial(self._replay, file=self._file))
 
-    def _replay(self, tables: SqliteTables) -> MemorySeen | TimedSeen:
-        seen = self._new()
+    def _replay(self, tables: SqliteTables, file: SqliteJournal) -> SeenKeys:
+        seen: MemorySeen | TimedSeen | DiskSeen
+        if runs := load_runs(tables.file):
+            self._in_memory = None
+            seen = self._start_on_disk(file, runs)
+        else:
+            self._in_memory = seen = self._new()
         for kind, at, fingerprints in tables.seen_log():
             if kind == "+":
                 seen.load(fingerprints)
             elif kind == "-":
                 seen.forget(fingerprints)
-            elif self._ttl is not None:
+            elif kind == UNTIL:
+                seen.visited(fingerprints, at)
+            elif kind == "v" and self._ttl is not None:
                 seen.visited(fingerprints, at + self._ttl)
         return seen
+
+    def _start_on_disk(self, file: SqliteJournal, runs: Sequence[Run]) -> DiskSeen:
+        self._on_disk = DiskSeen(file, runs, self._limit // RUNS_PER_LIMIT)
+        return self._on_disk
 
     def log_added(self, fingerprints: Sequence[bytes], now: float) -> None:
         """Write keys that were added to :attr:`keys` to the journal, many in one row."""
@@ -272,8 +369,7 @@ class SeenSet:
             self._log("+", now, b"".join(fingerprints))
 
     def _log(self, kind: str, now: float, fingerprints: bytes) -> None:
-        if self._in_memory is not None:  # a set on disk writes its own table
-            self._journal.append("log_seen", (kind, now, fingerprints))
+        self._journal.append("log_seen", (kind, now, fingerprints))
 
     def visit(self, fingerprint: bytes, now: float) -> None:
         """Record that a page was visited: it is known until ``visited_ttl`` has passed."""
@@ -287,17 +383,20 @@ class SeenSet:
         self._log("-", now, fingerprint)
 
     def clear(self) -> None:
-        """Make every fingerprint unknown, after the same has been done in the journal."""
-        self._in_memory = self._new()
-        self.keys = self._in_memory
+        """Make every fingerprint unknown, after :meth:`stop`, and after the same has been done in the journal."""
+        self._in_memory = self.keys = self._new()
 
-    @property
-    def is_too_large(self) -> bool:
-        """Whether the keys should move to disk."""
-        return self._file is not None and self._in_memory is not None and len(self._in_memory) > self._limit
+    def write_if_large(self) -> None:
+        """Begin to move keys from memory to the file, if there are too many. Nobody waits for it."""
+        if self._on_disk is not None:
+            self._on_disk.write_if_large()
+        elif self._file is not None and self._in_memory is not None and len(self._in_memory) > self._limit:
+            keys, self._in_memory = self._in_memory, None
+            self.keys = on_disk = self._start_on_disk(self._file, [])
+            on_disk.write(keys)
 
-    async def move_to_disk(self) -> None:
-        """Move the keys from memory to disk."""
-        if self._file is not None and self._in_memory is not None:
-            on_disk = await move_to_disk(self._in_memory, self._file)
-            self._in_memory, self.keys = None, on_disk
+    async def stop(self) -> None:
+        """End what runs in the background."""
+        on_disk, self._on_disk = self._on_disk, None
+        if on_disk is not None:
+            await on_disk.stop()

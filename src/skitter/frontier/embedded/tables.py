@@ -27,7 +27,7 @@ from skitter.request import FINGERPRINT_VERSION
 
 APPLICATION_ID = 0x736B6974
 """``skit``: identifies a frontier file, also for ``file(1)``."""
-FORMAT_VERSION = 8
+FORMAT_VERSION = 9
 
 FORGOTTEN = 2
 """Value of ``dedup`` in a dead letter whose fingerprint was forgotten, so that its URL may have been added again."""
@@ -48,7 +48,6 @@ def create_tables(connection: sqlite3.Connection) -> None:
 
 
 _COLUMNS = "seq, slot, rank, fingerprint, url, record, priority, dedup, attempt, lost"
-_SEEN_BATCH_SIZE = 500
 
 
 _ORDER = itemgetter(2, 0)
@@ -105,7 +104,6 @@ class StoredJob(msgspec.Struct):
     slots: dict[int, StoredSlot]
     outputs: dict[str, list[tuple[int, int]]]
     counters: Counter[str]
-    seen_on_disk: bool
     banned: set[str]
     stats: list[tuple[Any, ...]]
     """Group, key, amounts."""
@@ -184,9 +182,7 @@ class SqliteTables:
 
         Raises :class:`~skitter.errors.FrontierError` for fingerprints of another version.
         """
-        state, done, sequence, position, seeds_done, seed, version, seen_on_disk, number, changes = (
-            self._job()
-        )
+        state, done, sequence, position, seeds_done, seed, version, number, changes = self._job()
         if version != FINGERPRINT_VERSION:
             raise FrontierError(
                 f"the job has fingerprints of version {version}, but this skitter uses version {FINGERPRINT_VERSION}",
@@ -206,20 +202,20 @@ class SqliteTables:
             done=done, sequence=sequence + new_dead, seed_position=position, seeds_done=bool(seeds_done),
             fingerprint_seed=seed % 2**64, failed=failed, delayed=delayed, next_due=self._next_due(),
             slots=self._slots(), outputs=self.outputs(), counters=Counter(self.counters()),
-            seen_on_disk=bool(seen_on_disk), banned=set(self.banned()),
+            banned=set(self.banned()),
             stats=list(self.file.execute("SELECT * FROM stats")),
             settings_changes=self.settings_changes(), pass_number=number, killed=killed,
         )  # fmt: skip
 
-    def _job(self) -> tuple[str, int, int, int, int, int, int, int, int, str | None]:
+    def _job(self) -> tuple[str, int, int, int, int, int, int, int, str | None]:
         query = (
             "SELECT state, done, sequence, seed_position, seeds_done,"
-            " fingerprint_seed, fingerprint_version, seen_on_disk, pass_number, changes FROM job"
+            " fingerprint_seed, fingerprint_version, pass_number, changes FROM job"
         )
-        found: tuple[str, int, int, int, int, int, int, int, int, str] | None
+        found: tuple[str, int, int, int, int, int, int, int, str] | None
         found = self.file.execute(query).fetchone()
         if found is None:
-            return (JobState.RUNNING, 0, 0, 0, 0, secrets.randbits(64), FINGERPRINT_VERSION, 0, 1, None)
+            return (JobState.RUNNING, 0, 0, 0, 0, secrets.randbits(64), FINGERPRINT_VERSION, 1, None)
         return found
 
     def _take_back_leases(self, options: FrontierSettings, now: float) -> int:
@@ -494,9 +490,9 @@ class SqliteTables:
         self.file.execute("BEGIN IMMEDIATE")
         if forget_fingerprints:
             self.file.execute("DELETE FROM seen_log")
-            self.file.execute("DELETE FROM seen_keys")
+            self.file.execute("DELETE FROM seen_runs")
+            self.file.execute("DELETE FROM seen_blocks")
             self.file.execute("UPDATE dead SET dedup = ? WHERE dedup <> 0", (FORGOTTEN,))
-            self.file.execute("UPDATE job SET seen_on_disk = 0")
         if forget_outputs:
             self.file.execute("DELETE FROM outputs")
         self.file.execute(
@@ -534,29 +530,6 @@ class SqliteTables:
     def seen_log(self) -> Iterator[tuple[str, float, bytes]]:
         """Return the log of fingerprints: kind of event, time, fingerprints."""
         return self.file.execute("SELECT kind, at, fingerprints FROM seen_log ORDER BY id")
-
-    def seen_keys(self) -> Iterator[bytes]:
-        """Return all fingerprints of the table of seen keys."""
-        return (key for (key,) in self.file.execute("SELECT fingerprint FROM seen_keys"))
-
-    def find_seen(self, keys: Sequence[bytes]) -> dict[bytes, float]:
-        """Return which fingerprints are in the table of seen keys, with the times until which they are known."""
-        found: dict[bytes, float] = {}
-        for start in range(0, len(keys), _SEEN_BATCH_SIZE):
-            batch = keys[start : start + _SEEN_BATCH_SIZE]
-            marks = ", ".join("?" * len(batch))
-            query = f"SELECT fingerprint, until FROM seen_keys WHERE fingerprint IN ({marks})"  # noqa: S608 - marks
-            found.update(self.file.execute(query, batch))
-        return found
-
-    def move_seen_to_disk(self, shards: Iterator[list[tuple[bytes, float]]]) -> None:
-        """Replace the log of fingerprints by the table of seen keys, in one transaction."""
-        self.file.execute("BEGIN IMMEDIATE")
-        for keys in shards:
-            self.file.executemany("INSERT OR REPLACE INTO seen_keys VALUES (?, ?)", keys)
-        self.file.execute("DELETE FROM seen_log")
-        self.file.execute("UPDATE job SET seen_on_disk = 1")
-        self.file.execute("COMMIT")
 
 
 # --- the file ----------------------------------------------------------------------------------------------

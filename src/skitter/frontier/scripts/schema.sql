@@ -1,4 +1,4 @@
--- The file of an embedded frontier, format 8. One owner process writes it; any process may read it.
+-- The file of an embedded frontier, format 9. One owner process writes it; any process may read it.
 
 CREATE TABLE job (                 -- one row: the state of the job as a whole
     id             INTEGER PRIMARY KEY CHECK (id = 1),
@@ -10,7 +10,6 @@ CREATE TABLE job (                 -- one row: the state of the job as a whole
     seeds_done     INTEGER NOT NULL,
     fingerprint_seed    INTEGER NOT NULL,  -- signed 64 bits
     fingerprint_version INTEGER NOT NULL,
-    seen_on_disk   INTEGER NOT NULL,       -- 0: seen_log, 1: seen_keys
     pass_number    INTEGER NOT NULL,       -- 1: the first crawl
     changes        TEXT    NOT NULL        -- the setting; '': the job does not remember pages
 );
@@ -68,14 +67,20 @@ CREATE TABLE dead (                -- dead letters
 );
 
 -- Known fingerprints, 16 bytes each, many to a row, in the order in which they became known ('+'),
--- visited ('v', only with a TTL) or forgotten ('-'). Appending costs a tenth of inserting into a tree of keys.
+-- visited ('v', only with a TTL), forgotten ('-') or known until `at` ('u', from a repair). Appending costs a tenth of inserting into a tree of keys.
 CREATE TABLE seen_log (
     id INTEGER PRIMARY KEY, kind TEXT NOT NULL, at REAL NOT NULL, fingerprints BLOB NOT NULL
 );
 
-CREATE TABLE seen_keys (           -- the same as a tree, once there are too many for memory
-    fingerprint BLOB PRIMARY KEY, until REAL NOT NULL
-) WITHOUT ROWID;
+-- The same in sorted runs, once there are too many for memory. Then the log has the keys that are newer than all runs, and
+-- a row of the kind 'm' where the next run ends. A later run prevails over an earlier one. `filter`: its Bloom filter.
+CREATE TABLE seen_runs (
+    run INTEGER PRIMARY KEY, bits INTEGER NOT NULL, amount INTEGER NOT NULL, filter BLOB NOT NULL
+);
+
+-- The keys of a run, in order, in blocks by their first `bits` bits. `id`: the run * 2^32 + these bits. `until`: times until
+-- which the keys are known, as doubles (0: forgotten); NULL: without end.
+CREATE TABLE seen_blocks (id INTEGER PRIMARY KEY, fingerprints BLOB NOT NULL, until BLOB);
 
 -- What a job with the setting `changes` remembers of its pages. `since`: the pass that wrote the items; `ranges`: their
 -- byte ranges, as MessagePack.

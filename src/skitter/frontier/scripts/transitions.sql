@@ -39,9 +39,6 @@ INSERT INTO slots (id, key, grants) VALUES (?, ?, ?) ON CONFLICT (id) DO UPDATE 
 -- name: log_seen
 INSERT INTO seen_log (kind, at, fingerprints) VALUES (?, ?, ?)
 
--- name: put_seen_key
-INSERT OR REPLACE INTO seen_keys VALUES (?, ?)
-
 -- name: put_visit
 INSERT INTO visits VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (fingerprint) DO UPDATE SET pass_number = excluded.pass_number, change = excluded.change, status = excluded.status,
@@ -73,4 +70,4 @@ INSERT OR REPLACE INTO settings_changes VALUES (?, ?)
 INSERT OR REPLACE INTO notes VALUES (?, ?, ?)
 
 -- name: put_job
-INSERT OR REPLACE INTO job VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT OR REPLACE INTO job VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)

@@ -1,6 +1,7 @@
 -- Prelude 3: slots. The arithmetic is that of frontier/embedded/scheduler.py.
 local ADAPTIVE_SHARE, ADAPTIVE_CAP, FIRST_BACKOFF, LONGEST_BACKOFF = 0.5, 60, 1, 300
 local CONNECTIONS_PER_GRACE, CONNECTING_KEPT, LONGEST_CONNECTING = 2, 0.98, 10
+local MIN_GRACE, MAX_GRACE = 0.02, 1
 local slots = {} -- those that this script has read
 
 -- The queue of a slot ('QUEUE|SLOT'); nil: the default queue.
@@ -147,7 +148,7 @@ local function start_within(slot)
   if distance > 0 then
     promised = min(promised or distance, distance)
   end
-  return promised and max(min(0.25, max(0.02, 0.1 * promised)), CONNECTIONS_PER_GRACE * slot.connecting)
+  return promised and max(MIN_GRACE, min(MAX_GRACE, 0.1 * promised), CONNECTIONS_PER_GRACE * slot.connecting)
 end
 
 local function grants_of(slot)
