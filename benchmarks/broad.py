@@ -68,30 +68,14 @@ async def _serve(folder):
     print(json.dumps(counts), flush=True)
 
 
-async def _crawl_plainly(port, hosts, pause, folder):
+async def _crawl_plainly(port, hosts, pause, names, folder):
     """Fetch all pages with aiohttp, as a script would."""
     import aiohttp
-    from aiohttp.abc import AbstractResolver
     from selectolax.lexbor import LexborHTMLParser
 
-    class Loopback(AbstractResolver):
-        async def resolve(self, host, port=0, family=0):
-            return [
-                {
-                    "hostname": host,
-                    "host": "127.0.0.1",
-                    "port": port,
-                    "family": family,
-                    "proto": 0,
-                    "flags": 0,
-                }
-            ]
-
-        async def close(self):
-            pass
-
     context = ssl.create_default_context(cafile=str(Path(folder, "ca.pem")))
-    connector = aiohttp.TCPConnector(limit=_CONCURRENCY, ssl=context, resolver=Loopback())
+    resolver = aiohttp.AsyncResolver(nameservers=[names])
+    connector = aiohttp.TCPConnector(limit=_CONCURRENCY, ssl=context, resolver=resolver)
     second = []
     with Path(folder, "items.jsonl").open("w") as out:  # noqa: ASYNC230 - a script would
         async with aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar()) as session:
@@ -178,7 +162,16 @@ def _compare(options):
             ]  # fmt: skip
 
         def plain_command(port, folder):
-            return [sys.executable, __file__, "plain", port, str(options.hosts), str(options.pause), folder]
+            return [
+                sys.executable,
+                __file__,
+                "plain",
+                port,
+                str(options.hosts),
+                str(options.pause),
+                names.address,
+                folder,
+            ]
 
         for _ in range(options.rounds):
             ours, resumed, connections = _measured(skitter_command, options.hosts, certificates)
@@ -196,8 +189,8 @@ def main():
         asyncio.run(_serve(sys.argv[2]))
         return
     if sys.argv[1:2] == ["plain"]:
-        port, hosts, pause, folder = sys.argv[2:]
-        asyncio.run(_crawl_plainly(port, int(hosts), float(pause), folder))
+        port, hosts, pause, names, folder = sys.argv[2:]
+        asyncio.run(_crawl_plainly(port, int(hosts), float(pause), names, folder))
         return
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--hosts", type=int, default=5_000)

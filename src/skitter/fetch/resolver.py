@@ -18,10 +18,10 @@ from skitter.settings import Settings
 _TRIES = 3
 """Number of times that each name server is asked."""
 _FRESHNESS_MARGIN = 0.5
-"""Time in seconds by which a name is looked up before libcurl discards it."""
+"""Time in seconds by which a name is looked up before its answer expires."""
 _MIN_TTL = 1.0
 _MAX_KNOWN = 50_000
-"""Number of origins whose expiry is remembered."""
+"""Number of origins whose addresses libcurl keeps."""
 _SYSTEM_SUFFIXES = (".local", ".localhost")
 """Names that only the system resolves (RFC 6762, RFC 6761)."""
 _PORTS = {"http": "80", "https": "443"}
@@ -44,7 +44,7 @@ class Resolver:
         self._timeout = timeout
         self._loop = asyncio.get_running_loop()
         self._valid_until: dict[str, float] = {}
-        """Event loop time until which libcurl knows the addresses of an origin."""
+        """Event loop time until which libcurl knows the addresses of an origin. The oldest come first."""
         self._last: tuple[str, list[str]] = "", []
         """The last origin and its addresses."""
         self._found: dict[str, tuple[list[str], float]] = {}
@@ -55,20 +55,24 @@ class Resolver:
         return self._valid_until.get(origin, 0.0) > self._loop.time()
 
     async def look_up(self, origin: str) -> list[str]:
-        """Return the value of ``CURLOPT_RESOLVE`` for an origin; empty if libcurl does not need it.
+        """Return the value of ``CURLOPT_RESOLVE`` for an origin.
+
+        libcurl keeps addresses until it is told to forget them (see :mod:`~skitter.fetch.transfer`). The value therefore
+        also names an origin to forget, if there are many, or the origin itself, if the system has to resolve it again.
 
         Raises :class:`~skitter.fetch.contract.UnresolvedHost`.
         """
-        scheme, _, rest = origin.partition("://")
-        name, colon, port = rest.rpartition(":")
-        if not colon or not port.isdigit():
-            name, port = rest, _PORTS.get(scheme, "")
+        name, port = _name_and_port(origin)
         addresses, ttl = await self._addresses(name) if self._is_ours(name) else ([], self._max_ttl)
+        lines = [f"+{name}:{port}:{','.join(addresses)}" if addresses else f"-{name}:{port}"]
+        self._valid_until.pop(origin, None)
         if len(self._valid_until) >= _MAX_KNOWN:
-            self._valid_until.clear()
+            forgotten = next(iter(self._valid_until))
+            del self._valid_until[forgotten]
+            lines.append("-{}:{}".format(*_name_and_port(forgotten)))
         self._valid_until[origin] = self._loop.time() + ttl
         self._last = origin, addresses
-        return [f"+{name}:{port}:{','.join(addresses)}"] if addresses else []
+        return lines
 
     def is_public(self, origin: str) -> bool:
         """Return whether an origin that was just looked up has an address on the public internet."""
@@ -128,6 +132,12 @@ def make_resolver(settings: Settings) -> Resolver | None:
     if not settings.dns_cache_ttl:
         return None
     return Resolver(settings.dns_servers, settings.dns_cache_ttl, settings.connect_timeout)
+
+
+def _name_and_port(origin: str) -> tuple[str, str]:
+    scheme, _, rest = origin.partition("://")
+    name, colon, port = rest.rpartition(":")
+    return (name, port) if colon and port.isdigit() else (rest, _PORTS.get(scheme, ""))
 
 
 def _text(address: bytes | str) -> str:
