@@ -1,0 +1,52 @@
+"""Names are looked up again when their answers expire, and only then."""
+
+import asyncio
+
+import pytest
+
+from servers.name_server import NameServer
+from skitter.fetch import resolver
+from skitter.fetch.contract import FetchError
+from skitter.fetch.http import HttpFetcher
+from skitter.request import Request
+from skitter.settings import Settings
+from skitter.testing import GeneratedSite
+
+
+@pytest.fixture
+def port(serve):
+    return serve(GeneratedSite(pages=2), hosts=2).port
+
+
+async def fetcher_of(names, **settings):
+    fetcher = HttpFetcher(Settings(dns_servers=[names.address], reuse_connections=False, **settings))
+    await fetcher.open()
+    return fetcher
+
+
+async def test_an_answer_is_used_for_its_ttl_and_then_replaced(port):
+    with NameServer({"a.test": ("127.0.0.1", "127.0.0.2")}, ttl=1) as names:
+        fetcher = await fetcher_of(names)
+        request = Request(f"http://a.test:{port}/")
+        found = [(await fetcher.fetch(request)).ip for _ in range(3)]
+        assert (found, names.asked["a.test"]) == (["127.0.0.1"] * 3, 1)
+        async with asyncio.timeout(20):
+            while (await fetcher.fetch(request)).ip == "127.0.0.1":
+                await asyncio.sleep(0.05)
+        assert (await fetcher.fetch(request)).ip == "127.0.0.2"
+        await fetcher.close()
+
+
+async def test_libcurl_forgets_an_origin_when_it_is_told_to(port, monkeypatch):
+    """It would go on with the old address if it kept it."""
+    monkeypatch.setattr(resolver, "_MAX_KNOWN", 1)
+    with NameServer({"a.test": "127.0.0.1", "b.test": "127.0.0.1"}) as names:
+        fetcher = await fetcher_of(names)
+        assert (await fetcher.fetch(Request(f"http://a.test:{port}/"))).ip == "127.0.0.1"
+        assert (await fetcher.fetch(Request(f"http://b.test:{port}/"))).ip == "127.0.0.1"
+        monkeypatch.setattr(fetcher._resolver, "knows", lambda _: True)
+        names.names.clear()
+        with pytest.raises(FetchError, match="could not resolve|Could not resolve"):
+            await fetcher.fetch(Request(f"http://a.test:{port}/"))
+        assert (await fetcher.fetch(Request(f"http://b.test:{port}/"))).ip == "127.0.0.1"
+        await fetcher.close()
