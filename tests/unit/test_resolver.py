@@ -46,7 +46,7 @@ async def test_libcurl_forgets_an_origin_when_it_is_told_to(port, monkeypatch):
         assert (await fetcher.fetch(Request(f"http://b.test:{port}/"))).ip == "127.0.0.1"
         monkeypatch.setattr(fetcher._resolver, "knows", lambda _: True)
         names.names.clear()
-        with pytest.raises(FetchError, match="could not resolve|Could not resolve"):
+        with pytest.raises(FetchError, match=r"ould not resolve"):
             await fetcher.fetch(Request(f"http://a.test:{port}/"))
         assert (await fetcher.fetch(Request(f"http://b.test:{port}/"))).ip == "127.0.0.1"
         await fetcher.close()
