@@ -57,12 +57,15 @@ class Backlog:
         self.leased: set[int] = set()
         """Sequence numbers of leased rows, which must not be read into a head."""
 
-    def add(self, slot: Slot, row: RequestRow) -> None:
+    def add(self, slot_key: str, row: RequestRow) -> None:
         """Add a request whose row is in the journal."""
         if self._file is None:
-            self._slots.push(slot, (row.rank, row.seq, row))
+            self._slots.push(self._slots.get(slot_key), (row.rank, row.seq, row))
             return
-        key = (row.rank, row.seq)
+        is_full = self._slots.in_memory >= MAX_REQUESTS_IN_MEMORY
+        if self._slots.add_unread(slot_key, row.rank, 1, create=is_full):
+            return
+        slot, key = self._slots.get(slot_key), (row.rank, row.seq)
         if slot.head_end is None:
             has_room = self._slots.in_memory < MAX_REQUESTS_IN_MEMORY and len(slot.waiting) < MAX_HEAD_SIZE
             if has_room or (slot.waiting and key < max(slot.waiting)[:2]):
@@ -78,14 +81,20 @@ class Backlog:
         if not slot.stamp:
             self._slots.reschedule(slot)
 
-    def is_behind_head(self, slot: Slot, rank: int) -> bool:
+    def is_behind_head(self, slot_key: str, rank: int) -> bool:
         """Return whether a new request of a slot is only needed after those that its head has in memory."""
+        slot = self._slots.active(slot_key)
+        if slot is None:
+            return slot_key in self._slots.dormant and rank >= self._slots.dormant.rank_of(slot_key)
         if slot.head_end is None or rank < slot.head_end[0]:
             return False
         return self._arrivals is None or slot not in self._arrivals
 
-    def add_packed(self, slot: Slot, amount: int) -> None:
+    def add_packed(self, slot_key: str, rank: int, amount: int) -> None:
         """Add requests behind the head of a slot whose pack is in the journal."""
+        if self._slots.add_unread(slot_key, rank, amount, create=False):
+            return
+        slot = self._slots.get(slot_key)
         slot.on_disk += amount
         if not slot.stamp:
             self._slots.reschedule(slot)
@@ -101,10 +110,12 @@ class Backlog:
             del slot.waiting[size:]
             slot.head_end = slot.waiting[-1][:2]
 
-    def restore(self, slot: Slot, first_rank: int, count: int) -> None:
+    def restore(self, slot_key: str, first_rank: int, count: int) -> None:
         """Add a slot whose requests are all in the file."""
-        slot.on_disk, slot.head_end = count, (first_rank, 0)
-        self._slots.reschedule(slot)
+        if not self._slots.add_unread(slot_key, first_rank, count, create=True):
+            slot = self._slots.get(slot_key)
+            slot.on_disk, slot.head_end = count, (first_rank, 0)
+            self._slots.reschedule(slot)
 
     def drop(self, slot: Slot) -> int:
         """Drop the waiting requests of a slot. Return their number. The caller removes the rows from the file."""
@@ -221,6 +232,7 @@ class BacklogSearch:
     def __init__(self, backlog: Backlog, slots: SlotScheduler) -> None:
         self._backlog = backlog
         self._slots = slots
+        slots.wake_all()
         self._head_ends = {slot.key: slot.head_end for slot in slots if slot.head_end is not None}
         self._leased = backlog.leased.copy()
         self._found: dict[str, list[int]] = {}

@@ -141,7 +141,8 @@ class EmbeddedFrontier:
         if stored.settings_changes:
             self.control.apply(msgspec.msgpack.decode(stored.settings_changes, type=SettingsChanges))
         await self._requests.restore(stored)
-        await self._requests.refuse_spent([kept.key for kept in stored.slots.values()])
+        if self._usage.is_limited:
+            await self._requests.refuse_spent([kept.key for kept in stored.slots.values()])
         self._job.write()
 
     async def close(self) -> None:
@@ -251,11 +252,12 @@ class EmbeddedFrontier:
     async def overdue_slots(self, seconds: float) -> list[tuple[str, int]]:
         """List the slots that have been ready for at least ``seconds``, with the number of their waiting requests."""
         since = self._clock() - seconds
-        return [
+        overdue = [
             (slot.key, slot.queued)
             for slot in self._slots
             if slot.queued and slot.has_place and slot.ready_at() <= since
         ]
+        return [*overdue, *self._slots.dormant]
 
     async def _lease(
         self,
@@ -411,14 +413,14 @@ class EmbeddedFrontier:
         job = self._job
         leased = Counter(held.slot.key for held in self._leases)
         busy = [slot for slot in self._slots if slot.queued or leased[slot.key]]
-        busy.sort(key=lambda slot: -slot.queued)
+        dormant = len(self._slots.dormant)
+        fetchable = sum(1 for slot in busy if slot.queued and slot.has_place and slot.ready_at() <= now)
         return FrontierStatus(
             state=self._requests.current_state(),
             added=job.added, queued=job.queued, delayed=job.delayed, leased=len(self._leases),
             done=job.done, failed=job.failed, seeds_loading=not job.seeds.is_done,
-            counters=dict(job.counters), slots=len(busy),
-            busiest=[slot.status(leased[slot.key], now) for slot in busy[:BUSIEST_SLOTS]],
+            counters=dict(job.counters), slots=len(busy) + dormant,
+            busiest=self._slots.busiest(BUSIEST_SLOTS, leased, now),
             oldest_lease=self._leases.oldest_age(now), reason=job.limit_reached(), queues=self._slots.queued(),
-            fetchable=sum(1 for slot in busy if slot.queued and slot.has_place and slot.ready_at() <= now),
-            pass_number=job.pass_number,
+            fetchable=fetchable + dormant, pass_number=job.pass_number,
         )  # fmt: skip

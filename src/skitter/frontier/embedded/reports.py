@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from heapq import nlargest
 
 from skitter.frontier.embedded.journal import Journal
 from skitter.frontier.embedded.requests import RequestTable
@@ -49,9 +48,7 @@ class EmbeddedReports:
     async def slots(self, limit: int) -> list[SlotStatus]:
         """Return the slots with queued or leased requests, most queued first."""
         now, leased = self._clock(), Counter(held.slot.key for held in self._leases)
-        busy = (slot for slot in self._slots if slot.queued or leased[slot.key])
-        fullest = nlargest(limit, busy, key=lambda slot: slot.queued)
-        return [slot.status(leased[slot.key], now) for slot in fullest]
+        return self._slots.busiest(limit, leased, now)
 
     def count(self, worker: str, slot: str, outcome: Outcome) -> list[StatsKey]:
         """Count an outcome. Return the keys that changed, for :meth:`write_stats`."""

@@ -163,21 +163,22 @@ class RequestTable:
         self._first_due = stored.next_due
         self._journal.put("put_leases", OWNER, (OWNER, msgspec.msgpack.encode([])))
         await self.seen.restore()
-        now = self._job.clock()
+        now, last = self._job.clock(), max(stored.slots, default=0)
+        self._slots.resume(now, lambda key: self._slot_numbers.get(key, last + 1) <= last)
         for number, kept in stored.slots.items():
             self._slot_numbers[kept.key], self.slot_keys[number] = number, kept.key
-            slot = self._slots.get(kept.key)
-            if kept.min_delay or kept.paused_until:  # most have none, and share one zero
+            if kept.min_delay or kept.paused_until or kept.grants:  # most have none
+                slot = self._slots.get(kept.key)
                 slot.min_delay, slot.paused_until = kept.min_delay, kept.paused_until
-            for grants, stored_grants in zip(slot.grants, kept.grants, strict=False):
-                grants.extend(stored_grants)
-            if (grace := slot.start_within) is not None:
-                slot.next_at = now + slot.delay + grace  # the last fetch of the earlier run may be just past
+                for grants, stored_grants in zip(slot.grants, kept.grants, strict=False):
+                    grants.extend(stored_grants)
+                if (grace := slot.start_within) is not None:
+                    slot.next_at = now + slot.delay + grace
             if kept.delayed:
                 self._usage.delayed[number] = kept.delayed
             if kept.queued:
                 self._job.queued += kept.queued
-                self.backlog.restore(slot, kept.first_rank, kept.queued)
+                self.backlog.restore(kept.key, kept.first_rank, kept.queued)
 
     def write_end(self) -> None:
         """Record in the journal that the owner has closed the job."""
@@ -236,7 +237,7 @@ class RequestTable:
     def is_behind_head(self, entry: Entry) -> bool:
         """Return whether a request that may be fetched at once waits behind the head of its slot."""
         rank = rank_of(self._job.options.queue_order, entry.priority, 0)
-        return self.backlog.is_behind_head(self._slots.get(entry.slot), rank)
+        return self.backlog.is_behind_head(entry.slot, rank)
 
     def add_pack(self, entries: Sequence[Entry]) -> None:
         """Queue requests behind the head of their slot that differ only in URL and fingerprint."""
@@ -245,7 +246,7 @@ class RequestTable:
         rank = rank_of(self._job.options.queue_order, entries[0].priority, first)
         self._journal.append("pack", pack(first, number, rank, entries))
         self._job.queued += amount
-        self.backlog.add_packed(self._slots.get(key), amount)
+        self.backlog.add_packed(key, rank, amount)
 
     def add_row(self, entry: Entry, now: float) -> None:
         """Queue or delay a request with a row of its own."""
@@ -297,7 +298,7 @@ class RequestTable:
 
     def _enqueue(self, row: RequestRow) -> None:
         self._job.queued += 1
-        self.backlog.add(self._slots.get(self.slot_keys[row.slot]), row)
+        self.backlog.add(self.slot_keys[row.slot], row)
 
     # --- leases ------------------------------------------------------------------------------------------
 

@@ -7,12 +7,14 @@ All times are in seconds, by the frontier's clock.
 from __future__ import annotations
 
 import math
+import operator
 import random
 from collections import deque
-from collections.abc import Callable, Iterator
-from heapq import heapify, heappop, heappush
+from collections.abc import Callable, Iterator, Mapping
+from heapq import heapify, heappop, heappush, nlargest
 from typing import Any
 
+from skitter.frontier.embedded.dormant import DormantSlots
 from skitter.frontier.records import FetchReport, SlotDecision, SlotStatus
 from skitter.politeness import DEFAULT_CONCURRENCY_PER_SLOT, HostLimits
 from skitter.queues import DEFAULT_QUEUE, QueueQuotas, queue_of, share_of
@@ -248,6 +250,10 @@ class SlotOrder:
             heap[:] = [entry for entry in heap if entry[3] == entry[4].stamp]
             heapify(heap)
 
+    def is_served(self, rank: int, amount: int) -> bool:
+        """Return whether there are entries of enough hosts that have not answered, and none has a worse rank than ``rank``."""
+        return _prune(self._new) and len(self._new) >= amount and self._new[0][1] <= rank
+
     def first(self) -> tuple[float, int, int, int, Slot] | None:
         """Return the entry of the slot that is ready first, if there is one."""
         firsts = [heap[0] for heap in (self._answered, self._new) if _prune(heap)]
@@ -284,6 +290,11 @@ class SlotScheduler:
         self._policy_of = policy_of
         self._pages_left_of = pages_left_of
         self._slots: dict[str, Slot] = {}
+        self.dormant = DormantSlots()
+        """Slots that are not in use yet. Each is either here or an object."""
+        self._opened_at = 0.0
+        self._is_old: Callable[[str], bool] = lambda _: False
+        """Whether an earlier run may have fetched from a slot."""
         self._order = SlotOrder()
         """Order of the default queue."""
         self._orders: dict[str, SlotOrder] = {DEFAULT_QUEUE: self._order}
@@ -302,19 +313,70 @@ class SlotScheduler:
         return iter(self._slots.values())
 
     def get(self, key: str) -> Slot:
-        """Return the slot of a key. Create it with its policy on the first call."""
+        """Return the slot of a key. Create it with its policy on the first call. A dormant slot wakes up."""
         slot = self._slots.get(key)
         if slot is None:
             slot = self._slots[key] = Slot(key, self._policy_of(key))
             slot.pages_left = self._pages_left_of(key)
-            if slot.queue not in self._orders:
-                self._orders[slot.queue] = SlotOrder()
-                self._unread[slot.queue] = SlotOrder()
+            if self._is_old(key) and (grace := slot.start_within) is not None:
+                slot.next_at = self._opened_at + slot.delay + grace  # that fetch may be just past
+            self._create_order(slot.queue)
+            if (waiting := self.dormant.take(key)) is not None:
+                rank, slot.on_disk = waiting
+                slot.head_end = (rank, 0)
+                self.reschedule(slot)
         return slot
 
+    def resume(self, now: float, is_old: Callable[[str], bool]) -> None:
+        """Keep the distance to the last fetches of an earlier run. ``is_old``: whether it may have fetched from a slot."""
+        self._opened_at, self._is_old = now, is_old
+
+    def _create_order(self, queue: str) -> None:
+        if queue not in self._orders:
+            self._orders[queue] = SlotOrder()
+            self._unread[queue] = SlotOrder()
+
     def find(self, key: str) -> Slot | None:
-        """Return the slot of a key if it exists."""
+        """Return the slot of a key if it exists. A dormant slot wakes up."""
+        return self.get(key) if key in self.dormant else self._slots.get(key)
+
+    def active(self, key: str) -> Slot | None:
+        """Return the slot of a key if it exists and is not dormant."""
         return self._slots.get(key)
+
+    def add_unread(self, key: str, rank: int, amount: int, *, create: bool) -> bool:
+        """Count requests that are only in the file, and leave their slot dormant.
+
+        ``create``: whether the slot may be new. Return ``False`` if the slot is not dormant, or has to wake up for them.
+        """
+        if self.dormant.grow(key, rank, amount):
+            return True
+        if not create or key in self._slots or key in self.dormant or not self.dormant.add(key, rank, amount):
+            return False
+        self._create_order(queue_of(key))
+        return True
+
+    def wake_all(self) -> None:
+        """Wake all dormant slots up."""
+        for key in [key for key, _ in self.dormant]:
+            self.get(key)
+
+    def _wake_next(self, queue: str, amount: int) -> None:
+        """Wake slots of a queue up, until there are entries of so many hosts that have not answered."""
+        order = self._unread[queue]
+        while (first := self.dormant.first(queue)) is not None and not order.is_served(first[0], amount):
+            self.get(first[1])
+
+    def busiest(self, amount: int, leased: Mapping[str, int], now: float) -> list[SlotStatus]:
+        """Return the state of the slots with the most waiting requests. ``leased``: number of leases by slot."""
+        active = [slot for slot in self._slots.values() if slot.queued or leased.get(slot.key)]
+        found = [(slot.queued, slot) for slot in nlargest(amount, active, key=operator.attrgetter("queued"))]
+        for key, count in self.dormant.largest(amount):
+            slot = Slot(key, self._policy_of(key))
+            slot.on_disk = count
+            found.append((count, slot))
+        found.sort(key=lambda pair: -pair[0])
+        return [slot.status(leased.get(slot.key, 0), now) for _, slot in found[:amount]]
 
     def allowances(self, quotas: QueueQuotas | None, limit: int) -> dict[str, int] | None:
         """Return the number of requests that may be leased from each queue; ``None``: any number from any queue."""
@@ -328,6 +390,8 @@ class SlotScheduler:
         if len(self._orders) == 1:
             return {}
         counts = dict.fromkeys(self._orders, 0)
+        for key, count in self.dormant:
+            counts[queue_of(key)] += count
         for slot in self._slots.values():
             counts[slot.queue] += slot.queued
         return counts
@@ -364,11 +428,12 @@ class SlotScheduler:
 
         ``allowances``: consider only queues with an allowance left. ``only_answered``: only hosts that have answered.
         """
-        orders = [
-            order
-            for queue, order in self._unread.items()
-            if allowances is None or allowances.get(queue, 0) > 0
-        ]
+        orders = []
+        for queue, order in self._unread.items():
+            if allowances is None or allowances.get(queue, 0) > 0:
+                orders.append(order)
+                if not only_answered:
+                    self._wake_next(queue, limit)
         found: list[Slot] = []
         while orders and len(found) < limit:
             taken = [(order, order.take(until, only_answered=only_answered)) for order in orders]
@@ -427,6 +492,9 @@ class SlotScheduler:
 
         ``allowances``: consider only queues with an allowance left.
         """
+        for queue, order in self._unread.items():
+            if order.first() is None:
+                self._wake_next(queue, 1)
         read = self._firsts(self._orders, allowances)
         unread = self._firsts(self._unread, allowances)
         return min((first[0] for firsts in (read, unread) for first, _ in firsts), default=None)
