@@ -142,7 +142,7 @@ class EmbeddedFrontier:
             self.control.apply(msgspec.msgpack.decode(stored.settings_changes, type=SettingsChanges))
         await self._requests.restore(stored)
         if self._usage.is_limited:
-            await self._requests.refuse_spent([kept.key for kept in stored.slots.values()])
+            await self._requests.refuse_spent(list(stored.slot_keys.values()))
         self._job.write()
 
     async def close(self) -> None:

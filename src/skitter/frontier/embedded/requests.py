@@ -163,22 +163,21 @@ class RequestTable:
         self._first_due = stored.next_due
         self._journal.put("put_leases", OWNER, (OWNER, msgspec.msgpack.encode([])))
         await self.seen.restore()
-        now, last = self._job.clock(), max(stored.slots, default=0)
+        now, last = self._job.clock(), max(stored.slot_keys, default=0)
+        self.slot_keys = stored.slot_keys
+        self._slot_numbers = {key: number for number, key in stored.slot_keys.items()}
         self._slots.resume(now, lambda key: self._slot_numbers.get(key, last + 1) <= last)
-        for number, kept in stored.slots.items():
-            self._slot_numbers[kept.key], self.slot_keys[number] = number, kept.key
-            if kept.min_delay or kept.paused_until or kept.grants:  # most have none
-                slot = self._slots.get(kept.key)
-                slot.min_delay, slot.paused_until = kept.min_delay, kept.paused_until
-                for grants, stored_grants in zip(slot.grants, kept.grants, strict=False):
-                    grants.extend(stored_grants)
-                if (grace := slot.start_within) is not None:
-                    slot.next_at = now + slot.delay + grace
-            if kept.delayed:
-                self._usage.delayed[number] = kept.delayed
-            if kept.queued:
-                self._job.queued += kept.queued
-                self.backlog.restore(kept.key, kept.first_rank, kept.queued)
+        for number, limits in stored.limits.items():
+            slot = self._slots.get(self.slot_keys[number])
+            slot.min_delay, slot.paused_until = limits.min_delay, limits.paused_until
+            for grants, stored_grants in zip(slot.grants, limits.grants, strict=False):
+                grants.extend(stored_grants)
+            if (grace := slot.start_within) is not None:
+                slot.next_at = now + slot.delay + grace
+        self._usage.delayed.update(stored.delayed_by_slot)
+        for number, (count, first_rank) in stored.queued.items():
+            self._job.queued += count
+            self.backlog.restore(self.slot_keys[number], first_rank, count)
 
     def write_end(self) -> None:
         """Record in the journal that the owner has closed the job."""

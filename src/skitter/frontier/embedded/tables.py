@@ -74,17 +74,12 @@ class RequestRow(NamedTuple):
     lost: int
 
 
-class StoredSlot(msgspec.Struct):
-    """A slot as an earlier run left it."""
+class StoredLimits(msgspec.Struct):
+    """The limits of a slot as an earlier run left them. Most slots have none."""
 
-    key: str
     min_delay: float
     paused_until: float
     grants: list[list[float]]
-    queued: int = 0
-    first_rank: int = 0
-    """Rank of the first queued request."""
-    delayed: int = 0
 
 
 class StoredJob(msgspec.Struct):
@@ -101,7 +96,12 @@ class StoredJob(msgspec.Struct):
     delayed: int
     next_due: float
     """When the first delayed request is due; infinity if there is none."""
-    slots: dict[int, StoredSlot]
+    slot_keys: dict[int, str]
+    """Key of each slot by its number, as for the following fields."""
+    limits: dict[int, StoredLimits]
+    queued: dict[int, tuple[int, int]]
+    """Number of queued requests, and rank of the first one."""
+    delayed_by_slot: dict[int, int]
     outputs: dict[str, list[tuple[int, int]]]
     counters: Counter[str]
     banned: set[str]
@@ -193,15 +193,16 @@ class SqliteTables:
             raise changed_mode(changes, options.changes or "", "the job")
         killed = self.count("leases") > 0
         new_dead = self._take_back_leases(options, now)
-        failed, delayed = self.count("dead"), self.count("delayed")
+        failed, delayed, queued = self.count("dead"), self.count("delayed"), self.queued_by_slot()
         return StoredJob(
             # A stop ends with the run that it stopped; a pause holds until it is lifted.
             state=JobState.RUNNING if state == JobState.STOPPING else JobState(state),
             # Counted and not read: a kill may have come between the removal of rows and the update of the total.
-            added=self.count_queued() + delayed + done + failed,
+            added=sum(map(itemgetter(0), queued.values())) + delayed + done + failed,
             done=done, sequence=sequence + new_dead, seed_position=position, seeds_done=bool(seeds_done),
             fingerprint_seed=seed % 2**64, failed=failed, delayed=delayed, next_due=self._next_due(),
-            slots=self._slots(), outputs=self.outputs(), counters=Counter(self.counters()),
+            slot_keys=dict(self.file.execute("SELECT id, key FROM slots")), limits=self._limits(),
+            queued=queued, delayed_by_slot=self.delayed_by_slot(), outputs=self.outputs(), counters=Counter(self.counters()),
             banned=set(self.banned()),
             stats=list(self.file.execute("SELECT * FROM stats")),
             settings_changes=self.settings_changes(), pass_number=number, killed=killed,
@@ -271,18 +272,15 @@ class SqliteTables:
         self.file.execute(f"INSERT INTO delayed SELECT ?, {_COLUMNS} FROM queue WHERE seq = ?", (at, seq))  # noqa: S608 - constants
         self.file.execute("DELETE FROM queue WHERE seq = ?", (seq,))
 
-    def _slots(self) -> dict[int, StoredSlot]:
-        slots = {
-            number: StoredSlot(key, min_delay, until, msgspec.msgpack.decode(grants) if grants else [])
-            for number, key, min_delay, until, grants in self.file.execute(
-                "SELECT id, key, min_delay, paused_until, grants FROM slots"
-            )
+    def _limits(self) -> dict[int, StoredLimits]:
+        query = (
+            "SELECT id, min_delay, paused_until, grants FROM slots"
+            " WHERE min_delay <> 0 OR paused_until <> 0 OR grants IS NOT NULL"
+        )
+        return {
+            number: StoredLimits(min_delay, until, msgspec.msgpack.decode(grants) if grants else [])
+            for number, min_delay, until, grants in self.file.execute(query)
         }
-        for number, (count, first_rank) in self.queued_by_slot().items():
-            slots[number].queued, slots[number].first_rank = count, first_rank
-        for number, count in self.delayed_by_slot().items():
-            slots[number].delayed = count
-        return slots
 
     def queued_by_slot(self) -> dict[int, tuple[int, int]]:
         """Return the number of queued and leased requests, and their first rank, by slot number."""
