@@ -4,8 +4,7 @@ import random
 
 import pytest
 
-from skitter.frontier.embedded.dormant import MAX_RANKS, DormantSlots
-from skitter.frontier.embedded.scheduler import SlotScheduler
+from skitter.frontier.embedded.scheduler import MAX_DORMANT_RANKS, DormantSlots, SlotScheduler
 from skitter.politeness import HostLimits
 
 BEGIN = 1_000.0
@@ -41,10 +40,10 @@ def test_a_request_that_comes_before_the_first_one_wakes_its_slot():
 
 def test_more_ranks_than_the_most_are_refused_and_queues_are_apart():
     dormant = DormantSlots()
-    assert all(dormant.add(f"h{rank}", rank, 1) for rank in range(MAX_RANKS))
-    assert not dormant.add("more", MAX_RANKS, 1)
-    assert dormant.add("news|more", MAX_RANKS, 1)
-    assert dormant.first("news") == (MAX_RANKS, "news|more")
+    assert all(dormant.add(f"h{rank}", rank, 1) for rank in range(MAX_DORMANT_RANKS))
+    assert not dormant.add("more", MAX_DORMANT_RANKS, 1)
+    assert dormant.add("news|more", MAX_DORMANT_RANKS, 1)
+    assert dormant.first("news") == (MAX_DORMANT_RANKS, "news|more")
 
 
 def test_the_largest_slots_are_found_after_they_have_grown():

@@ -57,7 +57,7 @@ class Resolver:
     async def look_up(self, origin: str) -> list[str]:
         """Return the value of ``CURLOPT_RESOLVE`` for an origin.
 
-        libcurl keeps addresses until it is told to forget them (see :mod:`~skitter.fetch.transfer`). The value therefore
+        libcurl keeps addresses until this method removes them (see :mod:`~skitter.fetch.transfer`). The value therefore
         also names an origin to forget, if there are many, or the origin itself, if the system has to resolve it again.
 
         Raises :class:`~skitter.fetch.contract.UnresolvedHost`.

@@ -156,10 +156,10 @@ class Transfer:
             setopt(pycurl.OPENSOCKETFUNCTION, self._open_socket)
 
     def _dns_timeout(self, proxy: str) -> int:
-        """Return the time in seconds for which libcurl keeps addresses that it looked up; -1: until it is told otherwise.
+        """Return the time in seconds for which libcurl keeps addresses; -1: until the resolver removes them.
 
-        Without end for direct connections, whose addresses the resolver knows. At the end of each transfer, libcurl would
-        look through all its addresses for old ones: a sixth of the CPU time with 5,000 hosts.
+        That is the case for direct connections. Otherwise, at the end of each transfer, libcurl would search all its addresses
+        for old ones: a sixth of the CPU time with 5,000 hosts.
         """
         seconds = int(self._settings.dns_cache_ttl)
         return seconds if proxy or not self._settings.dns_cache_ttl else -1

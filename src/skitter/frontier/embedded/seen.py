@@ -166,7 +166,7 @@ class DiskSeen:
         self._runs = list(runs)
         self._limit = max(MIN_RUN_SIZE, limit)
         self._fresh = TimedSeen()
-        """Keys that changed since the last run was begun."""
+        """Keys that changed since the last run was started."""
         self._changes = 0
         """Number of changes in ``_fresh``."""
         self._frozen: MemorySeen | TimedSeen | None = None
@@ -387,7 +387,7 @@ class SeenSet:
         self._in_memory = self.keys = self._new()
 
     def write_if_large(self) -> None:
-        """Begin to move keys from memory to the file, if there are too many. Nobody waits for it."""
+        """Begin to move keys from memory to the file, if there are too many. No caller waits for it."""
         if self._on_disk is not None:
             self._on_disk.write_if_large()
         elif self._file is not None and self._in_memory is not None and len(self._in_memory) > self._limit:

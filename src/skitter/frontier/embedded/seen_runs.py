@@ -2,8 +2,8 @@
 
 A run is written once, in the order of its keys, and is never changed. Later keys go to later runs, and runs of similar
 size are merged into one, as in a log-structured merge tree (O'Neil et al. 1996). A run is divided into blocks by the
-first bits of the keys, which are hashes and therefore evenly spread. A Bloom filter tells whether it is worth reading a
-block.
+first bits of the keys, which are hashes and therefore evenly spread. A Bloom filter shows which blocks are
+worth reading.
 """
 
 from __future__ import annotations
