@@ -127,7 +127,7 @@ def remove_blocks(file: sqlite3.Connection, run: Run, step: int) -> bool:
     """Remove the blocks of a run in steps. Return whether any are left."""
     size = _REMOVED_BLOCKS
     start = run.number << _PREFIX_BITS
-    low, end = start + step * size, start + 2**run.bits
+    low, end = start + step * size, start + (1 << run.bits)
     file.execute("DELETE FROM seen_blocks WHERE id >= ? AND id < ?", (low, min(low + size, end)))
     return low + size < end
 
@@ -136,7 +136,7 @@ def remove_log(file: sqlite3.Connection, until: int) -> bool:
     """Remove the oldest rows of the log of fingerprints up to a number. Return whether any are left."""
     oldest = "SELECT id FROM seen_log WHERE id <= ? ORDER BY id LIMIT ?"
     query = f"DELETE FROM seen_log WHERE id IN ({oldest})"  # noqa: S608 - a constant
-    return file.execute(query, (until, KEYS_PER_STEP)).rowcount == KEYS_PER_STEP
+    return bool(file.execute(query, (until, KEYS_PER_STEP)).rowcount == KEYS_PER_STEP)
 
 
 class RunWriter:
@@ -154,6 +154,7 @@ class RunWriter:
         self._range_bits = max(SHARD_BITS, (most // KEYS_PER_STEP).bit_length())
         """A range of keys is read and written at a time. It is a part of a shard, or a whole one."""
         self._bits = max(self._range_bits, (most // KEYS_PER_BLOCK).bit_length() - 1)
+        self._ranges: int = 2**self._range_bits
         self._next_range = 0
         self._shard: list[tuple[bytes, float]] = []
         self._filter = Bloom(max(1, most), FALSE_POSITIVE_RATE, _hash)
@@ -169,7 +170,7 @@ class RunWriter:
                     "DELETE FROM seen_blocks WHERE id >= ? AND id < ?", (start, start + 2**_PREFIX_BITS)
                 )
             written = 0
-            while self._next_range < 2**self._range_bits and written < KEYS_PER_STEP:
+            while self._next_range < self._ranges and written < KEYS_PER_STEP:
                 written += self._write_range(file, self._next_range)
                 self._next_range += 1
             file.execute("COMMIT")
@@ -177,7 +178,7 @@ class RunWriter:
             if file.in_transaction:
                 file.execute("ROLLBACK")
             raise
-        return self._next_range < 2**self._range_bits
+        return self._next_range < self._ranges
 
     def _write_range(self, file: sqlite3.Connection, number: int) -> int:
         low, high = (bound << (_PREFIX_BITS - self._range_bits) for bound in (number, number + 1))
