@@ -533,9 +533,9 @@ def _scope(spider: Spider, settings: Settings) -> Scope:
 
 
 def _trap_detector(settings: Settings) -> TrapDetector:
-    from skitter.worker.traps import LinkFormRules, TrapDetector  # noqa: PLC0415 - as the engine
+    from skitter.worker.traps import TrapDetector, UrlFormRules  # noqa: PLC0415 - as the engine
 
-    rules = LinkFormRules(
+    rules = UrlFormRules(
         settings.max_path_repeats,
         settings.max_path_segments,
         settings.max_query_parameters,

@@ -46,9 +46,9 @@ class TaskService:
 
     async def get(self, job: str, task: str) -> TaskState:
         """Return a task of a job. Raises :class:`Missing`."""
-        for standing in await self.all(job):
-            if standing.name == task:
-                return standing
+        for state in await self.all(job):
+            if state.name == task:
+                return state
         raise _no_task(job, task)
 
     async def add(
@@ -125,8 +125,8 @@ class TaskService:
         known, data = await self._records.tasks(job)
         due = [
             TaskChange(task=task, recrawl=number)
-            for task, standing in task_states(known.entries).items()
-            if (number := standing.due_recrawl(now)) is not None
+            for task, state in task_states(known.entries).items()
+            if (number := state.due_recrawl(now)) is not None
         ]
         if due:
             known.entries += due
