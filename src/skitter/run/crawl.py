@@ -43,9 +43,9 @@ from skitter.store.files import is_local
 log = logging.getLogger("skitter.crawl")
 
 _SEED_REFUSALS = ("robots", SCHEME, LENGTH, DEPTH, HOST, PATTERN, UNPARSABLE)
-"""Reasons for which the only URLs of a job may have been refused. Hooks are not among them: they do it on purpose."""
+"""Reasons for refusing URLs that explain an empty crawl. Hooks are not among them, because they refuse on purpose."""
 _WATCH_INTERVAL = 0.5
-"""Seconds between two looks at the job, for progress, streaming outputs and the time limit."""
+"""Seconds between two status checks, for progress, streaming outputs and the time limit."""
 
 
 class RunResult(msgspec.Struct, kw_only=True):
@@ -65,8 +65,8 @@ class RunResult(msgspec.Struct, kw_only=True):
     already_finished: bool = False
     """Whether the job was finished before the run started."""
     ended_pass: PassRecord | None = None
-    """The pass that ended with this run, on whichever machine, with the verdicts of the monitors. If none has ended: the
-    pass that had ended before, but that no process lived to judge."""
+    """The pass that ended with this run, on whichever machine, with the verdicts of the monitors. If none has ended:
+    a pass that ended earlier, but that no process survived to judge."""
     changes: dict[str, int] = {}
     """Number of pages by :class:`~skitter.frontier.records.PageChange` in the present pass, and ``unlinked``, for a job
     with the setting ``changes``."""
@@ -81,7 +81,7 @@ class RunResult(msgspec.Struct, kw_only=True):
 
     @property
     def empty_because(self) -> str:
-        """What is wrong with a run that :attr:`fetched_nothing`, in a few words."""
+        """A short description of the problem if :attr:`fetched_nothing` is true."""
         answered = any(name.startswith("status/2") for name in self.counters)
         return f"no page could be {'processed' if answered else 'fetched'}"
 
@@ -216,7 +216,9 @@ class Crawl:
         socket = await asyncio.to_thread(lambda: folder.socket)  # reads the disk
         server = None if frontier.shared else FrontierServer(frontier, info, socket)
         try:
-            await asyncio.to_thread(folder.write, self.spec)  # last: a run that cannot start leaves no job
+            await asyncio.to_thread(
+                folder.write, self.spec
+            )  # written last, so that a run that cannot start leaves no job
             if server is not None:
                 await server.start()
             if frontier.shared and self._outputs:
@@ -255,7 +257,9 @@ class Crawl:
 
     async def _wait_for_other_machines(self, frontier: Frontier, result: RunResult) -> None:
         while True:
-            is_expected = await self._written.is_expected()  # first: a machine leaves after it has written
+            is_expected = (
+                await self._written.is_expected()
+            )  # read first: a machine leaves after it has written
             missing = await self._written.unwritten(await frontier.reports.outputs())
             if not missing:
                 return
@@ -268,7 +272,7 @@ class Crawl:
         if frontier.liveness is not None:
             await _take_back_leases(frontier, frontier.liveness)
         status = await frontier.status()
-        # Every process may have been killed between the end of the pass and its judgement.
+        # All processes may have been killed between the end of the pass and its judgement.
         self._recovered = await passes.close(status)
         await self._report(passes)
         # A stop ends with the run, but a shared frontier does not know when the run ends.
@@ -440,7 +444,7 @@ class Crawl:
         except SkitterError:
             pass  # the workers meet and report the same error
         except Exception:
-            log.exception("cannot watch the job")  # neither the crawl nor its time limit ends
+            log.exception("cannot watch the job")  # continue: the crawl and its time limit are still in force
 
     def _show(self, status: FrontierStatus, elapsed: float, workers: int) -> None:
         """Pass the progress to the watcher. Its errors do not end the crawl."""
@@ -520,7 +524,7 @@ async def _take_back_leases(frontier: Frontier, liveness: Liveness) -> None:
 
 
 _QUEUE_GRACE = 10.0
-"""Seconds before a queue without a worker is logged: a dead worker is replaced, another machine may join."""
+"""Seconds before a queue without a worker is logged, because a worker may be replaced or another machine may join."""
 
 
 def _warn_about_user_agent(settings: Settings) -> None:

@@ -129,7 +129,7 @@ def make_fetcher(
         user_agents, proxies = _user_agents(settings, identity_context), _proxies(settings, identity_context)
         sessions = _sessions(settings, identity_context, user_agents, proxies, shares=shares)
         if not per_proxy and all(part is None for part in (user_agents, proxies, sessions, cookies, file)):
-            return inner  # without any source, no wrapper
+            return inner  # without a source, no wrapper is needed
         return IdentityFetcher(
             inner, user_agents=user_agents, proxies=proxies, sessions=sessions, cookies=cookies,
             jar_per_proxy=per_proxy, cookie_file=file,

@@ -1,4 +1,4 @@
-"""The seen set: which fingerprints a job has met.
+"""The seen set: the fingerprints that a job knows.
 
 A seen set is always exact. All keys are in memory (about 0.1 GB per million) up to ``seen_memory_limit``; beyond it
 they move to disk.
@@ -163,7 +163,7 @@ class DiskSeen:
         self._filter = new
 
     async def prepare(self, fingerprints: Sequence[bytes]) -> None:
-        """Look up the keys that neither the recent keys nor the filter can answer."""
+        """Look up the keys for which neither the recent keys nor the filter has an answer."""
         if self._count > self._capacity:
             await self._fill()
         prepared: dict[bytes, float] = {}
@@ -287,7 +287,7 @@ class SeenSet:
         self._log("-", now, fingerprint)
 
     def clear(self) -> None:
-        """Make every fingerprint unknown, after the same has been done in the journal."""
+        """Forget every fingerprint, after the journal has done so."""
         self._in_memory = self._new()
         self.keys = self._in_memory
 
