@@ -18,7 +18,7 @@ __all__ = ["MessagePlace", "PollingBroker", "TakenMessage"]
 log = logging.getLogger("skitter.frontier")
 
 PUBLISH_TIMEOUT = 3600.0
-"""Seconds for which publishing waits while the place is away."""
+"""Seconds for which publishing waits while the place is unavailable."""
 RETRY_INTERVAL = 1.0
 """Seconds between two attempts to publish."""
 
@@ -106,7 +106,7 @@ class PollingBroker:
             await self._place.close()
 
     async def publish(self, messages: Sequence[OutgoingMessage]) -> None:
-        """Put messages into the place, and wait for it while it is away."""
+        """Put messages into the place, and wait for it while it is unavailable."""
         deadline = asyncio.get_running_loop().time() + PUBLISH_TIMEOUT
         is_logged = False
         while True:

@@ -74,9 +74,8 @@ class StoreContext(msgspec.Struct, frozen=True):
     durability: str = "process"
     """``process``: items survive a killed process; ``machine``: they also survive a power loss (``write`` syncs)."""
     section: str = ""
-    """Part of the job's items that is kept apart from all others; usable as a file name. Empty: the items of the job's
-    own outputs. A ranged store keeps each section in part files of its own.
-    """
+    """Part of the job's items that is stored separately from all others; usable as a file name. Empty: the items of
+    the job's own outputs. A ranged store keeps each section in part files of its own."""
     fleet: bool = False
     """Whether workers on other machines may belong to the job."""
 

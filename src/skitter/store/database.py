@@ -1,7 +1,7 @@
 """The buffering and retries that all database stores share.
 
 The items of many pages are sent to the server in few writes. If a server rejects items of one page, only that page
-fails; if a server is away, the store waits for it. ``write`` returns when everything is in the database, and the
+fails; if a server is unavailable, the store waits for it. ``write`` returns when everything is in the database, and the
 pages are committed only then, so a buffer never holds committed items.
 """
 

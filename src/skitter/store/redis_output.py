@@ -387,7 +387,7 @@ class RedisOutput:
         delay = self._backoff.next_delay() if self._is_away else 0.0
         self._is_away = True
         self._next_attempt = time.monotonic() + delay
-        away = "is away" if _is_outage(error.__cause__) else "rejects items"
+        away = "is unavailable" if _is_outage(error.__cause__) else "rejects items"
         self._backoff.outage.meet(
             f"{away} (%s); the crawl continues, and committed items are pushed when it is back",
             error.__cause__ or error,

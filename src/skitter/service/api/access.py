@@ -1,4 +1,4 @@
-"""Who may call what: tokens with scopes, and the scope that each call needs."""
+"""Authorization: tokens with scopes, and the scope that each call needs."""
 
 from __future__ import annotations
 

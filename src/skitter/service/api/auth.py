@@ -1,4 +1,4 @@
-"""What is checked before routing: who calls and whether they may, the rate of requests, and the size and form of bodies.
+"""Checks before routing: authentication, authorization, the rate of requests, and the size and form of bodies.
 
 Calls that change something are recorded in the audit log.
 """
@@ -37,9 +37,9 @@ _MAX_DEPTH = 60
 _BODY_SECONDS = 60.0
 """Time in which a body has to arrive."""
 _MAX_CALLERS = 10_000
-"""Callers that are remembered before those without recent requests are forgotten."""
+"""Number of remembered callers above which those without recent requests are forgotten."""
 _BURST_SECONDS = 2.0
-"""Requests of this time may come at once."""
+"""Length of a burst in seconds: the requests of that time may arrive at once."""
 _SAFE_HEADERS = (
     (b"cache-control", b"no-store"),
     (b"cross-origin-opener-policy", b"same-origin"),
@@ -49,7 +49,7 @@ _SAFE_HEADERS = (
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
 )
-"""Headers of every response: items and logs contain text of strangers, which no browser should interpret or keep."""
+"""Headers of every response: items and logs contain untrusted text, which no browser should interpret or keep."""
 _DATA_POLICY = (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'")
 _CONSOLE_POLICY = (
     b"content-security-policy",
@@ -98,7 +98,7 @@ class RequestIdentity(NamedTuple):
 
 
 class Gate(NamedTuple):
-    """What the middleware needs to know callers."""
+    """What the middleware needs to identify callers."""
 
     tokens: ApiTokens
     sessions: Sessions
@@ -192,7 +192,7 @@ class AuthMiddleware:
         body: bytes,
         send: Send,
     ) -> Send:
-        """Return a ``send`` that first adds the call to the audit log: no answer leaves without its entry."""
+        """Return a ``send`` that first adds the call to the audit log, so that no response is sent without an entry."""
         kind = headers.get(b"content-type", b"").decode("latin-1").lower()
         is_lost = False
 

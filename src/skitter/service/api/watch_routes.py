@@ -22,7 +22,8 @@ from skitter.service.queries import JobQueries
 _INTERVAL = 1.0
 """Seconds between two readings for a stream of events."""
 _REST = 4.0
-"""A stream rests for this many times the duration of its last reading, so that watching never takes most of a node."""
+"""A stream pauses for this many times the duration of its last reading, so that watching never takes most of the CPU
+of a node."""
 _KEEP_ALIVE = 10.0
 """Seconds without an event after which a comment is sent."""
 _STREAM_SECONDS = 600.0

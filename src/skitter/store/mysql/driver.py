@@ -404,7 +404,7 @@ class MySqlDriver:
 
 
 class _TlsConnection(aiomysql.Connection):  # type: ignore[misc]
-    """A connection that does not log in without TLS if TLS is asked for. The client would do so without a word."""
+    """A connection that never logs in without TLS if TLS is requested. The client would do so silently."""
 
     async def _request_authentication(self) -> None:
         if self._ssl_context is not None and not self.server_capabilities & CLIENT.SSL:
@@ -418,7 +418,7 @@ class _NoTlsError(OSError):
 
 @contextmanager
 def _sorted_errors() -> Iterator[None]:
-    """Tell apart the errors that items cause, and those that end when the transaction is repeated."""
+    """Distinguish errors that items cause from errors that a repeated transaction may solve."""
     try:
         yield
     except err.MySQLError as error:
