@@ -12,7 +12,7 @@ from api_caller import TOKEN, Caller, application
 from cli_command import complaint
 from skitter.frontends.tasks.task_file import TaskFile
 from skitter.service.api.access import ApiTokens
-from skitter.service.api.auth import AuthMiddleware, Gate
+from skitter.service.api.auth import AuthContext, AuthMiddleware
 from skitter.service.node import Node
 from skitter.testing import Answer
 
@@ -222,7 +222,7 @@ async def test_a_body_that_is_too_large_is_refused_before_it_is_read(call):
     async def send(message):
         sent.append(message)
 
-    await AuthMiddleware(None, Gate(ApiTokens([TOKEN]), None, None), 10_000)(
+    await AuthMiddleware(None, AuthContext(ApiTokens([TOKEN]), None, None), 10_000)(
         {"type": "http", "path": "/jobs", "headers": length}, unread, send
     )
     assert sent[0]["status"] == 413

@@ -9,7 +9,7 @@ from skitter.brokers.contract import OutgoingMessage
 from skitter.brokers.frontier import BrokerFrontier
 from skitter.brokers.message import job_mark, request_message, slot_message
 from skitter.brokers.pending import MAX_REQUEUE_DELAY, BrokerTuning
-from skitter.brokers.polling import PollingBroker, TakenMessage
+from skitter.brokers.polling import PollingBroker, ReceivedMessage
 from skitter.errors import FrontierError, UndecodableRecord
 from skitter.frontier.embedded.frontier import EmbeddedFrontier
 from skitter.frontier.options import FrontierSettings
@@ -382,7 +382,7 @@ class ListPlace:
         if self.error is not None:
             raise self.error
         taken, self.waiting = self.waiting[:count], self.waiting[count:]
-        return [TakenMessage(body, body, 2) for body in taken]
+        return [ReceivedMessage(body, body, 2) for body in taken]
 
     async def delete(self, key):
         self.call("delete", key)

@@ -11,7 +11,14 @@ from skitter.fetch.address_guard import AddressGuard
 from skitter.fetch.contract import BehindProxy, BodyTooLarge, FetcherCapabilities, ProxyError, TimedOut
 from skitter.fetch.identity.contract import NoProxyAvailable, SourceError
 from skitter.fetch.identity.proxies import ProxyPool
-from skitter.fetch.identity.proxy_lists import FileList, GivenList, UrlList, label, parse_list, parse_proxy
+from skitter.fetch.identity.proxy_lists import (
+    FileProxyList,
+    FixedProxyList,
+    UrlProxyList,
+    label,
+    parse_list,
+    parse_proxy,
+)
 from skitter.request import Request
 from skitter.response import Response
 
@@ -31,7 +38,7 @@ async def pool_of():
 
     async def make(*proxies, rotation="round-robin", **options):
         clock = Clock()
-        given = proxies[0] if proxies and not isinstance(proxies[0], str) else GivenList(proxies)
+        given = proxies[0] if proxies and not isinstance(proxies[0], str) else FixedProxyList(proxies)
         pool = ProxyPool(given, rotation, clock=clock, cooldown=10.0, **options)
         pool.clock = clock
         pools.append(pool)
@@ -264,7 +271,7 @@ async def test_a_list_is_read_again_at_its_interval(pool_of):
 async def test_a_file_is_read_as_it_is_now_and_an_error_names_it(tmp_path):
     path = tmp_path / "proxies.txt"
     path.write_text("a:1\n")
-    source = FileList(path)
+    source = FileProxyList(path)
     assert await source.read() == ["http://a:1"]
     path.write_text("a:1\nnonsense\n")
     with pytest.raises(SourceError, match=r"proxies\.txt: line 2: .*'nonsense'"):
@@ -290,7 +297,7 @@ class Answering:
 
 async def test_a_list_by_url_is_fetched_without_any_proxy():
     fetcher = Answering(Response("http://vendor.test/", 200, body=b"a:1\nb:2:u:p\n"))
-    assert await UrlList("http://vendor.test/list?key=1", fetcher, AddressGuard()).read() == [
+    assert await UrlProxyList("http://vendor.test/list?key=1", fetcher, AddressGuard()).read() == [
         "http://a:1",
         "http://u:p@b:2",
     ]
@@ -300,5 +307,7 @@ async def test_a_list_by_url_is_fetched_without_any_proxy():
 @pytest.mark.parametrize("answer", [Response("http://vendor.test/", 403), TimedOut("slow")])
 async def test_a_list_by_url_that_cannot_be_had_is_an_error_without_its_token(answer):
     with pytest.raises(SourceError, match=r"vendor\.test/list: .*(403|slow)") as caught:
-        await UrlList("http://u:secret@vendor.test/list?key=secret", Answering(answer), AddressGuard()).read()
+        await UrlProxyList(
+            "http://u:secret@vendor.test/list?key=secret", Answering(answer), AddressGuard()
+        ).read()
     assert "secret" not in str(caught.value)

@@ -1,6 +1,6 @@
 """The two interfaces of a broker frontier: the :class:`Broker` that carries messages, and the state behind it.
 
-A third broker implements :class:`Broker` and :class:`Delivery`, or :class:`~skitter.brokers.polling.MessagePlace`, and
+A third broker implements :class:`Broker` and :class:`Delivery`, or :class:`~skitter.brokers.polling.PolledQueue`, and
 offers a factory as an entry point; see :mod:`skitter.brokers`. :class:`StateFrontier` is implemented by the embedded and the Redis frontier.
 """
 

@@ -27,7 +27,7 @@ from skitter.run.builder import JobBuilder, RunOverrides, WorkerSet
 from skitter.run.job import JobSpec
 from skitter.run.outputs import JobOutputs
 from skitter.run.page_changes import PassReport, Ranges, read_changes_of_pass, with_kept
-from skitter.run.passes import PassKeeper, PassRecord
+from skitter.run.passes import PassRecord, PassTracker
 from skitter.run.process import LogOptions
 from skitter.run.supervisor import Supervisor, WorkerCommand
 from skitter.run.written import WrittenItems, describe_unwritten
@@ -150,7 +150,7 @@ class Crawl:
         self._supervisor: Supervisor | None = None
         self._workers = WorkerSet()
         self._stop_reason = ""
-        self._passes: PassKeeper | None = None
+        self._passes: PassTracker | None = None
         self._recovered: PassRecord | None = None
         """The pass that had ended before this run, but was not judged yet."""
         self._reporting: asyncio.Future[Any] | None = None
@@ -223,7 +223,7 @@ class Crawl:
                 await server.start()
             if frontier.shared and self._outputs:
                 await self._written.join()
-            passes = self._passes = PassKeeper(frontier.notes, self._builder.rules, self._builder.passes)
+            passes = self._passes = PassTracker(frontier.notes, self._builder.rules, self._builder.passes)
             before = await self._begin(frontier, info, passes)
             if before.state is JobState.RUNNING and not self._stop_reason:
                 if not before.reason:
@@ -268,7 +268,7 @@ class Crawl:
                 return
             await asyncio.sleep(_WATCH_INTERVAL)
 
-    async def _begin(self, frontier: Frontier, info: JobInfo, passes: PassKeeper) -> FrontierStatus:
+    async def _begin(self, frontier: Frontier, info: JobInfo, passes: PassTracker) -> FrontierStatus:
         if frontier.liveness is not None:
             await _take_back_leases(frontier, frontier.liveness)
         status = await frontier.status()
@@ -325,7 +325,7 @@ class Crawl:
                 task.cancel()
             await asyncio.gather(watching, *self._tasks, return_exceptions=True)
 
-    async def _report(self, passes: PassKeeper) -> None:
+    async def _report(self, passes: PassTracker) -> None:
         """Report violated monitors that were not reported yet."""
         settings = self._builder.settings
         if not settings.notify or not (records := await passes.unreported()):
@@ -338,7 +338,7 @@ class Crawl:
                 await passes.set_reported(record)
 
     async def _result(
-        self, frontier: Frontier, before: FrontierStatus, began: float, passes: PassKeeper
+        self, frontier: Frontier, before: FrontierStatus, began: float, passes: PassTracker
     ) -> RunResult:
         status = await frontier.status()
         self._show(status, time.monotonic() - began, workers=0)

@@ -32,7 +32,7 @@ from skitter.fetch.identity.cookies import (
 )
 from skitter.fetch.identity.fetcher import BorrowedFetcher, IdentityFetcher, IdentityRouter
 from skitter.fetch.identity.proxies import ProxyPool
-from skitter.fetch.identity.proxy_lists import GivenList, ProxyList, file_list, url_list
+from skitter.fetch.identity.proxy_lists import FixedProxyList, ProxyList, file_list, url_list
 from skitter.fetch.identity.sessions import SessionPool, pool_of
 from skitter.fetch.identity.user_agents import AgentList, agents_of_file, random_agents
 from skitter.fetch.routing import HeaderFetcher, RoutingFetcher, fetcher_rules
@@ -211,7 +211,7 @@ def _proxies(settings: Settings, context: SourceContext) -> Proxies | None:
         return None
     declared = value.split(",") if isinstance(value, str) and _is_list(value) else value
     part: Proxies | ProxyList = (
-        GivenList(declared)
+        FixedProxyList(declared)
         if isinstance(declared, (list, tuple))
         else _made(PROXIES, declared, context, Proxies, ProxyList)
     )

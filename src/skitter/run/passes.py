@@ -1,4 +1,4 @@
-"""PassKeeper: keeps the history of a job's passes, and judges each pass by the monitors of the job.
+"""PassTracker: keeps the history of a job's passes, and judges each pass by the monitors of the job.
 
 A pass is the work on a job from its start, or from a recrawl, to its end, over all workers and restarts. Its state is one
 note in the frontier, which only ever changes by compare-and-swap. ``docs/design/monitors.md`` describes the protocol.
@@ -118,7 +118,7 @@ def decode_passes(note: bytes | None) -> Passes:
     return found
 
 
-class PassKeeper:
+class PassTracker:
     """Begins, watches and closes the passes of one job. Any number of processes may do so at the same time."""
 
     def __init__(

@@ -52,7 +52,7 @@ from skitter.store.files import (
     ranges_for,
     ranges_of,
 )
-from skitter.store.redis_items import ItemForm, by_key, to_frame, to_line
+from skitter.store.redis_items import RedisItemFormat, by_key, to_frame, to_line
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
@@ -220,7 +220,7 @@ def _outages_as_unavailable() -> Iterator[None]:
 class RedisOutput:
     """``redis://HOST/DB/KEY``: a list, or with ``?type=stream`` a stream. ``maxlen=N`` keeps only the newest items.
 
-    ``form``: the keys and the bytes of items; see :class:`~skitter.store.redis_items.ItemForm`.
+    ``form``: the keys and the bytes of items; see :class:`~skitter.store.redis_items.RedisItemFormat`.
 
     ``outage_timeout``: how long the last push waits for an unavailable server, in seconds. The crawl itself never waits.
     """
@@ -229,7 +229,7 @@ class RedisOutput:
         self,
         target: str,
         server: str,
-        form: ItemForm,
+        form: RedisItemFormat,
         *,
         kind: str = "list",
         maxlen: int | None = None,
@@ -291,7 +291,7 @@ class RedisOutput:
                 remedy="use type=list or type=stream, maxlen=NUMBER, outage_timeout=SECONDS and serializer=MODULE:FUNCTION",
                 field="output",
             )
-        form = ItemForm(key, serializer)
+        form = RedisItemFormat(key, serializer)
         form.function()  # report a missing one now
         server = f"{address.kind}://{host}/{database}"
         max_length = None if maxlen is None else int(maxlen)
@@ -319,7 +319,7 @@ class RedisOutput:
                 remedy="write ?parts=redis://HOST/DATABASE/KEY",
                 field="parts",
             )
-        return cls(target, f"{scheme}://{server}", ItemForm(key), kind="parts", password=password)
+        return cls(target, f"{scheme}://{server}", RedisItemFormat(key), kind="parts", password=password)
 
     async def check(self, context: OutputContext) -> None:  # noqa: ARG002 - does not depend on the job
         """Test whether the server answers and the key can hold items.

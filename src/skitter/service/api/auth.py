@@ -97,7 +97,7 @@ class RequestIdentity(NamedTuple):
     """The session, if the request has a cookie instead of a token."""
 
 
-class Gate(NamedTuple):
+class AuthContext(NamedTuple):
     """What the middleware needs to identify callers."""
 
     tokens: ApiTokens
@@ -112,10 +112,12 @@ class AuthMiddleware:
     :param max_rate: requests per second of each token, and of each address without a valid one; ``None`` for no limit
     """
 
-    def __init__(self, app: AsgiApp, gate: Gate, max_body: int, max_rate: float | None = None) -> None:
+    def __init__(
+        self, app: AsgiApp, context: AuthContext, max_body: int, max_rate: float | None = None
+    ) -> None:
         self.inner = app
         """The application behind it."""
-        self._gate = gate
+        self._context = context
         self._max_body = max_body
         self._rate = None if max_rate is None else RequestRate(max_rate)
 
@@ -177,11 +179,11 @@ class AuthMiddleware:
         """Return who makes a request, by its token or, without one, by its session."""
         kind, _, token = headers.get(b"authorization", b"").partition(b" ")
         if kind:
-            caller = self._gate.tokens.accept(token.strip()) if kind.lower() == b"bearer" else None
+            caller = self._context.tokens.accept(token.strip()) if kind.lower() == b"bearer" else None
             return None if caller is None else RequestIdentity(caller)
         session = session_id(headers)
-        record = await self._gate.sessions.find(session) if session else None
-        caller = None if record is None else self._gate.tokens.of_session(record.token)
+        record = await self._context.sessions.find(session) if session else None
+        caller = None if record is None else self._context.tokens.of_session(record.token)
         return None if caller is None else RequestIdentity(caller, record)
 
     def _recorded(
@@ -204,7 +206,7 @@ class AuthMiddleware:
                     method=scope["method"], path=scope["path"], status=message["status"], details=details_of(body, kind),
                 )  # fmt: skip
                 try:
-                    await self._gate.audit.add(entry)
+                    await self._context.audit.add(entry)
                 except SkitterError:
                     log.exception("%s %r is not in the audit log", entry.method, entry.path)
                     is_lost = True

@@ -14,7 +14,7 @@ from fastapi.responses import StreamingResponse
 
 from skitter.errors import SkitterError
 from skitter.service.api.requests import CallerParam, FollowQuery, HostsQuery, JobsEventsQuery, NamePath
-from skitter.service.errors import Missing
+from skitter.service.errors import NotFound
 from skitter.service.inspection import declared_settings, select_hosts
 from skitter.service.jobs import JobService
 from skitter.service.queries import JobQueries
@@ -50,7 +50,7 @@ def event_stream(
             started = time.monotonic()
             try:
                 event = encode_event("update", await read())
-            except Missing:
+            except NotFound:
                 yield encode_event("gone", {})
                 return
             except SkitterError as error:

@@ -29,7 +29,7 @@ from skitter.store.contract import StoreContext
 from skitter.store.database import Encoded, PageItems, put_or_bisect
 from skitter.store.mysql.columns import RULES, column_for, folded, legal_name, literal, quoted_text, type_of
 from skitter.store.mysql.location import URL_REMEDY, MySqlLocation
-from skitter.store.table_columns import KEPT, FilledColumnError, RowShape, TableColumns
+from skitter.store.table_columns import KEPT, GeneratedColumnError, RowShape, TableColumns
 
 _CONNECT_SECONDS = 10.0
 _COMMAND_SECONDS = 60.0
@@ -162,7 +162,7 @@ class MySqlDriver:
         with self._translated_errors():
             await self._connect()
             return await put_or_bisect(
-                self._put, pages, (ItemRefusedError, FieldLimitError, FilledColumnError)
+                self._put, pages, (ItemRefusedError, FieldLimitError, GeneratedColumnError)
             )
 
     async def _put(self, pages: Sequence[PageItems]) -> None:
