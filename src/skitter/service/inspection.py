@@ -6,7 +6,7 @@ import heapq
 import time
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -35,7 +35,6 @@ HostOrder = Literal[
 ]
 """Orders of hosts, largest first: by a count, by the share of failed requests, by the mean time to the first byte, by the
 requests that wait, by the delay."""
-HOST_ORDERS: tuple[str, ...] = get_args(HostOrder)
 
 
 class DeadLetterFilter(msgspec.Struct, frozen=True):

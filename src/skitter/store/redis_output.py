@@ -37,6 +37,7 @@ from skitter.store.committed import CommittedRanges
 from skitter.store.contract import (
     GroupError,
     ItemGroup,
+    Output,
     OutputAddress,
     OutputContext,
     RangesByPart,
@@ -217,7 +218,7 @@ def _outages_as_unavailable() -> Iterator[None]:
         raise
 
 
-class RedisOutput:
+class RedisOutput(Output):
     """``redis://HOST/DB/KEY``: a list, or with ``?type=stream`` a stream. ``maxlen=N`` keeps only the newest items.
 
     ``form``: the keys and the bytes of items; see :class:`~skitter.store.redis_items.RedisItemFormat`.
@@ -337,10 +338,6 @@ class RedisOutput:
                     remedy=f"name another key, or change ?type={self._kind}",
                     field="type",
                 )
-
-    async def occupied(self, context: OutputContext) -> bool:  # noqa: ARG002 - items are only appended
-        """Return ``False``: jobs share a list or a stream."""
-        return False
 
     async def clear(self, context: OutputContext) -> None:
         """Reset the pushed positions of the job. Items that were pushed already belong to their consumers."""

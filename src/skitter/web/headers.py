@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
@@ -28,6 +29,12 @@ def parse_headers(block: bytes) -> Headers:
         if colon and (name := name.strip(_SPACE)):
             fields.add(name, value.strip(_SPACE))
     return CIMultiDictProxy(fields)
+
+
+def with_defaults(own: Mapping[str, str], defaults: Mapping[str, str]) -> dict[str, str]:
+    """Return request headers with defaults for the missing ones. Names are compared without regard to case."""
+    names = {name.lower() for name in own}
+    return {**{name: value for name, value in defaults.items() if name.lower() not in names}, **own}
 
 
 _FOLD = re.compile(rb"\r?\n[ \t]+")

@@ -240,11 +240,6 @@ class SeenSet:
     def _new(self) -> MemorySeen | TimedSeen:
         return MemorySeen() if self._ttl is None else TimedSeen()
 
-    @property
-    def is_on_disk(self) -> bool:
-        """Whether the keys are on disk."""
-        return self._in_memory is None
-
     async def restore(self, *, on_disk: bool) -> None:
         """Load the keys that an earlier run left in the file."""
         if self._file is None:
