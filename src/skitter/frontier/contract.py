@@ -317,7 +317,7 @@ class Frontier(Protocol):
     async def commit(self, outcomes: Sequence[Outcome]) -> list[bool]:
         """Close leases, each atomically with its new requests, counters and output ranges.
 
-        The result is durable on return. ``False`` marks a late outcome, of which nothing is stored.
+        The result is durable on return. ``False`` marks a late outcome, which stores nothing.
         """
         ...
 

@@ -54,7 +54,7 @@ class Slot:
         self.on_disk = 0
         """Number of further requests, after ``head_end``, that are only in the file."""
         self.head_end: tuple[int, int] | None = None
-        """A rank and sequence number: all requests up to it are in memory. ``None`` if the file has no further
+        """A rank and sequence number: all requests until that one are in memory. ``None`` if the file has no further
         ones."""
         self.has_answered = False
         """Whether the host has answered since the job was opened."""
