@@ -79,7 +79,7 @@ async def test_a_failed_attempt_asks_on_error_each_time(run):
     assert [point for point, _ in ran.spider.calls].count("on_error") == 3
 
 
-async def test_hooks_of_one_point_run_in_order_and_the_first_decision_ends_the_round():
+async def test_hooks_of_one_point_run_in_order_until_the_first_decision():
     order = []
     hooks = Hooks()
 
@@ -93,7 +93,7 @@ async def test_hooks_of_one_point_run_in_order_and_the_first_decision_ends_the_r
     hooks.register("on_error", plain)
     hooks.register("on_error", coroutine)
     hooks.register("on_error", plain)
-    assert await hooks.ask("on_error", None) is HookAction.DROP
+    assert await hooks.run("on_error", None) is HookAction.DROP
     assert order == ["plain", "coroutine"]
 
 
@@ -109,17 +109,17 @@ async def test_each_hook_gets_the_request_as_the_one_before_it_left_it():
     assert (request.priority, request.depth, signal) == (1, 2, HookAction.CONTINUE)
 
 
-async def test_the_name_of_a_signal_is_as_good_as_the_signal():
+async def test_a_hook_may_return_the_name_of_an_action():
     hooks = Hooks()
     hooks.register("on_error", lambda: "retry")
-    assert await hooks.ask("on_error") is HookAction.RETRY
+    assert await hooks.run("on_error") is HookAction.RETRY
 
 
-async def test_an_answer_that_is_no_signal_names_the_hook():
+async def test_an_unsupported_result_of_a_hook_names_the_hook():
     hooks = Hooks()
     hooks.register("on_error", lambda: 7)
     with pytest.raises(SpiderError, match=r"<lambda> .*7"):
-        await hooks.ask("on_error")
+        await hooks.run("on_error")
 
 
 def test_an_unknown_point_is_refused():
