@@ -64,7 +64,7 @@ def test_an_unavailable_list_is_reported_while_the_crawl_continues(server, site,
     assert sorted(json.loads(line)["url"] for line in run.out) == site.truth
 
 
-def test_a_list_that_takes_nothing_is_reported_once_and_filled_when_it_does_again(server, site, tmp_path):
+def test_an_unwritable_list_is_reported_once_and_filled_later(server, site, tmp_path):
     place = f"127.0.0.1:{server.port}/0"
     with crawl(tmp_path, site, f"redis://{place}/items") as run:
         run.wait_for(lambda: length(server) > 5)

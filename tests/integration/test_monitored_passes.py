@@ -145,7 +145,7 @@ async def test_each_fault_is_noticed_by_exactly_its_monitor_if_all_processes_wer
         caplog.clear()
 
 
-async def test_a_pass_that_nobody_has_judged_is_judged_by_the_next_run(shop, monkeypatch):
+async def test_a_pass_without_a_verdict_is_judged_by_the_next_run(shop, monkeypatch):
     await shop()
     await end_before_the_judgement(shop, monkeypatch, "no_price")
     passes = decode_passes(await asyncio.to_thread(read_note, shop.path, NOTE))

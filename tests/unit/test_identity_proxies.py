@@ -72,7 +72,7 @@ def test_a_proxy_is_written_in_the_forms_that_vendors_use(text, url):
 @pytest.mark.parametrize(
     "text", ["", "p", "ftp://p:21", "http://p", "http://p:99999", "http://p:1/path", "p:http"]
 )
-def test_what_is_no_proxy_is_refused_with_the_form_it_should_have(text):
+def test_an_invalid_proxy_is_rejected_with_the_expected_form(text):
     with pytest.raises(SettingsError, match=re.escape(repr(label(text.strip())))) as caught:
         parse_proxy(text)
     assert "scheme://" in caught.value.remedy
@@ -98,12 +98,12 @@ def test_a_list_is_lines_with_comments_or_a_json_array():
         parse_list("[1]")
 
 
-async def test_round_robin_gives_all_their_share(pool_of):
+async def test_round_robin_uses_all_proxies_equally(pool_of):
     pool = await pool_of(*three())
     assert Counter(pool.choose(PAGE, "") for _ in range(9)) == dict.fromkeys(three(), 3)
 
 
-async def test_random_gives_all_of_them(pool_of):
+async def test_random_rotation_uses_all_proxies(pool_of):
     pool = await pool_of(*three(), rotation="random")
     assert {pool.choose(PAGE, "") for _ in range(200)} == set(three())
 
@@ -180,7 +180,7 @@ async def test_a_proxy_that_lets_everything_time_out_comes_to_rest(pool_of, know
     assert not pool.usable("http://p0:1")
 
 
-async def test_an_error_that_is_the_pages_own_says_nothing_of_its_proxy(pool_of):
+async def test_an_error_of_a_page_does_not_count_against_its_proxy(pool_of):
     pool = await pool_of(*three())
     for number in range(10):
         pool.report("http://p0:1", Request(f"http://h{number}.test/"), BodyTooLarge("big"))
@@ -227,7 +227,7 @@ class Changing:
         return answer
 
 
-async def test_a_list_read_again_keeps_the_health_of_who_stays(pool_of):
+async def test_a_reread_list_keeps_the_health_of_its_remaining_proxies(pool_of):
     pool = await pool_of(Changing(["http://a:1", "http://b:1"], ["http://b:1", "http://c:1"]))
     pool.report("http://b:1", PAGE, ProxyError("refused"))
     await pool.refresh()

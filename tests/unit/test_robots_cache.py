@@ -84,7 +84,7 @@ async def test_each_scheme_host_and_port_has_a_file_of_its_own():
     assert len(set(fetcher.asked)) == 4
 
 
-async def test_many_who_ask_at_once_share_one_fetch_and_one_policy():
+async def test_concurrent_callers_share_one_fetch_and_one_policy():
     fetcher = GatedFetcher()
     robots = desk(fetcher)
     policies = await asyncio.gather(*(robots.policy(URL) for _ in range(10)))
@@ -92,7 +92,7 @@ async def test_many_who_ask_at_once_share_one_fetch_and_one_policy():
     assert len({id(policy) for policy in policies}) == 1
 
 
-async def test_one_who_stops_waiting_does_not_take_the_file_from_the_others():
+async def test_a_cancelled_caller_does_not_cancel_the_shared_fetch():
     fetcher = GatedFetcher()
     fetcher.gate.clear()
     robots = desk(fetcher)
@@ -127,7 +127,7 @@ async def test_failures_are_counted_over_all_workers_and_over_expiry():
     assert len(fetcher.asked) == 3
 
 
-async def test_an_origin_that_does_not_answer_is_an_error_for_all_who_wait_and_is_not_shared():
+async def test_an_unresponsive_origin_is_an_error_for_all_waiting_requests_and_is_not_shared():
     notes, fetcher = Notes(), GatedFetcher(ConnectError("refused"))
     robots = desk(fetcher, notes)
     errors = await asyncio.gather(robots.policy(URL), robots.policy(URL), return_exceptions=True)
@@ -175,7 +175,7 @@ async def test_the_number_of_files_kept_is_bounded():
     assert robots.known("http://c.test/") is not None
 
 
-async def test_closing_gives_up_what_is_under_way():
+async def test_closing_cancels_running_fetches():
     fetcher = GatedFetcher()
     fetcher.gate.clear()
     robots = desk(fetcher)

@@ -128,7 +128,7 @@ async def test_keys_that_leave_memory_while_a_batch_is_looked_up_stay_known(jour
     assert all(seen.known(key(number), NOW) for number in batch)
 
 
-async def test_a_filter_that_has_filled_up_is_made_anew(journal, monkeypatch):
+async def test_a_full_filter_is_rebuilt(journal, monkeypatch):
     monkeypatch.setattr(seen_sets, "MIN_FILTER_CAPACITY", 10)
     seen = await DiskSeen.open(journal)
     for number in range(500):

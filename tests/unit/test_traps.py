@@ -110,7 +110,7 @@ def test_a_pager_with_some_pages_without_content_is_followed(traps):
     assert follow_chain(traps, text, 3000) == 3000
 
 
-def test_pages_that_lead_to_no_new_page_of_their_kind_are_no_trap(traps):
+def test_pages_without_new_links_of_their_pattern_are_not_a_trap(traps):
     for number in range(2000):
         url = f"{HOST}/product?id={number}"
         assert traps.admit(url, 2, None)[0] is None

@@ -117,7 +117,7 @@ def test_an_origin_that_was_given_up_is_tried_again_after_a_minute(clock):
     assert origins.refusal(DEAD, request) is None
 
 
-def test_an_outage_is_no_matter_of_other_origins_of_the_host(clock):
+def test_an_outage_does_not_affect_other_origins_of_the_host(clock):
     origins = Origins(Settings())
     attempt(origins, clock, UnresolvedHost("no such name"))
     assert origins.refusal(GOOD, Request(f"{GOOD}/x")) is None

@@ -64,7 +64,7 @@ def test_validators_are_sent_as_they_came():
         {"Last-Modified": "yesterday", "Date": DATE},
     ],
 )
-def test_a_date_that_is_not_older_than_the_answer_is_no_validator(headers):
+def test_a_date_that_is_not_older_than_the_response_is_not_a_validator(headers):
     assert sent_again(headers) == {}
 
 
