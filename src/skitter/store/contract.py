@@ -153,6 +153,7 @@ class Output(Protocol):
 
     async def clear(self, context: OutputContext) -> None:
         """Remove what earlier runs of the job left in a shared destination, for a job that starts afresh. Default: nothing."""
+        del context
 
     def store(self) -> Store:
         """Return a new store for one worker."""
@@ -170,6 +171,7 @@ class Output(Protocol):
 
         Default: do nothing.
         """
+        del context, ranges
 
 
 def item_id(job: str, fingerprint: bytes, index: int) -> str:
