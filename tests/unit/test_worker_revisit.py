@@ -9,9 +9,9 @@ from skitter.links import Links
 from skitter.request import Request, encode_request
 from skitter.response import Response
 from skitter.settings import Settings
-from skitter.worker.pipeline import Page
+from skitter.worker.page import Page, PageSnapshot
 from skitter.worker.retry import RetryDecision
-from skitter.worker.revisit import PageSnapshot, Revisits, pack_links, unpack_links, visit_of
+from skitter.worker.revisit import Revisits, pack_links, unpack_links, visit_of
 
 URL = "http://h.test/page"
 DIGEST = xxhash.xxh3_128_digest(b"body", 200)

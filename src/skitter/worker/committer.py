@@ -21,7 +21,7 @@ from skitter.worker.control import CrawlControl
 from skitter.worker.hooks import HookAction, Hooks
 from skitter.worker.inflight import Inflight
 from skitter.worker.links import LinkCollector
-from skitter.worker.pipeline import Page
+from skitter.worker.page import Page
 from skitter.worker.retry import RetryDecision
 from skitter.worker.revisit import visit_of
 from skitter.worker.routing import ItemWriter
@@ -127,7 +127,7 @@ class Committer:
             seconds = self._loop.time() - began
             for page in pages:
                 if page.items:
-                    page.took(STORE, seconds)
+                    page.record_time(STORE, seconds)
             for start in range(0, len(pages), _MAX_BATCH):
                 end = start + _MAX_BATCH
                 await self._commit(pages[start:end], ranges[start:end])

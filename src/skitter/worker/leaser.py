@@ -11,7 +11,8 @@ from skitter.frontier.records import JobState, LeaseResult
 from skitter.worker.callbacks import describe
 from skitter.worker.committer import Committer
 from skitter.worker.inflight import Inflight, InflightRequest
-from skitter.worker.pipeline import Page, RequestPipeline
+from skitter.worker.page import Page
+from skitter.worker.pipeline import RequestPipeline
 
 _POLL_INTERVAL = 0.1
 """Seconds between two status checks of the job while the worker cannot take leases, or the frontier grants none."""

@@ -28,11 +28,11 @@ from skitter.request import Request
 from skitter.response import Response
 from skitter.settings import Settings
 from skitter.store.media import DraftSource, FileDraft, FileRecord, MediaStore, suffix_of
+from skitter.web.headers import strong_last_modified
 from skitter.web.media_types import media_type
 from skitter.web.urls import is_same_origin, normalize, origin_of, split_userinfo
 from skitter.worker.links import LinkCollector
 from skitter.worker.retry import DONE, RetryDecision
-from skitter.worker.revisit import strong_last_modified
 
 FILE = "skitter:file"
 """Callback of a file request."""
@@ -454,7 +454,13 @@ def _source_of(response: Response, coding: str) -> DraftSource | None:
     ``None`` if that request could not verify that the content is the same.
     """
     etag = response.header("etag")
-    validator = etag if etag.startswith('"') else "" if etag else strong_last_modified(response)
+    validator = (
+        etag
+        if etag.startswith('"')
+        else ""
+        if etag
+        else strong_last_modified(response.header("last-modified"), response.header("date"))
+    )
     if not validator or coding not in {"", "identity"} or response.header("accept-ranges").lower() == "none":
         return None
     length = response.header("content-length")

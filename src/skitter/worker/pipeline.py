@@ -10,9 +10,9 @@ import logging
 import random
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -41,10 +41,9 @@ from skitter.html.limits import ALWAYS_SAFE
 from skitter.item import item_fields
 from skitter.links import Links
 from skitter.request import Request, decode_request
-from skitter.response import OpenPage, Response
+from skitter.response import Response
 from skitter.settings import Settings
 from skitter.spider import Spider
-from skitter.stats import USER
 from skitter.store.media import FileRecord
 from skitter.web.headers import parse_retry_after
 from skitter.web.urls import origin_of
@@ -62,9 +61,10 @@ from skitter.worker.hooks import HookAction, Hooks
 from skitter.worker.inflight import InflightRequest
 from skitter.worker.item_meter import InvalidItem, make_item_meter
 from skitter.worker.large_pages import LARGE, LargePageLimiter
-from skitter.worker.links import TURN, CallbackResult, LinkBatch, LinkCollector, LinkStream, turns_of
+from skitter.worker.links import TURN, CallbackResult, LinkCollector, LinkStream, turns_of
 from skitter.worker.media import CLAIM_RETRY, FILE_CALLBACKS, Download, FileWork, MediaPipeline
 from skitter.worker.origins import CONTACT_GRACE, Origins, OriginState
+from skitter.worker.page import Page
 from skitter.worker.retry import (
     DONE,
     REDIRECTS,
@@ -79,21 +79,19 @@ from skitter.worker.retry import (
 )
 from skitter.worker.revisit import (
     NOT_MODIFIED,
-    PageSnapshot,
     Revisits,
     mark_unchanged,
     unpack_links,
     without_items,
 )
 from skitter.worker.robots import RobotsCheck, RobotsDecision, RobotsGate, RobotsUnavailable
-from skitter.worker.timings import CALLBACK, FETCH, WAIT, Histogram
+from skitter.worker.timings import CALLBACK, FETCH, WAIT
 from skitter.worker.traps import DUPLICATE_CONTENT, PATTERN
 
 if TYPE_CHECKING:  # needs an extra
-    from skitter.worker.tracing import AttemptTrace
+    pass
 
 log = logging.getLogger("skitter.crawl")
-_Result = TypeVar("_Result")
 
 _MAX_REPORTED_SEEDS = 20
 _MAX_DEPTH = 50
@@ -106,106 +104,6 @@ _NO_RANGE = frozenset(
 """Statuses of a server that does not continue a partial download. The file is downloaded from its start."""
 _HOLD_BACK_INTERVAL = 0.2
 """Seconds for which a slot is paused after a request for an unavailable origin was put back."""
-
-
-class Page:
-    """A leased request and its results so far. The pipeline creates it, the committer closes its lease."""
-
-    __slots__ = (
-        "batches", "began", "counters", "decision", "download", "draft", "entries", "has_bounded", "has_output", "hook",
-        "item_key", "items", "lease", "memory", "open_page", "origin", "remedy", "request", "response", "share", "trace", "visit",
-    )  # fmt: skip
-
-    def __init__(self, lease: Lease, request: Request) -> None:
-        self.lease = lease
-        self.request = request
-        """The request as it was queued. The fetched request differs if a hook replaced it."""
-        self.began = 0.0
-        """When the fetch began (:func:`time.monotonic`)."""
-        self.origin = ""
-        """Origin of the fetched request, as soon as the fetch begins."""
-        self.response: Response | None = None
-        self.open_page: OpenPage | None = None
-        """The page in a browser that the callback uses. It is closed when the callback has ended."""
-        self.decision: RetryDecision = DONE
-        self.remedy = ""
-        """Remedy of the last error of its fetch."""
-        self.items: list[Any] = []
-        self.item_key = lease.fingerprint
-        """The key under which keyed stores write the items."""
-        self.has_output = True
-        """Whether the items replace those of an earlier visit. ``False`` if they wait for their files."""
-        self.download: Download | None = None
-        """The file that the request downloads in place of a page."""
-        self.entries: list[Entry] = []
-        self.batches: list[LinkBatch] = []
-        self.counters: dict[str, int] = {}
-        self.has_bounded = False
-        """Whether it has counters whose number is bounded (:class:`~skitter.worker.bounded_counters.BoundedCounters`)."""
-        self.memory: PageSnapshot | None = None
-        """The stored record of the last visit."""
-        self.draft: PageSnapshot | None = None
-        """The record of this visit to store."""
-        self.visit: PageVisit | None = None
-        self.share = 0
-        """Memory that a large page has reserved from :class:`~skitter.worker.large_pages.LargePageLimiter`."""
-        self.hook = ""
-        """Point of the hook that is running; it stays if the hook raises an exception."""
-        self.trace: AttemptTrace | None = None
-        """``None`` if the request is not traced."""
-
-    async def run_hook(self, point: str, hook: Awaitable[_Result]) -> _Result:
-        """Wait for a hook. If it raises an exception, ``self.hook`` keeps its point."""
-        self.hook = point
-        result = await hook
-        self.hook = ""
-        return result
-
-    def took(self, stage: Histogram, seconds: float) -> None:
-        """Record the time of a stage that has just ended."""
-        stage.observe(self.counters, seconds)
-        if self.trace is not None:
-            self.trace.add(stage.name, seconds)
-
-    def count(self, name: str, amount: int = 1) -> None:
-        """Add to a counter. It takes effect with the commit of the page."""
-        counters = self.counters
-        counters[name] = counters.get(name, 0) + amount
-
-    def count_bounded(self, name: str, amount: int = 1) -> None:
-        """Add to a counter whose name comes from user code or an item."""
-        self.has_bounded = True
-        self.count(name, amount)
-
-    def forget_user_counts(self) -> None:
-        """Forget what user code has counted in an attempt that failed."""
-        if self.has_bounded:
-            self.counters = {
-                name: count for name, count in self.counters.items() if not name.startswith(USER)
-            }
-
-    def finish(self, decision: RetryDecision) -> None:
-        """Decide how the lease ends. A page that is not done has neither items nor links."""
-        if not decision.error.isascii() or not decision.traceback.isascii():
-            # No store accepts half a surrogate pair, which a str may contain.
-            decision = msgspec.structs.replace(
-                decision, error=_encodable(decision.error), traceback=_encodable(decision.traceback)
-            )
-        self.decision = decision
-        if decision.resolution is not Resolution.DONE:
-            self.items, self.entries, self.batches = [], [], []
-            kind = decision.error.partition(":")[0]
-            if decision.resolution is Resolution.FAILED:
-                self.count("failed/" + kind)
-            else:
-                self.forget_user_counts()
-                if not decision.free:
-                    self.count("retried/" + kind)
-
-    def drop(self) -> None:
-        """Finish the page as done, without items and links."""
-        self.items, self.entries, self.batches = [], [], []
-        self.finish(DONE)
 
 
 _KINDS: dict[type[BaseException], str] = {PageTooComplex: "too_complex", InvalidItem: "invalid"}
@@ -851,7 +749,7 @@ class RequestPipeline:
             results = await self._run_streaming(page, callback(response, **page.request.cb_kwargs), streamed)
         else:
             results = await self.callbacks.run(callback, response, **page.request.cb_kwargs)
-        page.took(CALLBACK, time.perf_counter() - began)
+        page.record_time(CALLBACK, time.perf_counter() - began)
         results = await self._collect(page, results, response)
         if streamed is not None:
             page.batches = [*streamed.batches, *page.batches]
@@ -1057,10 +955,6 @@ def _skip_links(found: CallbackResult) -> None:
     if skipped:
         found.refused[DUPLICATE_CONTENT] += skipped
         found.batches = []
-
-
-def _encodable(text: str) -> str:
-    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _count_links(page: Page, found: CallbackResult) -> None:

@@ -5,10 +5,8 @@
 
 from __future__ import annotations
 
-import time
 import zlib
 from collections.abc import Iterator, Sequence
-from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -21,13 +19,13 @@ from skitter.item import encode_item
 from skitter.links import Links
 from skitter.request import Request, decode_request, encode_request
 from skitter.settings import Settings
+from skitter.web.headers import strong_last_modified
+from skitter.worker.page import MEMORY_VERSION, Page, PageSnapshot
 from skitter.worker.retry import REDIRECTS
 
 if TYPE_CHECKING:
     from skitter.response import Response
-    from skitter.worker.pipeline import Page
 
-MEMORY_VERSION = 1
 _WORTH_COMPRESSING = 300
 """Bytes of links above which they are compressed."""
 NOT_MODIFIED = 304
@@ -36,22 +34,6 @@ _CONDITIONS = frozenset(
     {"if-none-match", "if-modified-since", "if-match", "if-unmodified-since", "if-range", "range"}
 )
 _DIGEST_SIZE = 8
-
-
-class PageSnapshot(msgspec.Struct, array_like=True):
-    """The record of a visit, as it is stored in the frontier."""
-
-    version: int = MEMORY_VERSION
-    etag: str = ""
-    modified: str = ""
-    """``Last-Modified``; empty if the page may have changed within the same second."""
-    digest: bytes = b""
-    """Hash of body and status."""
-    items: bytes = b""
-    """Hashes of the items, with ``changes=changed``."""
-    links: bytes = b""
-    """Links and requests that the callback yielded; see :func:`pack_links`."""
-    compressed: bool = False
 
 
 class _FollowedLinks(msgspec.Struct, array_like=True):
@@ -129,7 +111,9 @@ class Revisits:
         if page.memory is not None and page.memory.digest == digest:
             return True
         page.draft = PageSnapshot(
-            etag=response.header("etag"), modified=strong_last_modified(response), digest=digest
+            etag=response.header("etag"),
+            modified=strong_last_modified(response.header("last-modified"), response.header("date")),
+            digest=digest,
         )
         return False
 
@@ -213,20 +197,6 @@ def _read(memory: bytes) -> PageSnapshot:
     except msgspec.MsgspecError:
         return PageSnapshot()
     return found if found.version == MEMORY_VERSION else PageSnapshot()
-
-
-def strong_last_modified(response: Response) -> str:
-    """Return ``Last-Modified``, unless the page may change again within the same second (RFC 9110, 8.8.2.2)."""
-    modified = response.header("last-modified")
-    if not modified:
-        return ""
-    try:
-        changed_at = parsedate_to_datetime(modified).timestamp()
-        date = response.header("date")
-        sent_at = parsedate_to_datetime(date).timestamp() if date else time.time()
-    except (ValueError, OverflowError):
-        return ""
-    return modified if changed_at <= sent_at - 1 else ""
 
 
 def _digest(item: Any) -> bytes:

@@ -21,7 +21,7 @@ from skitter.worker.retry import RetryDecision
 from skitter.worker.revisit import keeps_items
 
 if TYPE_CHECKING:  # a process without workers does not need it
-    from skitter.worker.pipeline import Page
+    from skitter.worker.page import Page
 
 Route = tuple[str, ...]
 """Names of outputs. An empty route means the outputs of the job."""
