@@ -23,7 +23,8 @@ class OutgoingMessage(msgspec.Struct, frozen=True, gc=False):
 
     body: bytes
     delay: float = 0.0
-    """Seconds before which the message is of no use. A hint: the broker may deliver it at once."""
+    """Seconds before which the message is of no use. It is only a hint: the broker may deliver the message at
+    once."""
 
 
 class Delivery(Protocol):
@@ -96,12 +97,12 @@ class Broker(Protocol):
     def is_receiving(self) -> bool:
         """Whether messages can be delivered now: there is a connection with a subscription.
 
-        Meanwhile, requests whose messages do not come are not published again.
+        While it is false, requests whose messages do not arrive are not published again.
         """
         ...
 
     def allow(self, count: int) -> None:
-        """Let at most ``count`` messages be delivered and not answered, those already here included.
+        """Allow at most ``count`` delivered messages without an answer, including those received already.
 
         Called often, also with an unchanged or smaller count; messages above a smaller count are kept.
         """
@@ -133,8 +134,8 @@ class StateFrontier(Frontier, Protocol):
     ) -> SlotLeases:
         """Lease the first waiting request of each slot in ``slots`` that is ready, at most ``limit`` requests.
 
-        A slot that is named twice may give two requests. ``quotas`` limits the queues that
-        :attr:`SlotLeases.more_ready` looks at; ``None``: all queues.
+        A slot that is named twice may yield two requests. ``quotas`` limits the queues that
+        :attr:`SlotLeases.more_ready` considers; ``None``: all queues.
         """
         ...
 

@@ -161,7 +161,7 @@ class BrokerFrontier:
             await self._state.close()
 
     async def erase(self) -> None:
-        """Delete the job from the state. Its messages are dropped as they come."""
+        """Delete the job from the state. Its messages are dropped when they are received."""
         await self._state.erase()
 
     # --- adding ------------------------------------------------------------------------------------------
@@ -209,7 +209,7 @@ class BrokerFrontier:
         for report in reports:
             reports_of[self._queue_of_lease(report.lease_id)].append(report)
         self._calls += 1
-        first = self._calls % len(queues)  # the queues take turns in being asked first
+        first = self._calls % len(queues)  # the first queue to ask changes with each call
         order = [*(reports_of.keys() - quotas_left.keys()), *queues[first:], *queues[:first]]
         results: list[LeaseResult] = []
         while order and (limit > 0 or not results):

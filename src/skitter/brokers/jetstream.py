@@ -139,7 +139,7 @@ class JetStreamBroker:
             name=self._stream, subjects=[f"{self._stream}.*"], retention=RetentionPolicy.WORK_QUEUE,
             discard=DiscardPolicy.NEW,
         )  # fmt: skip
-        with contextlib.suppress(BadRequestError):  # it exists, perhaps with limits set by its owner
+        with contextlib.suppress(BadRequestError):  # it exists already, perhaps with limits of its owner
             await self._js.add_stream(stream)
         config = ConsumerConfig(
             durable_name=self._consumer, filter_subject=self._subject, ack_policy=AckPolicy.EXPLICIT,
