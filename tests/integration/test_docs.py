@@ -90,7 +90,7 @@ def test_the_first_example_of_the_readme_runs(tmp_path, environment, serve):
     assert (tmp_path / "pages.jsonl.gz").stat().st_size > 0
 
 
-def test_what_the_landing_page_shows_runs(tmp_path, environment, serve):
+def test_the_example_of_the_landing_page_runs(tmp_path, environment, serve):
     """The site has ten pages of ten quotes, like the public one."""
     first = "“The world as we have created it is a process of our thinking. It cannot be changed."
 
