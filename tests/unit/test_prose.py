@@ -10,7 +10,8 @@ from manual import PAGES, ROOT, name_of
 CHECK_SOURCE = True
 """Whether docstrings and messages of the source are checked too."""
 SOURCE = sorted((ROOT / "src").rglob("*.py"))
-DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *PAGES]
+READMES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "examples/README.md", "benchmarks/README.md")
+DOCUMENTS = [*(ROOT / name for name in READMES), *PAGES]
 LONGEST_LINE = 160
 
 _START = r"(?:^|(?<=[.:;|] )|(?<=\*\* ))"
