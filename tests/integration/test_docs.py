@@ -156,13 +156,6 @@ def test_a_guide_says_first_what_it_is_for_and_ends_with_links_to_the_reference(
     assert "](../reference/" in text.partition("\n## See also\n")[2]
 
 
-def test_the_glossary_has_at_most_fifty_terms_in_alphabetical_order():
-    glossary = (DOCS / "concepts.md").read_text().partition("\n## Glossary\n")[2]
-    terms = re.findall(r"^\| (\w[\w -]*) \| ", glossary, re.MULTILINE)[1:]
-    assert 30 < len(terms) <= 50
-    assert [term.lower() for term in terms] == sorted({term.lower() for term in terms})
-
-
 @pytest.mark.parametrize("page", [README, *PAGES], ids=name_of)
 def test_every_file_of_the_repository_that_a_page_names_is_there(page):
     for name in re.findall(r"`((?:src|tests|benchmarks|docs|examples)/[\w./-]*)`", page.read_text()):
