@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 
 from skitter.item import encode_item
+from skitter.store.contract import Output
 
 
 class FolderStore:
@@ -32,7 +33,7 @@ class FolderStore:
         pass
 
 
-class FolderOutput:
+class FolderOutput(Output):
     def __init__(self, address):
         self.target, self.stream, self.folder = address.target, f"folder-{address.rest}", Path(address.rest)
         self.store = lambda: FolderStore(self.folder)
@@ -42,12 +43,3 @@ class FolderOutput:
 
     async def clear(self, context):
         await asyncio.to_thread(lambda: [path.unlink() for path in self.folder.glob(f"{context.job}@*")])
-
-    async def occupied(self, context):
-        return False  # never replace files of other programs
-
-    async def emit(self, context, ranges):
-        return True
-
-    async def merge(self, context, ranges):
-        pass

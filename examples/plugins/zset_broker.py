@@ -7,7 +7,7 @@ from redis.exceptions import RedisError
 
 from skitter.brokers.address import UrlRules
 from skitter.brokers.factory import make_broker_frontier
-from skitter.brokers.polling import PollingBroker, TakenMessage
+from skitter.brokers.polling import PollingBroker, ReceivedMessage
 
 RULES = UrlRules("zset://HOST[:PORT]/TOPIC?state=redis://HOST", port=6379, is_name=str.isprintable)
 NOW = "local t = redis.call('TIME') local now = t[1] + t[2] / 1e6 "
@@ -39,7 +39,7 @@ class SortedSet:
 
     async def take(self, count):
         found = await self.redis.eval(TAKE, 1, self.key, self.lease_seconds, count)
-        return [TakenMessage(member, member[16:]) for member in found]
+        return [ReceivedMessage(member, member[16:]) for member in found]
 
     async def delete(self, member):
         await self.redis.zrem(self.key, member)

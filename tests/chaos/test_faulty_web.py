@@ -24,7 +24,7 @@ def explains(error, reason: Reason):
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_all_that_can_be_had_is_had_and_the_rest_is_a_dead_letter_with_its_reason(
+def test_every_available_page_is_crawled_and_the_others_are_dead_letters_with_reasons(
     crawling, site_process, workers
 ):
     site = site_process("sites.faulty:FaultySite", hosts=2)

@@ -50,7 +50,7 @@ def test_an_unavailable_list_is_reported_while_the_crawl_continues(server, site,
     with crawl(tmp_path, site, f"redis://{place}/items", "-") as run:
         run.wait_for(lambda: length(server) > 5)
         server.kill()
-        run.wait_for(lambda: f"{place} is away (" in run.log)
+        run.wait_for(lambda: f"{place} is unavailable (" in run.log)
         printed = len(run.out)
         run.wait_for(lambda: len(run.out) > printed + 5)  # the other output goes on
         assert "is back after" not in run.log
@@ -59,12 +59,12 @@ def test_an_unavailable_list_is_reported_while_the_crawl_continues(server, site,
         site.go_on.set()
         assert run.end() == 0, run.log
     told = re.findall(rf"{place} is (?:away|back)", run.log)
-    assert told == [f"{place} is away", f"{place} is back"], run.log
+    assert told == [f"{place} is unavailable", f"{place} is back"], run.log
     assert pushed(server) == site.truth
     assert sorted(json.loads(line)["url"] for line in run.out) == site.truth
 
 
-def test_a_list_that_takes_nothing_is_reported_once_and_filled_when_it_does_again(server, site, tmp_path):
+def test_an_unwritable_list_is_reported_once_and_filled_later(server, site, tmp_path):
     place = f"127.0.0.1:{server.port}/0"
     with crawl(tmp_path, site, f"redis://{place}/items") as run:
         run.wait_for(lambda: length(server) > 5)

@@ -114,7 +114,7 @@ def test_of_limit_rules_the_first_match_wins_and_a_rule_can_be_one_pool(crawl_po
     assert all(later.received >= earlier.ended for earlier, later in itertools.pairwise(pool))
 
 
-def test_what_robots_txt_forbids_is_never_fetched(crawl_politely):
+def test_urls_that_robots_txt_forbids_are_never_fetched(crawl_politely):
     site, crawl = crawl_politely(
         {"delay": 0}, hosts=3, pages=10, robots="User-agent: *\nDisallow: /private/\n"
     )
@@ -127,7 +127,7 @@ def test_what_robots_txt_forbids_is_never_fetched(crawl_politely):
     assert crawl.dead_letters() == {}
 
 
-def test_a_host_whose_robots_txt_fails_is_left_alone_and_the_others_are_crawled(crawl_politely):
+def test_a_host_whose_robots_txt_fails_is_not_crawled_but_the_others_are(crawl_politely):
     site, crawl = crawl_politely({"delay": 0, "time_limit": 3}, hosts=2, pages=5, robots_down=[1])
     hosts = by_host(site)
     assert {hit.target for hit in hosts["127.0.0.2"]} == {"/robots.txt"}

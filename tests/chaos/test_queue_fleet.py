@@ -122,7 +122,7 @@ def test_a_broker_carries_each_queue_in_its_own_topic(staged):
     assert {"stages-list", "stages-detail"} <= topics
 
 
-def test_a_queue_that_nobody_serves_waits_and_status_says_so(staged):
+def test_a_queue_without_workers_waits_and_the_status_shows_it(staged):
     site, begin = staged()
     crawl = begin("--queue=list", settings=FAST)
     crawl.start()

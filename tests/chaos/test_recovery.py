@@ -80,7 +80,7 @@ def test_another_machine_takes_the_leases_of_a_dead_one_when_its_heartbeats_end(
     check_exact(Machines([dead, alive]), *truth)
 
 
-def test_a_worker_that_was_stopped_commits_nothing_that_others_took_over(machine, site, truth):
+def test_a_suspended_worker_commits_no_page_that_others_took_over(machine, site, truth):
     crawl = machine("one").start()
     for _ in at_moments(crawl, site, [PAGES // 3]):
         assert crawl.wait_for(crawl.workers, "a worker")

@@ -64,7 +64,7 @@ def push(server, urls, rng):
             server.ask(rng.choice(["LPUSH", "RPUSH"]), "seeds", seed)
 
 
-def test_every_seed_is_crawled_and_every_item_comes_once_whoever_dies(server, machines):
+def test_every_seed_is_crawled_and_every_item_arrives_once_whichever_process_dies(server, machines):
     site, crawls = machines
     rng = random.Random(7)
     web = DeadLinkSite(**SITE)

@@ -89,7 +89,7 @@ def test_a_database_that_is_killed_in_mid_crawl_loses_and_doubles_nothing(kind, 
         crawl.start()
         assert crawl.wait_for(lambda: served(site) >= PAGES // 3, "a third of the requests")
         server.kill()
-        assert crawl.wait_for(lambda: "is away" in crawl.errors, "its word that it waits")
+        assert crawl.wait_for(lambda: "is unavailable" in crawl.errors, "its word that it waits")
         server.start()
         assert crawl.wait() == 0, crawl.errors
         assert "is back" in crawl.errors

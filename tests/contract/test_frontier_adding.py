@@ -48,7 +48,7 @@ async def test_unknown_returns_the_new_fingerprints(job):
     assert await job.frontier.unknown([]) == []
 
 
-async def test_asking_what_is_unknown_makes_nothing_known(job):
+async def test_a_look_up_does_not_make_a_fingerprint_known(job):
     await job.frontier.unknown([job.entry("a").fingerprint])
     assert await job.add("a") == 1
 
@@ -126,7 +126,7 @@ async def test_fifo_and_lifo_look_at_no_priority(start, order):
     assert await job.urls_left() == (names if order == "fifo" else names[::-1])
 
 
-async def test_random_order_is_neither_first_come_nor_last_come(start):
+async def test_random_order_is_neither_fifo_nor_lifo(start):
     job = await start(queue_order="random")
     names = [f"{n}" for n in range(600)]
     await job.add(*names)
@@ -136,7 +136,7 @@ async def test_random_order_is_neither_first_come_nor_last_come(start):
     assert 90_000 < sum(abs(place - int(name)) for place, name in enumerate(left)) < 150_000
 
 
-async def test_what_comes_later_with_a_higher_priority_goes_first(job):
+async def test_a_later_request_with_a_higher_priority_is_leased_first(job):
     await job.add(*range(600))
     await job.one()
     await job.add("urgent", priority=1)
@@ -223,7 +223,7 @@ async def test_a_ttl_of_zero_lets_a_page_be_added_again_as_soon_as_it_is_done(st
 
 
 @pytest.mark.parametrize("ttl", [0.0, 10.0])
-async def test_what_is_pending_never_expires(start, ttl):
+async def test_pending_fingerprints_never_expire(start, ttl):
     job = await start(visited_ttl=ttl, lease_seconds=1e6)
     await job.add("queued", "leased")
     await job.add("delayed", delay=1e5)

@@ -24,7 +24,7 @@ async def test_no_more_pages_are_leased_than_the_budget_allows(start):
     assert fourth.slot == "h.test"
 
 
-async def test_a_lease_without_a_page_gives_its_share_back(start):
+async def test_a_lease_without_a_page_releases_its_memory(start):
     job = await start(max_pages_per_slot=1)
     await job.add("a", "b", "c")
     (lease,) = await job.lease()
@@ -61,7 +61,7 @@ async def test_a_slot_that_is_used_up_refuses_everything_else_and_the_job_ends(s
     assert (await job.one()).slot == "other.test"
 
 
-async def test_what_a_used_up_slot_had_on_lease_is_finished_but_not_retried(start):
+async def test_leased_requests_of_a_used_up_slot_are_finished_but_not_retried(start):
     job = await start(max_bytes_per_slot=100)
     await job.add("a", "b", "c")
     first, second, third = await job.lease()
@@ -125,7 +125,7 @@ async def test_the_budget_holds_when_workers_die_and_the_job_is_reopened(start):
 
 
 @pytest.mark.parametrize("backend", ["sqlite", "socket"], indirect=True)
-async def test_a_lowered_budget_holds_for_what_is_queued_already(start, job_kind):
+async def test_a_lowered_budget_applies_to_queued_requests(start, job_kind):
     job = await start()
     await job.seeds_done()
     await job.add(*range(30))

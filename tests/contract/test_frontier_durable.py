@@ -161,7 +161,7 @@ async def test_a_letter_never_gets_the_id_of_an_older_one(start):
     assert ids == sorted(ids)
 
 
-async def test_what_happens_at_once_leaves_each_request_in_one_place(start):
+async def test_concurrent_changes_leave_each_request_in_one_state(start):
     job = await start(max_worker_crashes=1, lease_seconds=10.0)
     await job.add(*range(4))
     await job.lease()
@@ -256,7 +256,7 @@ async def test_a_visited_ttl_continues_in_the_next_life(start, next_life):
     assert await job.add("a", "pending") == 1
 
 
-async def test_what_may_be_added_again_is_so_in_the_next_life(start, next_life):
+async def test_failed_urls_may_be_added_again_after_a_restart(start, next_life):
     job = await start(refetch_failed=True)
     await job.add("a", "b")
     await job.fail(*await job.lease())
@@ -294,7 +294,7 @@ async def test_a_seen_set_that_outgrows_memory_stays_exact(start, bound, next_li
     assert await job.frontier.unknown(prints) == [False] * 300 + [True] * 10
 
 
-async def test_a_job_may_be_given_other_options_in_its_next_life(job):
+async def test_a_job_may_have_other_options_in_its_next_run(job):
     await job.add("a", priority=1)
     await job.add("b")
     job.options = FrontierSettings(queue_order="fifo", lease_seconds=5.0)

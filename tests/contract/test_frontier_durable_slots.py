@@ -18,7 +18,7 @@ async def live_again(job, how: str) -> None:
     await getattr(job, how)()
 
 
-async def test_what_a_retry_after_asked_for_is_kept(start, next_life):
+async def test_a_retry_after_survives_a_restart(start, next_life):
     job = await start(HostLimits(delay=0.0, concurrency_per_slot=10))
     await job.add(*range(3))
     lease = await job.one()

@@ -81,7 +81,7 @@ async def test_one_worker_at_a_time_loads_the_seeds(job):
     assert next(claim.position for claim in claims if claim) == 0
 
 
-async def test_nobody_claims_seeds_that_are_done(job):
+async def test_loaded_seeds_cannot_be_claimed(job):
     await job.seeds_done()
     assert await job.frontier.claim_seeds("w") is None
 
@@ -104,7 +104,7 @@ async def test_the_next_loader_continues_where_a_dead_one_was(job, death):
 
 
 @pytest.mark.parametrize("sign", ["add", "renew"])
-async def test_a_loader_that_gives_a_sign_of_life_keeps_its_claim(job, sign):
+async def test_a_seed_loader_with_heartbeats_keeps_its_claim(job, sign):
     claim = await job.frontier.claim_seeds("w")
     for position in range(1, 4):
         await job.clock.advance(59.0)
@@ -219,7 +219,7 @@ async def test_a_later_note_replaces_an_earlier_one(job):
     assert await job.frontier.notes.get("key") is None
 
 
-async def test_a_note_is_swapped_only_by_who_knows_it(job):
+async def test_a_note_is_swapped_only_if_the_old_value_matches(job):
     assert not await job.frontier.notes.compare_and_swap("key", b"", b"x", 10.0)
     assert await job.frontier.notes.compare_and_swap("key", None, b"\x00one", 10.0)
     assert not await job.frontier.notes.compare_and_swap("key", None, b"two", 10.0)
@@ -234,7 +234,7 @@ async def test_a_note_is_swapped_only_by_who_knows_it(job):
     assert await job.frontier.notes.compare_and_swap("key", None, b"again", 10.0)
 
 
-async def test_of_many_who_swap_at_once_each_addition_is_kept(job):
+async def test_concurrent_swaps_keep_every_addition(job):
     async def add(name):
         while True:
             old = await job.frontier.notes.get("names")
@@ -304,7 +304,7 @@ async def test_status_shows_the_age_of_the_oldest_lease(job):
     assert (await job.status()).oldest_lease == 0
 
 
-async def test_only_a_finished_job_can_be_crawled_anew(job):
+async def test_only_a_finished_job_can_be_recrawled(job):
     await job.add("a")
     await job.seeds_done()
     assert await job.frontier.control.recrawl() is False

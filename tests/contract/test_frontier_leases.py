@@ -72,7 +72,7 @@ async def test_suspects_spread_out_in_time(job):
     assert max(sizes) <= 10
 
 
-async def test_one_loss_is_no_suspicion(job, held):
+async def test_one_lost_lease_is_not_suspicious(job, held):
     await job.frontier.abandon("w")
     assert len(await job.lease()) == 1
 
@@ -84,7 +84,7 @@ async def test_renewing_extends_a_lease(job, held):
     assert await job.done(held) == [True]
 
 
-async def test_what_was_not_renewed_expires_beside_what_was(job):
+async def test_unrenewed_leases_expire_and_renewed_ones_do_not(job):
     await job.add("a", "b")
     kept, lost = await job.lease()
     await job.clock.advance(LEASE - 1)
@@ -122,7 +122,7 @@ async def test_a_commit_after_another_worker_got_the_request_is_refused(job, hel
     assert await job.done(again) == [True]
 
 
-async def test_each_outcome_of_a_batch_stands_for_itself(job):
+async def test_the_outcomes_of_a_batch_are_independent(job):
     await job.add("a", "b", "c")
     first, second, third = await job.lease()
     await job.frontier.release([second.id])
@@ -146,7 +146,7 @@ async def test_committing_at_once_commits_once(job, held):
     assert sorted(answers) == [[False]] * 4 + [[True]]
 
 
-async def test_what_was_never_leased_cannot_be_committed(job):
+async def test_a_request_that_was_never_leased_cannot_be_committed(job):
     assert await job.frontier.commit([Outcome(1, Resolution.DONE, job.entries("a"))]) == [False]
     assert await job.counts() == {}
 
@@ -175,7 +175,7 @@ async def test_a_released_request_is_untouched_and_keeps_its_place(job):
     assert len({first.id, second.id} & {lease.id for lease in again}) == 0
 
 
-async def test_releasing_twice_or_what_is_unknown_is_harmless(job, held):
+async def test_releasing_twice_or_an_unknown_lease_has_no_effect(job, held):
     await job.frontier.release([held.id, held.id, 10**15])
     await job.frontier.release([held.id])
     assert await job.counts() == {"queued": 1}

@@ -166,7 +166,7 @@ async def test_a_thousand_letters_settled_by_others_do_not_hide_those_that_are_n
     assert await job.counts() == {"queued": 1_200}
 
 
-async def test_a_letter_of_the_crawl_before_is_settled_by_its_url_found_in_this_one(job):
+async def test_a_dead_letter_of_an_earlier_pass_is_settled_when_its_url_is_found_again(job):
     ids = await give_up(job, "a", "b")
     await job.seeds_done()
     assert await job.frontier.control.recrawl()

@@ -54,7 +54,7 @@ async def test_a_worker_with_a_heartbeat_is_never_dead(job, liveness):
         assert await liveness.beat("other") == []
 
 
-async def test_nobody_is_dead_after_an_outage_of_the_server(job, liveness):
+async def test_no_worker_is_declared_dead_after_an_outage_of_the_server(job, liveness):
     """All workers are silent for the whole outage; the first one that is back must not bury the others."""
     names = [f"w{number}" for number in range(5)]
     for name in names:

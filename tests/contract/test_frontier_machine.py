@@ -292,7 +292,7 @@ class FrontierMachine(RuleBasedStateMachine):
             self.folder.cleanup()
 
 
-def test_whatever_happens_frontier_and_model_agree(backend, job_kind, monkeypatch):
+def test_frontier_and_model_agree_after_any_calls(backend, job_kind, monkeypatch):
     """With heads of two requests, so that those of the file come and go as well."""
     monkeypatch.setattr(backlog, "MIN_HEAD_SIZE", 2)
     monkeypatch.setattr(backlog, "MAX_HEAD_SIZE", 2)

@@ -59,13 +59,13 @@ async def test_a_worker_gets_requests_of_the_queues_that_it_serves_and_of_no_oth
     assert names(await lease(job, ONLY_DETAIL, worker="second")) == ["detail-1", "detail-2", "detail-3"]
 
 
-async def test_who_serves_all_queues_gets_everything(start):
+async def test_a_worker_of_all_queues_leases_from_each(start):
     job = await start()
     await job.frontier.add(entries(job, "list", 1) + entries(job, "detail", 1) + job.entries("plain"))
     assert names(await job.lease()) == ["detail-1", "list-1", "plain"]
 
 
-async def test_a_share_bounds_what_is_given_of_a_queue_and_the_others_fill_the_rest(start):
+async def test_a_quota_limits_the_leases_of_a_queue_and_others_use_the_rest(start):
     job = await start()
     await job.frontier.add(entries(job, "detail", *range(9)) + job.entries(*range(9)))
     found = await lease(job, {"detail": 2, "*": 100}, limit=6)
@@ -117,7 +117,7 @@ async def test_the_job_ends_for_all_workers_together_when_no_queue_holds_anythin
     assert (await ask(job, ONLY_DETAIL, worker="second")).state is JobState.FINISHED
 
 
-async def test_requests_of_a_queue_that_nobody_serves_wait_and_are_counted(start):
+async def test_requests_of_a_queue_without_workers_wait_and_are_counted(start):
     job = await start()
     await job.seeds_done()
     await job.frontier.add(job.entries("a"))
@@ -140,7 +140,7 @@ async def test_a_worker_that_waits_for_another_queue_is_not_asked_to_lease_at_on
 
 
 @pytest.mark.parametrize("end", ["retry", "delay", "release", "abandon", "expire"])
-async def test_what_comes_back_is_in_its_own_queue(start, end):
+async def test_returned_requests_stay_in_their_queue(start, end):
     job = await start(lease_seconds=10.0)
     await job.frontier.add(entries(job, "detail", 1, delay=5.0 if end == "delay" else 0.0))
     if end == "delay":

@@ -8,7 +8,7 @@ async def test_without_a_limit_there_is_always_room(job):
     assert (await job.ask(10)).capacity is None
 
 
-async def test_the_capacity_is_what_the_limit_leaves_of_all_queued_and_leased_requests(start):
+async def test_the_capacity_is_the_limit_less_all_queued_and_leased_requests(start):
     job = await start(max_queued=10)
     assert (await job.ask(1)).capacity == 10
     await job.add("a", "b", "c")
@@ -20,7 +20,7 @@ async def test_the_capacity_is_what_the_limit_leaves_of_all_queued_and_leased_re
     assert (await job.ask(0)).capacity == 7
 
 
-async def test_above_the_limit_there_is_no_room_while_anything_is_queued(start):
+async def test_above_the_limit_the_capacity_is_zero_while_requests_are_queued(start):
     job = await start(max_queued=3)
     await job.add("a", "b", "c", "d", "e")
     assert (await job.ask(4)).capacity == 0
@@ -35,7 +35,7 @@ async def test_there_is_room_where_the_limit_of_pages_keeps_the_rest_from_being_
 
 
 @pytest.mark.parametrize("count", [1, 50])
-async def test_what_is_sent_though_there_is_no_room_is_taken(start, count):
+async def test_requests_sent_beyond_the_capacity_are_accepted(start, count):
     job = await start(max_queued=1)
     await job.add("a", "b")
     lease = await job.one()

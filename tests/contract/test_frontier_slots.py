@@ -52,7 +52,7 @@ async def test_landings_of_unknown_or_ended_leases_are_harmless(start):
 @pytest.mark.parametrize(
     "limits", [HostLimits(delay=10.0), HostLimits(rates=("2/10s",)), HostLimits(delay=10.0, jitter=5.0)]
 )
-async def test_a_request_that_was_not_sent_gives_its_turn_to_another(start, limits):
+async def test_a_time_slot_without_a_sent_request_is_used_by_another(start, limits):
     job = await start(limits)
     await job.add("a", "b", "c", "d")
     if limits.rates:
@@ -63,7 +63,7 @@ async def test_a_request_that_was_not_sent_gives_its_turn_to_another(start, limi
     assert await job.lease() == []
 
 
-async def test_only_the_last_lease_of_a_slot_gives_its_turn_back(start):
+async def test_an_unsent_request_returns_the_time_slot_only_if_it_was_leased_last(start):
     job = await start(HostLimits(delay=1.0, concurrency_per_slot=3))
     await job.add("a", "b", "c")
     first = await job.one()
@@ -114,7 +114,7 @@ async def test_once_all_fetches_have_ended_the_delay_alone_is_waited_for(start):
     await job.landed(second)
 
 
-async def test_what_was_granted_and_never_landed_keeps_its_grace(start):
+async def test_a_grant_without_a_fetch_report_keeps_its_grace_period(start):
     job = await start(HostLimits(delay=2.0, concurrency_per_slot=100))
     await job.add(*range(2))
     lease = await job.one()
@@ -142,7 +142,7 @@ async def test_a_connection_that_takes_long_widens_the_grace_of_its_host_alone(s
     assert [lease.slot for lease in await job.lease()] == ["h.test"]
 
 
-async def test_the_delay_counts_from_the_grant_whatever_becomes_of_it(start):
+async def test_the_delay_counts_from_the_grant_even_if_it_is_not_used(start):
     job = await start(HostLimits(delay=2.0, concurrency_per_slot=1))
     await job.add("a", "b")
     lease = await job.one()
@@ -222,7 +222,7 @@ async def test_a_rule_pools_all_its_hosts_in_one_slot(start):
     assert len(await job.lease()) == 1
 
 
-async def test_a_held_slot_gives_nothing_until_its_time(job):
+async def test_a_paused_slot_grants_no_lease_until_its_time(job):
     await job.add("a", "b")
     await job.add("a", host="other.test")
     await job.frontier.control.pause_slot("h.test", 5.0)

@@ -31,7 +31,7 @@ async def until(condition) -> None:
         await asyncio.sleep(0)
 
 
-async def test_what_a_worker_held_goes_back_as_soon_as_its_connection_closes(job, worker):
+async def test_the_leases_of_a_worker_return_when_its_connection_closes(job, worker):
     await job.add("a", "b", "c")
     await worker.lease("worker", 2)
     kept = await job.one("other")
@@ -133,7 +133,9 @@ class LargerFrontier(Frontier, Protocol):
     async def peek(self, count: int, entries: Sequence[Entry] = ()) -> dict[str, Entry | None]: ...
 
 
-async def test_a_new_method_of_the_contract_can_be_called_without_further_ado(job, backend, tmp_path):
+async def test_a_new_method_of_the_contract_works_over_the_socket_without_other_changes(
+    job, backend, tmp_path
+):
     async def peek(count, entries):
         return {"first": entries[0] if entries else None, "last": job.entry(f"{count}")}
 

@@ -78,7 +78,7 @@ async def test_a_request_retried_while_its_slot_is_read_keeps_its_attempt(start,
     assert await job.counts() == {"leased": 4}
 
 
-async def test_what_is_released_or_added_while_a_slot_is_read_waits_once(start, backend, small_heads):
+async def test_a_request_released_or_added_while_its_slot_is_read_waits_once(start, backend, small_heads):
     job = await start()
     early = await leased_from_behind_the_head(job)
 
@@ -119,9 +119,7 @@ async def test_a_value_that_no_file_can_hold_is_an_error_and_not_an_endless_wait
 
 
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("can't start new thread")])
-async def test_a_write_without_memory_is_an_error_for_all_who_wait_and_not_an_endless_wait(
-    job, backend, monkeypatch, error
-):
+async def test_a_write_that_runs_out_of_memory_fails_all_waiting_calls(job, backend, monkeypatch, error):
     await job.add("kept")
 
     def fail(*_):
@@ -177,14 +175,14 @@ async def test_a_lease_is_noted_soon_without_anybody_asking(job, backend):
     await until(lambda: lease_notes(backend) == 1)
 
 
-async def test_a_promised_distance_is_noted_before_the_lease_is_given(start, backend):
+async def test_a_lease_with_a_fixed_delay_is_written_before_it_is_returned(start, backend):
     job = await start(HostLimits(delay=30.0))
     await job.add("a")
     await job.one()
     assert lease_notes(backend) == 1
 
 
-async def test_after_a_kill_each_lease_is_noted_before_it_is_given(job, backend):
+async def test_after_a_kill_each_lease_is_written_before_it_is_returned(job, backend):
     await job.add("a", "b")
     await job.kill()
     await job.lease(1)

@@ -115,7 +115,7 @@ async def test_changed_rates_hold_for_slots_under_way(start):
     assert len(await job.lease()) == 3
 
 
-async def test_what_a_limit_rule_says_itself_is_not_changed(start):
+async def test_values_of_a_limit_rule_are_not_changed(start):
     rule = LimitRule(domain_glob="slow.test", delay=50.0)
     job = await start(HostLimits(delay=0.0, concurrency_per_slot=10), rules=[rule])
     await job.frontier.control.change_settings(SettingsChanges({"delay": 2.0, "concurrency_per_slot": 1}))
@@ -228,7 +228,7 @@ async def test_where_the_slot_is_a_registered_domain_the_strictest_limits_below_
 # --- dropped and banned hosts ---------------------------------------------------------------------------------
 
 
-async def test_a_dropped_host_loses_what_waits_and_nothing_else(job):
+async def test_dropping_a_host_removes_only_its_waiting_requests(job):
     await job.add(*range(1200), host="big.test")
     await job.add(*"abcdefghij", host="big.test", priority=-3)
     await job.add("later", "later2", host="big.test", delay=60.0)
@@ -245,7 +245,7 @@ async def test_a_dropped_host_loses_what_waits_and_nothing_else(job):
     assert await job.is_finished()
 
 
-async def test_what_was_dropped_stays_known_but_new_links_to_the_host_are_taken(job):
+async def test_dropped_requests_stay_known_but_new_links_to_the_host_are_accepted(job):
     await job.add("a", "b")
     assert await job.frontier.control.drop_slot("h.test") == 2
     assert await job.add("a", "c") == 1
@@ -300,7 +300,7 @@ async def test_a_dead_letter_of_a_banned_host_is_not_replayed_into_the_queue(job
 # --- workers --------------------------------------------------------------------------------------------------
 
 
-async def test_workers_are_listed_with_what_they_say_of_themselves(job):
+async def test_workers_are_listed_with_their_reports(job):
     await job.frontier.reports.announce(report("b", host="two", age=3.0), 10.0)
     await job.frontier.reports.announce(report("a", host="one"), 10.0)
     await job.frontier.reports.announce(report("c", host="two", age=9.0), 10.0)
@@ -326,7 +326,7 @@ async def test_a_silent_worker_is_struck_out_and_so_is_one_that_leaves_or_dies(j
 # --- tallies --------------------------------------------------------------------------------------------------
 
 
-async def test_what_was_done_is_counted_per_worker_host_and_task(job):
+async def test_done_pages_are_counted_per_worker_host_and_task(job):
     await job.add(*range(4), host="a.test")
     await job.add(*range(2), host="b.test")
     ann, ben = await job.lease(3, "ann"), await job.lease(3, "ben")

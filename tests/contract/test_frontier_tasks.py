@@ -15,7 +15,7 @@ def of_task(task, **words):
     return encode_request(Request("", cb_kwargs={**words, "task": task}, meta={"task": task}))
 
 
-async def test_a_closed_task_loses_what_waits_at_any_host_and_nothing_else(job):
+async def test_closing_a_task_drops_its_waiting_requests_at_every_host(job):
     for host in ("one.test", "two.test"):
         await job.add(*range(600), host=host, record=of_task("red", data={"page": 1}))
         await job.add("a", "b", host=host, record=of_task("redder", data={"task": "red"}))
@@ -42,7 +42,7 @@ async def test_a_task_whose_host_is_slow_does_not_keep_the_job_from_its_end(star
     assert await job.is_finished()
 
 
-async def test_what_is_dropped_of_a_task_stays_known_and_new_requests_of_it_are_taken(job):
+async def test_dropped_requests_of_a_task_stay_known_and_new_ones_are_accepted(job):
     await job.add("a", "b", record=of_task("red"))
     assert await job.frontier.control.drop_task("red") == 2
     assert await job.add("a", "c", record=of_task("red")) == 1
@@ -93,7 +93,7 @@ async def test_a_task_is_dropped_from_the_midst_of_a_queue_that_others_fill_and_
     assert (len(blues), len(set(blues))) == (1300, 1300)
 
 
-async def test_what_was_dropped_is_gone_after_a_kill(start, backend):
+async def test_dropped_requests_stay_removed_after_a_kill(start, backend):
     if not backend.durable:
         return  # nothing outlives a process without a file; of a server no process is a part
     job = await start()

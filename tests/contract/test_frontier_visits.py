@@ -49,7 +49,7 @@ async def begin(start, *names, mode="all", **options):
     return job, await by_name(job)
 
 
-async def test_a_lease_of_a_later_round_carries_what_was_remembered(start):
+async def test_a_lease_of_a_later_pass_carries_the_stored_record(start):
     job, leases = await begin(start, "a", "b")
     assert {lease.memory for lease in leases.values()} == {None}
     for name, lease in leases.items():
@@ -89,7 +89,7 @@ async def test_a_visit_without_memory_keeps_the_one_before(start):
     assert page.pass_number == 3
 
 
-async def test_a_changed_page_replaces_what_was_remembered(start):
+async def test_a_changed_page_replaces_its_stored_record(start):
     job, leases = await begin(start, "a")
     await close(job, leases["a"], visit(leases["a"]), outputs=[OutputRange("items/w.jsonl", 0, 9)])
     again = await next_pass(job, "a")
@@ -116,7 +116,7 @@ async def test_pages_that_are_gone_are_listed_in_their_round_and_then_forgotten(
     }  # fmt: skip
 
 
-async def test_what_an_earlier_round_did_not_meet_is_no_longer_listed(start):
+async def test_pages_that_an_earlier_pass_did_not_visit_are_no_longer_listed(start):
     job, leases = await begin(start, "a", "b")
     for lease in leases.values():
         await close(job, lease, visit(lease))

@@ -53,7 +53,7 @@ async def all_of(log, after=0, limit=3):
     return found
 
 
-async def test_lines_are_read_in_order_page_by_page_by_whoever_asks(open_log):
+async def test_lines_are_read_in_order_page_by_page(open_log):
     log = open_log()
     assert await log.read(0, 10) == []
     await log.append([b"a", b"b", b"c"], 1)
@@ -121,7 +121,7 @@ async def test_a_call_whose_answer_was_lost_is_repeated_without_doubling(open_lo
 
 
 @pytest.mark.parametrize("config", SHARED, indirect=True)
-async def test_what_is_erased_is_gone_and_may_be_erased_again(open_log):
+async def test_erased_records_are_removed_and_erasing_may_be_repeated(open_log):
     log = open_log()
     await log.append([b"a"] * 50, 1)
     for _ in range(2):
@@ -133,7 +133,7 @@ async def test_what_is_erased_is_gone_and_may_be_erased_again(open_log):
 
 @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 @given(calls=st.lists(st.lists(st.binary(max_size=400), min_size=1, max_size=6), max_size=12))
-async def test_any_calls_keep_what_a_plain_list_would(config, calls):
+async def test_any_calls_keep_the_same_items_as_a_plain_list(config, calls):
     log = config.log(f"job.{uuid.uuid4().hex}", "one")
     kept, number = [], 0
     for call, lines in enumerate(calls, 1):

@@ -51,7 +51,7 @@ async def test_a_page_that_was_written_without_a_commit_is_there_once_after_its_
     assert await pages_in(job) == [1, 2]
 
 
-async def test_items_that_a_page_no_longer_gives_on_its_second_visit_are_gone(job):
+async def test_items_that_a_page_lacks_on_its_second_visit_are_removed(job):
     store = await job.worker("w1")
     await store.write([page(1, *({"page": 1, "old": n} for n in range(12))), page(2, {"page": 2, "old": 1})])
     await job.visit(store, page(1, {"page": 1}, {"page": 11}))
@@ -146,7 +146,7 @@ async def test_halves_of_characters_which_utf8_cannot_carry_are_replaced(job):
     assert item["in"] in (["\ufffd"], '["\ufffd"]')
 
 
-async def test_a_crawl_without_items_gives_an_empty_output(job):
+async def test_a_crawl_without_items_writes_an_empty_output(job):
     await job.output.check(job.context)
     assert await job.result() == []
 
@@ -196,7 +196,7 @@ def lose_parts(job):
         client.delete(*client.keys(f"{job.place.rpartition('/')[2]}:staged:*"))
 
 
-async def test_what_a_killed_worker_left_half_written_never_shows(ranged_job):
+async def test_half_written_items_of_a_killed_worker_never_appear(ranged_job):
     job = ranged_job
     store = await job.worker("w1")
     await job.visit(store, page(1))

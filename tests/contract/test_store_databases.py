@@ -71,7 +71,7 @@ async def test_a_server_that_is_killed_and_comes_back_loses_and_doubles_nothing(
         await job.visit(store, *map(page, range(40, 50)))
         await store.close()
         away, back = told()
-        assert "is away" in away
+        assert "is unavailable" in away
         assert "is back after" in back
         found = await pages_in(job)
         # A file contains each committed visit; a database contains pages 10 to 19 only once.
@@ -118,7 +118,7 @@ async def test_after_the_farewell_of_a_postgresql_server_no_write_trusts_the_old
     await job.visit(store, page(1))
     await store.close()
     await relay.stop()
-    assert "is away" in told()[0]
+    assert "is unavailable" in told()[0]
     assert await pages_in(job) == [0, 1]
 
 

@@ -61,7 +61,7 @@ def test_spider_whose_import_fails_on_several_lines(here):
     assert "bad.py cannot be imported: ValueError: one two" in complaint("run", name, cwd=here)
 
 
-def test_spider_that_imports_what_is_not_there(here):
+def test_spider_with_a_failing_import(here):
     name = write(here, "bad.py", "import nowhere_at_all\n")
     assert "nowhere_at_all" in complaint("run", name, cwd=here)
 
@@ -79,7 +79,7 @@ def test_several_spiders_of_which_none_is_named(here):
     )
 
 
-def test_a_class_that_is_no_spider_and_a_file_without_one(here):
+def test_a_class_that_is_not_a_spider_and_a_file_without_spiders(here):
     name = write(here, "other.py", "class Thing: pass\n")
     assert "is not a spider" in complaint("run", f"{name}:Thing", cwd=here)
     assert "contains no spider" in complaint("run", name, cwd=here)
@@ -148,12 +148,12 @@ def test_unwritable_summary(here):
     assert "nowhere/s.json" in complaint("crawl", URL, "--summary", "nowhere/s.json", cwd=here)
 
 
-def test_frontier_file_that_is_no_database(here):
+def test_frontier_file_that_is_not_a_database(here):
     (here / "junk.db").write_text("this is a letter to my aunt, and longer than a header" * 100)
     assert "junk.db" in complaint("crawl", URL, "--frontier", "sqlite:junk.db", cwd=here)
 
 
-def test_frontier_file_that_is_no_frontier_is_not_deleted_by_fresh_either(here):
+def test_a_file_that_is_not_a_frontier_is_not_deleted_by_fresh(here):
     with sqlite3.connect(here / "mine.db") as file:
         file.execute("CREATE TABLE thesis (chapter)")
     before = (here / "mine.db").read_bytes()

@@ -171,7 +171,7 @@ def test_a_page_that_moves_is_gone_and_its_target_is_new(shop, tmp_path):
     assert prices_in(tmp_path / "items.jsonl") == {2: 1}
 
 
-def test_a_round_that_stops_keeps_what_it_has_not_met_yet(shop, tmp_path):
+def test_a_stopped_pass_keeps_the_records_of_pages_it_has_not_visited(shop, tmp_path):
     site = ChangingSite(PAGES, page_bytes=2000)
     _, crawl = shop(site, "--changes", "all")
     first = crawl()

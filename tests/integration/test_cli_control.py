@@ -179,7 +179,7 @@ def test_a_job_in_memory_that_is_over_is_listed_but_cannot_be_controlled(serve, 
     assert "in memory" in result.stderr
 
 
-def test_stopping_a_job_that_nobody_runs_says_so(serve, tmp_path):
+def test_stopping_a_job_that_is_not_running_is_an_error(serve, tmp_path):
     server = serve(GeneratedSite(pages=3, links_per_page=12))
     skitter(*crawl(server), cwd=tmp_path)
     assert skitter("stop", "shop", cwd=tmp_path).stderr == "job shop is not running\n"

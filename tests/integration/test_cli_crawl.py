@@ -87,7 +87,7 @@ def test_depth_0_takes_the_start_alone(serve, tmp_path):
     assert urls_of(tmp_path / "items.jsonl") == [server.url]
 
 
-def test_a_crawl_stays_on_the_host_of_its_start_unless_told_otherwise(serve, tmp_path):
+def test_a_crawl_stays_on_its_start_host_by_default(serve, tmp_path):
     site = GeneratedSite(pages=24, hosts=2, links_per_page=12)
     server = serve(site, hosts=2)
     home, both = tmp_path / "home.jsonl", tmp_path / "both.jsonl"
@@ -114,7 +114,7 @@ def test_deny_and_allow_take_pages_out(serve, tmp_path):
     assert urls_of(tmp_path / "root.jsonl") == [server.url]
 
 
-def test_a_spider_file_runs_on_two_workers_with_its_arguments_and_gives_its_job_its_name(serve, tmp_path):
+def test_a_spider_file_runs_on_two_workers_with_its_arguments_and_names_its_job(serve, tmp_path):
     site = GeneratedSite(pages=60, links_per_page=12)
     server = serve(site)
     (tmp_path / "titles.py").write_text(SPIDER)
@@ -179,7 +179,7 @@ def test_fresh_crawls_again_and_replaces_the_output_also_of_a_frontier_elsewhere
     assert len([hit for hit in server.log.hits if hit.target == "/"]) == 2
 
 
-def test_another_start_under_the_same_name_is_refused_and_what_is_there_stays(serve, tmp_path):
+def test_another_job_of_the_same_name_is_rejected_and_the_first_is_kept(serve, tmp_path):
     server = serve(GeneratedSite(pages=10, links_per_page=12))
     skitter("crawl", server.url, "--depth", 0, "-o", "items.jsonl", cwd=tmp_path)
     result = skitter("crawl", server.url_of("/other"), "--depth", 0, "-o", "items.jsonl", cwd=tmp_path)
@@ -289,7 +289,7 @@ def test_a_reader_of_standard_output_that_goes_away_ends_the_crawl_quietly(serve
     assert "the reader of - has closed it" in stderr
 
 
-def test_on_a_terminal_a_table_shows_the_progress_and_goes_away_at_the_end(serve, tmp_path):
+def test_on_a_terminal_a_table_shows_the_progress_and_disappears_at_the_end(serve, tmp_path):
     slow = SlowingSite(GeneratedSite(pages=40, links_per_page=12), after=20, delay=1.0)
     server = serve(slow)
     screen, terminal = pty.openpty()
@@ -322,7 +322,7 @@ def read_until(screen, text):
     return shown
 
 
-def test_where_nobody_watches_the_library_for_screens_is_not_loaded(serve, tmp_path):
+def test_without_a_terminal_the_terminal_library_is_not_loaded(serve, tmp_path):
     server = serve(lambda _: Answer(b"<title>Home</title>"))
     (tmp_path / "looking.py").write_text(
         "import sys\n"
@@ -471,7 +471,7 @@ def authority():
         yield f"https://127.0.0.1:{listening.getsockname()[1]}/"
 
 
-def test_the_summary_says_how_to_list_what_was_given_up(serve, tmp_path):
+def test_the_summary_shows_the_command_that_lists_failures(serve, tmp_path):
     def site(visit):
         return Answer(
             b"<a href='/gone'>x</a>" if visit.target == "/" else b"",

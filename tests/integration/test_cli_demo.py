@@ -6,7 +6,7 @@ from cli_command import on_terminal, skitter, urls_of
 
 
 @pytest.mark.slow
-def test_the_demo_loses_a_worker_and_nothing_else_and_can_be_run_again_in_colours(tmp_path):
+def test_the_demo_kills_a_worker_loses_no_page_and_runs_again_in_colours(tmp_path):
     piped = skitter("demo", cwd=tmp_path)
     in_colours = on_terminal("demo", cwd=tmp_path, TERM="xterm")
     for status, shown in ((piped.returncode, piped.stderr), in_colours):

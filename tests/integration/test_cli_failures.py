@@ -65,7 +65,7 @@ def test_a_kind_chooses_by_the_error_or_its_group(job, tmp_path):
     assert set(listed(tmp_path, "--kind", "stat")) == set()
 
 
-def test_what_is_tried_again_is_crawled_by_the_next_run_and_nothing_else(job, shaky, tmp_path):
+def test_replayed_requests_are_crawled_by_the_next_run(job, shaky, tmp_path):
     shaky.mended = True
     result = skitter("failures", "retry", "j", "--kind", "status/404", cwd=tmp_path)
     assert result.stderr == "queued again: 2; `skitter resume j` fetches them\n"
@@ -74,7 +74,7 @@ def test_what_is_tried_again_is_crawled_by_the_next_run_and_nothing_else(job, sh
     assert set(listed(tmp_path)) == {"c"}
 
 
-def test_what_is_dropped_is_gone(job, tmp_path):
+def test_dropped_dead_letters_are_removed(job, tmp_path):
     number = listed(tmp_path)["a"]["id"]
     assert skitter("failures", "drop", "j", "--id", number, cwd=tmp_path).stderr == "forgotten: 1\n"
     assert set(listed(tmp_path)) == {"b", "c"}
@@ -82,7 +82,7 @@ def test_what_is_dropped_is_gone(job, tmp_path):
     assert "no such failure" in skitter("failures", "list", "j", cwd=tmp_path).stderr
 
 
-def test_an_id_that_there_is_not_is_refused_and_nothing_happens(job, tmp_path):
+def test_an_unknown_id_is_rejected_without_effect(job, tmp_path):
     number = listed(tmp_path)["a"]["id"]
     result = skitter("failures", "retry", "j", "--id", number, "--id", 999_999, cwd=tmp_path)
     assert result.returncode == 2

@@ -29,7 +29,7 @@ def test_fetch_follows_redirects_and_prints_the_body_alone(serve, tmp_path):
     assert result.stdout == "<title>Käse</title><p>tester</p>"
 
 
-def test_verbose_shows_the_way_and_the_headers_on_standard_error(serve, tmp_path):
+def test_verbose_shows_redirects_and_headers_on_standard_error(serve, tmp_path):
     server = serve(site)
     result = skitter("fetch", "-v", server.url_of("/moved"), cwd=tmp_path)
     assert f"> {server.url_of('/moved')} redirects" in result.stderr
@@ -37,7 +37,7 @@ def test_verbose_shows_the_way_and_the_headers_on_standard_error(serve, tmp_path
     assert "Käse" in result.stdout
 
 
-def test_robots_txt_is_obeyed_at_every_hop_unless_told_otherwise(serve, tmp_path):
+def test_robots_txt_is_obeyed_at_every_redirect_unless_disabled(serve, tmp_path):
     server = serve(site)
     for path in ("/private", "/trap"):
         refused = skitter("fetch", server.url_of(path), cwd=tmp_path)

@@ -156,7 +156,7 @@ def test_json_seeds_reach_the_page_as_they_were_written(serve, tmp_path):
     assert "URL 1: the spider has no method 'nothing'" in line
 
 
-def test_bad_lines_are_named_by_number_and_nothing_is_added_but_what_is_wished(shop, server):
+def test_invalid_lines_are_named_by_number_and_no_seed_is_added_unless_requested(shop, server):
     lines = [
         f"{server.url}?a",
         "",
@@ -333,7 +333,7 @@ def test_items_are_counted_per_task_and_links_stay_in_the_task_of_their_page(sit
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_who_works_on_a_job_is_shown_while_it_runs_and_top_shows_all_jobs(server, tmp_path, workers):
+def test_the_workers_of_a_running_job_are_shown_and_top_shows_all_jobs(server, tmp_path, workers):
     command = ("crawl", server.url, "--delay", 0, "--job", "shop", "-o", "items.jsonl", "--wait-for-seeds")
     with Running(*command, "--workers", workers, cwd=tmp_path) as running:
         wait_until((tmp_path / ".skitter/shop/job.json").exists, "the job")

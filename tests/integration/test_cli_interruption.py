@@ -28,7 +28,7 @@ def counts(path):
     return json.loads(path.read_text())
 
 
-def test_the_first_interruption_drains_and_the_output_holds_what_was_committed(serve, tmp_path):
+def test_the_first_interruption_drains_and_the_output_has_all_committed_items(serve, tmp_path):
     site = GeneratedSite(pages=80, links_per_page=12)
     slow = SlowingSite(site, after=20)
     server = serve(slow)

@@ -42,7 +42,7 @@ def test_the_test_of_a_new_project_passes_and_notices_a_broken_one(project, kind
     assert run_tests(project).returncode == 1
 
 
-def test_a_new_project_runs_with_the_command_that_its_readme_gives(project, kind, serve):
+def test_a_new_project_runs_with_the_command_of_its_readme(project, kind, serve):
     server = serve(lambda _: Answer(b'<div class="quote"><span class="text">Hi</span></div>'))
     assert f"skitter run book_shop.{kind} -o items.jsonl" in (project / "README.md").read_text()
     result = skitter(

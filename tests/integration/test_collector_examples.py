@@ -72,7 +72,7 @@ def test_error_handling_names_what_failed(run, site, tmp_path):
     }
 
 
-def test_login_reaches_what_is_behind_it(run, site, tmp_path):
+def test_a_login_opens_protected_pages(run, site, tmp_path):
     assert run("login") == []
     assert urls_of(tmp_path / "members.jsonl") == [f"{site.url}members/{rest}" for rest in ("", "1", "2")]
 
@@ -166,7 +166,7 @@ def test_scraper_server_answers_with_the_links_of_a_page(site, tmp_path):
         process.communicate()
 
 
-def test_url_filter_lets_only_some_pass(run, site):
+def test_url_filter_accepts_only_matching_urls(run, site):
     *urls, last = run("url_filter")
     assert last == "refused 3"
     wanted = ["", "members/", *(f"shelf/{start}" for start in (0, 4, 8)), *(f"book/{n}" for n in range(10))]

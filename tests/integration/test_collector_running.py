@@ -100,7 +100,7 @@ def script(file, *arguments):
     )  # fmt: skip
 
 
-def test_a_script_visits_and_waits_and_leaves_nothing_behind(site, tmp_path, monkeypatch):
+def test_a_script_visits_and_waits_and_cleans_up(site, tmp_path, monkeypatch):
     site, server = site
     monkeypatch.chdir(tmp_path)
     crawler, seen = quick(), []
@@ -112,7 +112,7 @@ def test_a_script_visits_and_waits_and_leaves_nothing_behind(site, tmp_path, mon
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_second_run_crawls_what_was_visited_since(site):
+def test_a_second_run_crawls_pages_visited_since_the_first(site):
     _, server = site
     crawler, seen = Collector(settings=QUICK), []
     crawler.on_response(lambda response: seen.append(response.url))
@@ -185,7 +185,7 @@ async def test_stop_from_outside_and_cancelling_end_a_run(serve):
         crawler.stop()
 
 
-async def test_what_needs_a_running_crawl_says_so():
+async def test_methods_that_need_a_running_crawl_raise_an_error_without_one():
     with pytest.raises(UsageError, match="no crawl is running"):
         await Collector().has_visited("http://h/")
     with pytest.raises(UsageError, match="/relative"):

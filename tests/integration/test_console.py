@@ -303,7 +303,7 @@ def refuse_by_scope(service, user):
         assert service.call(method, path, None if method == "GET" else {}, token=READER)[0] == 403, path
 
 
-def test_each_action_is_taken_in_the_browser_and_refused_to_those_who_may_not(service, user):
+def test_each_action_works_in_the_browser_and_is_denied_without_permission(service, user):
     service.done("POST", "/jobs", {"name": "acted", "recipe": "shop"})
     service.wait_for("/jobs/acted", lambda job: job.get("fleet"), "the worker")
     missing = [f"http://{service.site.origins[0]}/missing/{number}" for number in range(4)]

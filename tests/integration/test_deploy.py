@@ -212,7 +212,7 @@ def test_the_image_is_built_of_all_that_it_needs_and_of_nothing_else():
     assert all((DEPLOY.parent / name).exists() for name in copied)
 
 
-def test_what_is_mounted_selected_and_read_is_there():
+def test_every_mounted_selected_and_read_object_exists():
     generated = {each["name"] for each in kustomization()["configMapGenerator"]}
     labels = {
         name: each["spec"]["template"]["metadata"].get("labels", {}).items() for name, each in pods().items()
@@ -252,7 +252,7 @@ def test_the_files_that_are_put_together_are_there():
     assert all((DEPLOY / file).is_file() for file in mounted if file.startswith("./"))
 
 
-def test_no_password_stands_in_a_file():
+def test_no_file_contains_a_password():
     for path in DEPLOY.rglob("*.*"):
         if "__pycache__" in path.parts:
             continue

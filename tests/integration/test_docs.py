@@ -53,7 +53,7 @@ def pages_with_commands():
 @pytest.mark.timeout(300)
 @pytest.mark.skipif(shutil.which("timeout") is None, reason="timeout of GNU coreutils is not installed")
 @pytest.mark.parametrize("page", TUTORIALS, ids=name_of)
-def test_every_step_of_a_tutorial_does_what_it_says(page, tmp_path, environment):
+def test_every_step_of_a_tutorial_has_its_documented_result(page, tmp_path, environment):
     if page.stem == "javascript":
         require_browser()
     first = free_port(row=3)
@@ -65,7 +65,7 @@ def test_every_step_of_a_tutorial_does_what_it_says(page, tmp_path, environment)
 @pytest.mark.parametrize(
     "page", [page for page in pages_with_commands() if page not in {*TUTORIALS, LANDING}], ids=name_of
 )
-def test_every_command_of_the_manual_does_what_it_says(page, tmp_path, environment):
+def test_every_command_of_the_manual_prints_its_documented_output(page, tmp_path, environment):
     with (
         demo_server(DemoSite(pace=0)) as server,
         Reader(tmp_path, environment, [("127.0.0.1:8000", server.origins[0])]) as reader,
@@ -73,7 +73,7 @@ def test_every_command_of_the_manual_does_what_it_says(page, tmp_path, environme
         reader.follow(page)
 
 
-def test_what_the_readme_shows_first_runs(tmp_path, environment, serve):
+def test_the_first_example_of_the_readme_runs(tmp_path, environment, serve):
     pages = {
         "/": QUOTES.format("One.") + '<li class="next"><a href="/page/2">Next</a></li>',
         "/page/2": QUOTES.format("Two."),
@@ -90,7 +90,7 @@ def test_what_the_readme_shows_first_runs(tmp_path, environment, serve):
     assert (tmp_path / "pages.jsonl.gz").stat().st_size > 0
 
 
-def test_what_the_landing_page_shows_runs(tmp_path, environment, serve):
+def test_the_example_of_the_landing_page_runs(tmp_path, environment, serve):
     """The site has ten pages of ten quotes, like the public one."""
     first = "“The world as we have created it is a process of our thinking. It cannot be changed."
 
@@ -144,6 +144,16 @@ def test_every_page_is_in_the_navigation():
     navigation = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2]
     listed = re.findall(r"^ +- (?:.+: )?([\w/-]+\.md)$", navigation, re.MULTILINE)
     assert sorted(listed) == [name_of(page) for page in sorted(PAGES, key=name_of)]
+
+
+GUIDES = [page for page in PAGES if page.parent == DOCS / "guides"]
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=name_of)
+def test_a_guide_says_first_what_it_is_for_and_ends_with_links_to_the_reference(page):
+    text = page.read_text()
+    assert re.match(r"# .+\n\n(?:\*\*)?[A-Z][a-z]", text), "the first paragraph is a sentence"
+    assert "](../reference/" in text.partition("\n## See also\n")[2]
 
 
 @pytest.mark.parametrize("page", [README, *PAGES], ids=name_of)

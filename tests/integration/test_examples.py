@@ -360,7 +360,7 @@ def test_a_manual_becomes_markdown_files(blog, tmp_path):
     }
 
 
-def test_the_sitemap_audit_names_what_is_wrong(blog, tmp_path):
+def test_the_sitemap_audit_reports_every_problem(blog, tmp_path):
     started("sitemap_audit.py", "-a", f"site={blog}", "-o", "audit.csv", folder=tmp_path)
     assert sorted((tmp_path / "audit.csv").read_text().splitlines()[1:]) == [
         f"{blog}/lost.xml,sitemap answers 404",
@@ -370,7 +370,7 @@ def test_the_sitemap_audit_names_what_is_wrong(blog, tmp_path):
     ]
 
 
-def test_a_search_form_gives_all_results_of_all_pages(blog, tmp_path):
+def test_a_search_form_yields_all_results_of_all_pages(blog, tmp_path):
     started("search_form.py", "-a", f"site={blog}", "-a", "words=2,17,x", "-o", "x.jsonl", folder=tmp_path)
     found = sorted((item["word"], item["url"]) for item in lines_of(tmp_path / "x.jsonl"))
     wanted = [("2", n) for n in range(POSTS) if "2" in str(n)] + [("17", 17)]
@@ -388,7 +388,7 @@ def test_a_newsletter_has_each_post_of_three_feeds_once(blog, tmp_path):
         ]
 
 
-def test_the_price_watch_delivers_what_is_new_or_changed_since_the_last_run(tmp_path, serve):
+def test_the_price_watch_delivers_new_and_changed_prices(tmp_path, serve):
     site = ChangingSite(300, page_bytes=2000)
     server = serve(site)
     command = ("run", EXAMPLES / "price_watch.py", "-a", f"site={address(server)}", "--recrawl", "--quiet")

@@ -73,7 +73,7 @@ async def test_each_request_goes_out_as_somebody_else(run):
         assert "gzip" in visit.headers["accept-encoding"]
 
 
-async def test_what_a_request_says_itself_wins_over_the_sources(run, proxies_of):
+async def test_values_of_a_request_take_precedence_over_the_sources(run, proxies_of):
     (proxy,) = await proxies_of(1)
 
     class Own(Seen):
@@ -132,7 +132,7 @@ async def test_a_proxy_that_wants_another_login_is_left_alone(run, proxies_of):
     assert 1 <= len(closed.heads) <= 12
 
 
-async def test_requests_wait_while_all_proxies_rest_and_nothing_is_given_up(run, proxies_of):
+async def test_requests_wait_while_all_proxies_are_in_cooldown(run, proxies_of):
     (proxy,) = await proxies_of(1)
     proxy.refuse_first(2)
     ran = await run(proxies=[proxy.http], max_retries=0, proxy_cooldown=0.05, concurrency=2)
@@ -361,7 +361,7 @@ class Canned:
         return Response(request.url, headers={"Set-Cookie": "a=1"}, body=links.encode(), request=request)
 
 
-async def test_another_fetcher_takes_the_place_of_ours_and_is_given_its_cookies(run):
+async def test_another_fetcher_replaces_ours_and_receives_the_cookies(run):
     canned = Canned()
     ran = await run(fetcher=canned, concurrency=1)
     assert (len(ran.items), ran.site.visits, canned.life) == (4, [], ["open", "close"])

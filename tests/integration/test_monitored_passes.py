@@ -19,7 +19,7 @@ from skitter.frontier.embedded.inspection import read_note
 from skitter.frontier.records import JobState
 from skitter.monitors import compile_monitors
 from skitter.run import notify
-from skitter.run.passes import NOTE, PassKeeper, decode_passes
+from skitter.run.passes import NOTE, PassTracker, decode_passes
 from skitter.testing import Answer
 
 
@@ -145,7 +145,7 @@ async def test_each_fault_is_noticed_by_exactly_its_monitor_if_all_processes_wer
         caplog.clear()
 
 
-async def test_a_pass_that_nobody_has_judged_is_judged_by_the_next_run(shop, monkeypatch):
+async def test_a_pass_without_a_verdict_is_judged_by_the_next_run(shop, monkeypatch):
     await shop()
     await end_before_the_judgement(shop, monkeypatch, "no_price")
     passes = decode_passes(await asyncio.to_thread(read_note, shop.path, NOTE))
@@ -180,7 +180,7 @@ async def test_of_several_processes_exactly_one_judges(shop, caplog):
     try:
         assert await frontier.control.recrawl()
         rules = compile_monitors(["items > 1000"])
-        keepers = [PassKeeper(frontier.notes, rules) for _ in range(8)]
+        keepers = [PassTracker(frontier.notes, rules) for _ in range(8)]
         for keeper in keepers:
             await keeper.begin(await frontier.status())
         finished = msgspec.structs.replace(await frontier.status(), state=JobState.FINISHED)

@@ -157,7 +157,7 @@ CARDS = """<!doctype html><nav><ul>{nav}</ul></nav><div class="grid md:w-1/2">{c
 <footer><p>a</p><p>b</p><p>c</p></footer><a href="?page=2">Next \u00bb</a>"""
 
 
-def test_navigation_is_no_list_and_what_never_changes_no_field():
+def test_navigation_is_not_a_list_and_constant_text_is_not_a_field():
     nav = "".join(f"<li><a href='/n{n}'>Entry {n}</a></li>" for n in range(9))
     cards = "".join(
         f"<div class='card c{n}000'><h2 class='name'>Thing number {n}</h2><span class='price'>{n},50 €</span>"
@@ -173,7 +173,7 @@ def test_navigation_is_no_list_and_what_never_changes_no_field():
     assert page.next.xpath == '//a[normalize-space()="Next \u00bb"]'
 
 
-def test_what_is_proposed_for_a_page_runs_as_it_is_and_finds_every_page_of_the_list(serve, tmp_path):
+def test_a_suggested_recipe_runs_unchanged_and_finds_every_page_of_the_list(serve, tmp_path):
     server = serve(Sites())
     result = skitter("recipe", "from", f"{server.url}shop/", "-o", "shop.yaml", cwd=tmp_path)
     assert result.returncode == 0, result.stderr

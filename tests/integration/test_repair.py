@@ -112,7 +112,7 @@ def test_the_first_page_of_a_file_holds_all_tables(folder):
     )  # a leaf of the tree, see "B-tree Pages" in SQLite's file format
 
 
-def test_a_truncated_file_is_found_and_what_is_readable_is_kept(folder, web, server):
+def test_a_truncated_file_is_detected_and_its_readable_rows_are_kept(folder, web, server):
     size = file_of(folder).stat().st_size
     with file_of(folder).open("r+b") as file:
         file.truncate(size * 2 // 3)

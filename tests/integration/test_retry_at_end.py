@@ -8,7 +8,7 @@ from skitter.testing import Answer
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_what_was_given_up_is_tried_once_more_at_the_end_and_only_then(serve, tmp_path, workers):
+def test_failed_requests_are_retried_once_at_the_end(serve, tmp_path, workers):
     gone = Answer(b"", status=404)
     site = Scripted({"/": ["/late", "/gone", "/b"], "/late": (gone, Answer(b"<title>now</title>")), "/b": []})
     arguments = ("crawl", serve(site).url, "--job", "j", "-o", "out.jsonl", "--delay", 0, "--no-robots", "-q")

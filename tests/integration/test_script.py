@@ -29,7 +29,7 @@ def engine():
         ("[...'añ😀'].length", 3),
     ],
 )
-def test_an_expression_or_a_body_gives_its_value(engine, code, value):
+def test_an_expression_or_a_function_body_returns_its_value(engine, code, value):
     assert engine.evaluate(code, {"value": " a "}) == value
 
 
@@ -92,7 +92,7 @@ def test_the_process_ends_with_its_engine():
         os.kill(pid, 0)
 
 
-def test_an_engine_that_nobody_closes_takes_its_process_along():
+def test_the_process_of_an_unclosed_engine_ends_with_it():
     engine = ScriptEngine()
     engine.evaluate("1", {})
     pid = engine._process.pid
@@ -117,7 +117,7 @@ def test_a_rule_cannot_exhaust_its_engine_by_results_or_queries(engine, code, me
     assert engine.evaluate("6 * 7", {}) == 42
 
 
-def test_a_rule_reads_its_page_and_gives_items_and_requests(engine):
+def test_a_rule_reads_its_page_and_yields_items_and_requests(engine):
     code = r"""
     ctx.output({title: ctx.css('h1::text')[0], known: ctx.data.known, url: ctx.url});
     for (const href of ctx.xpath('//a/@href')) ctx.follow(href, {rule: 'next', data: {from: href}});

@@ -9,7 +9,7 @@ import pytest
 
 from api_caller import Caller, application
 from cli_command import Running, complaint, skitter, urls_of
-from skitter.service.recipe_trial import TrialOrder, run_trial
+from skitter.service.recipe_trial import TrialCommand, run_trial
 from skitter.testing import Answer
 
 WORD = "hunter2hunter2"
@@ -192,7 +192,7 @@ async def test_the_api_shows_no_secret_of_a_job_and_a_caller_reads_no_secret_of_
 
 async def test_a_trial_of_a_recipe_reads_no_file_for_its_caller(serve):
     server = serve(lambda _: Answer(b"page"))
-    order = TrialOrder(
+    order = TrialCommand(
         RECIPE.replace("http://127.0.0.1:1/", server.url), "yaml", {"password": "file:/etc/hostname"}, None, "", ["127.0.0.0/8"]
     )  # fmt: skip
     result = await run_trial(order)

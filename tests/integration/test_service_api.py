@@ -12,7 +12,7 @@ from api_caller import TOKEN, Caller, application
 from cli_command import complaint
 from skitter.frontends.tasks.task_file import TaskFile
 from skitter.service.api.access import ApiTokens
-from skitter.service.api.auth import AuthMiddleware, Gate
+from skitter.service.api.auth import AuthContext, AuthMiddleware
 from skitter.service.node import Node
 from skitter.testing import Answer
 
@@ -113,7 +113,7 @@ async def test_a_bad_job_is_refused_with_its_field_and_a_remedy(call, body, fiel
     [("outputs: [/tmp/x.jsonl]", "outputs"), ("settings: {cache_dir: /tmp}", "settings.cache_dir"),
      ("settings: {fetcher: 'os:system'}", "settings.fetcher"), ("nonsense: 1", "recipe"), ("- [", "recipe")],
 )  # fmt: skip
-async def test_a_recipe_that_reaches_for_what_is_the_operators_is_refused(call, more, field):
+async def test_a_recipe_with_fields_reserved_to_the_operator_is_rejected(call, more, field):
     recipe = RECIPE.format(url="http://127.0.0.1/") + more
     status, problem = await call("PUT", "/recipes/web", recipe, kind="application/yaml")
     assert (status, problem["errors"][0]["field"]) == (422, field)
@@ -124,7 +124,7 @@ async def test_a_recipe_that_reaches_for_what_is_the_operators_is_refused(call, 
     "body",
     [b"{", b'{"a": NaN}', b'{"a": "\\ud800"}', b"\xff", b"[" * 5000 + b"]" * 5000, b"[" * 70 + b"]" * 70],
 )
-async def test_a_body_that_is_no_json_is_a_bad_call(call, body):
+async def test_a_body_that_is_not_json_is_a_bad_request(call, body):
     assert (await call("POST", "/jobs", body))[0] in {400, 422}
 
 
@@ -222,7 +222,7 @@ async def test_a_body_that_is_too_large_is_refused_before_it_is_read(call):
     async def send(message):
         sent.append(message)
 
-    await AuthMiddleware(None, Gate(ApiTokens([TOKEN]), None, None), 10_000)(
+    await AuthMiddleware(None, AuthContext(ApiTokens([TOKEN]), None, None), 10_000)(
         {"type": "http", "path": "/jobs", "headers": length}, unread, send
     )
     assert sent[0]["status"] == 413

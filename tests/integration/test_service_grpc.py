@@ -169,7 +169,7 @@ async def test_errors_have_the_code_of_their_status_and_their_problem_document(s
     assert document["errors"][0]["field"] == "recipe"
 
 
-async def test_the_printed_proto_file_compiles_to_what_reflection_tells(service, tmp_path):
+async def test_the_printed_proto_file_equals_the_reflection(service, tmp_path):
     _, _, client = service
     printed = await asyncio.to_thread(skitter, "serve", "--print-proto", cwd=tmp_path)
     assert (printed.returncode, printed.stderr) == (0, "")

@@ -177,7 +177,7 @@ def test_a_link_is_followed_and_the_mode_of_the_file_kept(parts, tmp_path):
     assert stat.S_IMODE(real.stat().st_mode) == 0o640
 
 
-def test_the_same_items_give_the_same_compressed_bytes(parts, tmp_path):
+def test_the_same_items_compress_to_the_same_bytes(parts, tmp_path):
     for name in ("one", "two"):
         merge(committed(parts, b=[(0, 24)]), tmp_path / name, Format(compression="gz"))
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
@@ -213,7 +213,7 @@ def test_machine_durability_syncs_the_file_before_and_the_folder_after_the_renam
     assert seen == [("file", False), (tmp_path.name, True)]
 
 
-def test_a_target_that_is_no_ordinary_file_is_refused(tmp_path):
+def test_a_target_that_is_not_a_regular_file_is_rejected(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for target in (tmp_path, tmp_path / "pipe"):
         with pytest.raises(StoreError, match=re.escape(str(target))) as caught:
@@ -251,7 +251,7 @@ def test_a_damaged_stamp_knows_nothing(tmp_path):
     assert not FileIdentity(tmp_path / "stamp.json").knows(tmp_path / "out")
 
 
-def test_a_range_set_gives_back_only_what_is_new():
+def test_a_range_set_returns_only_new_positions():
     ranges = RangeSet()
     assert ranges.add(10, 20) == [(10, 20)]
     assert ranges.add(30, 40) == [(30, 40)]

@@ -62,7 +62,7 @@ def spider_on(path, **arguments):
     return asyncio.to_thread(TaskFileSpider, task_file=str(path), **arguments)
 
 
-def test_a_book_keeps_what_is_added_and_refuses_a_name_used_before(task_file, tmp_path):
+def test_a_task_file_keeps_added_tasks_and_rejects_a_used_name(task_file, tmp_path):
     assert task_file.add(recipe("one", "http://x/"), "one.yaml") == "one"
     task_file.add(recipe("two", "http://x/"), "two.yaml", {})
     task_file.change("one", "close")
@@ -91,7 +91,7 @@ def test_a_line_that_was_torn_by_a_crash_is_left_out_and_then_removed(task_file,
 
 
 @pytest.mark.parametrize("content", [b"my notes", b"one\ntwo", b'{"task": 1}', b"{}"])
-def test_a_file_that_is_no_book_is_refused_and_left_as_it_is(tmp_path, content):
+def test_a_file_that_is_not_a_task_file_is_rejected_and_unchanged(tmp_path, content):
     """Also one whose last line has no end, which would be a torn one in a task file."""
     file = tmp_path / "notes"
     file.write_bytes(content)

@@ -114,7 +114,7 @@ def test_a_task_of_a_running_fleet_is_paused_and_resumed_from_the_command_line(s
     assert urls_of(tmp_path / "out.jsonl") == sorted(f"{url}{n}" for n in range(41))
 
 
-def test_a_change_that_changes_nothing_is_no_line_and_a_closed_task_stays_closed(task_file):
+def test_a_change_without_effect_adds_no_line_and_a_closed_task_stays_closed(task_file):
     add(task_file, "one", "http://x/")
     task_file.change("one", "resume")
     task_file.change("one", "pause")
@@ -162,7 +162,7 @@ async def test_the_pages_of_a_scheduled_task_are_fetched_once_in_each_round(serv
     assert sorted(item["url"] for item in ran.items) == sorted([url, f"{url}a"] * 2)
 
 
-def test_what_is_no_schedule_is_refused(tmp_path, task_file):
+def test_an_invalid_schedule_is_rejected(tmp_path, task_file):
     (tmp_path / "r.yaml").write_text(RECIPE.format(name="r", url="http://x/", more="reload: 5"))
     for text in ("now", "* * * *", "61 * * * *", "0 0 31 2 *"):
         assert "invalid schedule" in complaint(

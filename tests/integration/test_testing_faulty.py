@@ -57,7 +57,7 @@ def site():
     return FaultySite(plain_pages=5)
 
 
-async def test_what_can_be_had_is_had_in_three_attempts_and_what_cannot_is_not(serve, site):
+async def test_each_available_page_is_fetched_in_three_attempts_and_the_others_are_not(serve, site):
     server = serve(site, hosts=2)
     truth = site.truth(server.origins)
     connector = aiohttp.TCPConnector(limit=64)

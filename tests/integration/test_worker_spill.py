@@ -137,7 +137,7 @@ def outcome(number, links=2):
     return SpilledPage(f"http://h.test/{number}", Outcome(number, Resolution.DONE, entries, {"pages": 1}))
 
 
-async def test_what_is_put_comes_back_in_order_from_memory_and_disk(monkeypatch):
+async def test_pages_return_in_order_from_memory_and_disk(monkeypatch):
     monkeypatch.setattr(spill, "_MAX_IN_MEMORY", 1_000)
     monkeypatch.setattr(spill, "_SEGMENT_SIZE", 5_000)
     kept = SpillQueue()

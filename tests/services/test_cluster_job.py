@@ -29,7 +29,7 @@ async def attach(cluster):
         await frontier.close()
 
 
-async def test_who_knows_its_name_only_finds_a_job_with_all_its_partitions(
+async def test_a_job_is_found_with_all_its_partitions_by_its_name_alone(
     cluster, join_cluster, attach, job_name
 ):
     frontier = await join_cluster(cluster.url, job_name, partitions=5, max_pages=3)
@@ -90,7 +90,7 @@ async def test_a_change_that_did_not_reach_all_partitions_does_when_the_job_is_o
     assert len((await later.lease("w", 10)).leases) == 1
 
 
-async def test_what_is_counted_by_worker_is_the_sum_over_all_partitions(cluster, join_cluster, job_name):
+async def test_the_counts_of_a_worker_are_the_sum_over_all_partitions(cluster, join_cluster, job_name):
     frontier = await join_cluster(cluster.url, job_name)
     await frontier.add([e for n in range(PARTITIONS) for e in entries("a", host=host_in(n))])
     await frontier.commit(done(*(await frontier.lease("w", 10)).leases, counters={"pages": 1, "items": 2}))

@@ -111,7 +111,7 @@ async def test_a_replica_takes_over_and_nothing_is_lost(own_cluster, join_cluste
 
 
 @pytest.mark.parametrize("patient", [True, False])
-async def test_who_joins_with_an_old_view_of_the_cluster_looks_again(own_cluster, job_name, patient):
+async def test_a_joining_worker_refreshes_an_outdated_view_of_the_cluster(own_cluster, job_name, patient):
     servers = own_cluster()
     cluster = ClusterClient(parse_cluster(servers.url))
     key = keys_of(job_name, 0)
@@ -128,7 +128,7 @@ async def test_who_joins_with_an_old_view_of_the_cluster_looks_again(own_cluster
         await cluster.close()
 
 
-async def test_what_a_replica_never_got_from_another_partition_is_delivered_again(
+async def test_requests_that_a_replica_never_received_are_delivered_again(
     own_cluster, join_cluster, job_name
 ):
     cluster = own_cluster()

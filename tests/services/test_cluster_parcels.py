@@ -64,7 +64,7 @@ async def test_a_late_commit_leaves_nothing_in_any_partition(frontier):
 
 @pytest.mark.parametrize("options", [{}, {"visited_ttl": 0.0}, {"refetch_failed": True}])
 @pytest.mark.parametrize("dedup", [True, False])
-async def test_what_is_delivered_twice_is_added_once(cluster, join_cluster, job_name, dedup, options):
+async def test_a_request_delivered_twice_is_added_once(cluster, join_cluster, job_name, dedup, options):
     frontier = await join_cluster(cluster.url, job_name, **options)
     children = entries("x", "y", host=host_in(THERE), dedup=dedup)
     await commit_without_delivery(frontier, await one_lease(frontier, "parent"), children)
@@ -139,7 +139,7 @@ async def test_workers_of_several_processes_see_one_end(cluster, join_cluster, j
     assert seen == [length + 1] * 3
 
 
-async def test_a_limit_of_pages_over_partitions_is_met_and_never_missed(cluster, join_cluster, job_name):
+async def test_a_page_limit_over_partitions_is_never_missed(cluster, join_cluster, job_name):
     limit, each = 30, 4
     frontiers = [await join_cluster(cluster.url, job_name, max_pages=limit) for _ in range(3)]
     await frontiers[0].add([e for n in range(6) for e in entries(*range(40), host=host_in(n))])

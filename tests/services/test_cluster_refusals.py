@@ -27,14 +27,14 @@ async def test_a_cluster_url_that_means_nothing_is_refused(url):
     assert "redis+cluster://" in refusal.value.remedy
 
 
-async def test_a_server_that_stands_alone_is_no_cluster(join_cluster, job_name):
+async def test_a_standalone_server_is_not_a_cluster(join_cluster, job_name):
     server = running("valkey")
     with pytest.raises(FrontierError, match=f"127.0.0.1:{server.port}") as refusal:
         await join_cluster(f"redis+cluster://127.0.0.1:{server.port}/", job_name)
     assert "redis://HOST" in refusal.value.remedy
 
 
-async def test_a_node_of_a_cluster_is_no_single_server(cluster, job_name):
+async def test_a_node_of_a_cluster_is_not_a_single_server(cluster, job_name):
     frontier = RedisFrontier(f"redis://127.0.0.1:{cluster.masters[0].port}/0", job_name)
     with pytest.raises(FrontierError, match=f"127.0.0.1:{cluster.masters[0].port}") as refusal:
         await frontier.open()
@@ -85,7 +85,7 @@ async def test_a_partition_that_was_removed_is_not_created_again(cluster, join_c
     assert "--fresh" in refusal.value.remedy
 
 
-async def test_a_fresh_start_leaves_nothing_of_a_job_with_more_partitions(cluster, join_cluster, job_name):
+async def test_a_fresh_start_removes_all_data_of_a_job_with_more_partitions(cluster, join_cluster, job_name):
     from skitter.frontier.redis.cluster_frontier import RedisClusterFrontier
 
     await join_cluster(cluster.url, job_name, partitions=9)

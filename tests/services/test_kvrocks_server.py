@@ -64,7 +64,7 @@ async def test_nothing_is_lost_or_doubled_while_the_server_is_killed_in_the_midd
     assert await counts(frontier) == {"done": PAGES}
 
 
-async def test_what_its_machine_had_not_written_yet_is_fetched_again(start, join, tmp_path):
+async def test_pages_whose_machine_had_not_written_them_are_fetched_again(start, join, tmp_path):
     server = start()
     frontier = await join(server.url)
     await frontier.add(entries("a", "b"))
@@ -85,7 +85,7 @@ async def test_what_its_machine_had_not_written_yet_is_fetched_again(start, join
     assert await counts(frontier) == {"queued": 1, "done": 2}
 
 
-async def test_a_life_of_it_is_the_same_for_every_connection(start, join):
+async def test_a_reconnection_is_not_taken_for_a_restart_of_the_server(start, join):
     server = start()
     async with Relay(server.port) as relay:
         frontier = await join(relay.url)

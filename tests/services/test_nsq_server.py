@@ -80,7 +80,7 @@ async def collect(consumer, count, seconds=20.0):
     return got
 
 
-async def test_what_is_published_is_received_once(nsqd, topic, open_all):
+async def test_a_published_message_is_received_once(nsqd, topic, open_all):
     producer = await open_all(Producer([nsqd.address]))
     consumer = await open_all(Consumer(topic, "c", [nsqd.address], options=QUICK, max_in_flight=50))
     bodies = [b"%d" % number for number in range(3000)]

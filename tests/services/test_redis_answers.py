@@ -25,7 +25,7 @@ async def test_a_commit_whose_answer_is_lost_is_answered_again_and_counts_once(s
         await frontier.close()
 
 
-async def test_leases_whose_answer_is_lost_are_handed_out_again_to_who_asked(server, join):
+async def test_leases_whose_answer_was_lost_are_granted_again_to_the_same_worker(server, join):
     async with Relay(server.port) as relay:
         frontier = await join(relay.url)
         await frontier.add(entries(*range(10)))
@@ -38,7 +38,7 @@ async def test_leases_whose_answer_is_lost_are_handed_out_again_to_who_asked(ser
         await frontier.close()
 
 
-async def test_adding_what_is_never_known_adds_once_when_its_answer_is_lost(server, join):
+async def test_adding_unfiltered_requests_adds_once_even_if_the_answer_is_lost(server, join):
     async with Relay(server.port) as relay:
         frontier = await join(relay.url)
         relay.lose_next()

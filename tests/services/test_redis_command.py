@@ -72,7 +72,7 @@ def test_no_password_where_one_is_needed(refusal, own_valkey):
     assert "refuses the user or the password" in refusal(own_valkey("--requirepass", PASSWORD).url)
 
 
-def test_a_user_who_may_not_do_what_a_frontier_does(refusal, own_valkey):
+def test_a_user_without_the_permissions_of_a_frontier(refusal, own_valkey):
     server = own_valkey()
     server.ask("ACL", "SETUSER", "reader", "on", ">secret", "~*", "+@read", "+info")
     line = refusal(f"redis://reader:secret@127.0.0.1:{server.port}/0")
@@ -80,7 +80,7 @@ def test_a_user_who_may_not_do_what_a_frontier_does(refusal, own_valkey):
     assert "+@all" in line
 
 
-def test_a_user_who_may_not_do_it_in_a_script(refusal, own_server):
+def test_a_user_without_permission_within_a_script(refusal, own_server):
     server = own_server()
     server.ask("ACL", "SETUSER", "half", "on", ">secret", "~skitter:*", "+@all", "-hset")
     line = refusal(f"redis://half:secret@127.0.0.1:{server.port}/0")
@@ -123,7 +123,7 @@ def test_a_key_of_somebody_else(refusal):
     assert server.ask("GET", "skitter:{foreign}:job") == b"mine"
 
 
-def test_what_is_no_job_hides_no_job_of_the_server(refusal, own_valkey, tmp_path):
+def test_foreign_keys_do_not_hide_jobs_of_the_server(refusal, own_valkey, tmp_path):
     server = own_valkey()
     server.ask("HSET", "skitter:{newer}:job", "format", "99", "generation", "x")
     server.ask("SET", "skitter:{foreign}:job", "mine")
@@ -174,7 +174,7 @@ def test_a_server_that_is_too_old(refusal, pretend):
     assert "6.2 or later" in line
 
 
-def test_a_server_that_is_no_redis(refusal, pretend):
+def test_a_server_that_is_not_redis(refusal, pretend):
     assert "Redis" in refusal(pretend(b"HTTP/1.1 400 Bad Request\r\n\r\n"))
 
 

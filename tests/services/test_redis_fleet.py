@@ -9,7 +9,7 @@ from skitter.frontier.redis.server_errors import JobGone
 from skitter.politeness import HostLimits, LimitRule, Politeness
 
 
-async def test_each_end_of_the_fleet_sees_what_the_others_do(server, join):
+async def test_all_members_of_the_fleet_see_the_same_state(server, join):
     one, other = await join(server.url), await join(server.url)
     await one.add(entries(*range(6)))
     first = (await one.lease("one", 3)).leases
@@ -42,7 +42,7 @@ async def test_other_rules_hold_for_hosts_that_wait_already(server, join):
     assert (hosts.count("slow.test"), hosts.count("fast.test")) == (1, 5)
 
 
-async def test_a_rule_holds_for_what_is_delayed_while_its_host_is_tidied_away(server, join):
+async def test_a_rule_applies_to_delayed_requests_of_an_evicted_host(server, join):
     slow = LimitRule(domain_glob="slow.*", concurrency_per_slot=1)
     now = [1_700_000_000.0]
     rules = Politeness(HostLimits(delay=0.0, concurrency_per_slot=1000), [slow])
@@ -55,7 +55,7 @@ async def test_a_rule_holds_for_what_is_delayed_while_its_host_is_tidied_away(se
     assert len((await frontier.lease("w", 100)).leases) == 1
 
 
-async def test_hosts_and_notes_that_say_nothing_any_more_are_forgotten(server, join, ask):
+async def test_idle_hosts_and_expired_notes_are_removed(server, join, ask):
     frontier = await join(server.url)
     for number in range(50):
         await frontier.add(entries("a", host=f"h{number}.test"))
@@ -69,7 +69,7 @@ async def test_hosts_and_notes_that_say_nothing_any_more_are_forgotten(server, j
     assert await ask.hkeys(f"skitter:{{{frontier.job.name}}}:notes") == [b"long"]
 
 
-async def test_a_finished_job_leaves_only_what_it_has_to_remember(server, join, ask):
+async def test_a_finished_job_keeps_only_its_durable_records(server, join, ask):
     frontier = await join(server.url)
     await frontier.add(entries(*range(100)))
     await frontier.commit(done(*(await frontier.lease("w", 100)).leases))

@@ -74,7 +74,7 @@ async def test_a_consumer_that_takes_items_does_not_get_them_again(shop, ask):
     await store.close()
 
 
-async def test_what_was_never_committed_is_never_pushed(shop, ask):
+async def test_uncommitted_items_are_never_pushed(shop, ask):
     store = await shop.write("w1", [1], [2], [3])
     (part,) = shop.ranges
     shop.ranges[part].pop(1)
@@ -125,7 +125,7 @@ async def test_a_push_whose_answer_was_lost_is_not_done_twice(shop, ask, server,
     await store.close()
 
 
-async def test_a_fresh_job_pushes_its_parts_anew(shop, ask):
+async def test_a_fresh_job_pushes_its_parts_again(shop, ask):
     output = shop.output()
     store = await shop.write("w1", [1])
     await output.merge(shop.context, shop.ranges)

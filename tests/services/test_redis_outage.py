@@ -37,7 +37,7 @@ async def test_an_outage_is_waited_for_and_reported_once(own_server, join, caplo
     assert sum("is back after" in line for line in said) == 1
 
 
-async def test_who_joins_a_crawl_waits_until_the_server_is_a_primary_again(own_server, caplog):
+async def test_a_joining_worker_waits_until_the_server_is_a_primary_again(own_server, caplog):
     caplog.set_level(logging.WARNING, "skitter")
     primary, server = own_server(), own_server()
     server.ask("REPLICAOF", "127.0.0.1", primary.port)
@@ -93,7 +93,7 @@ async def set_back(own_server, join):
     await frontier.close()
 
 
-async def test_what_was_leased_and_committed_after_the_last_snapshot_is_fetched_again(set_back):
+async def test_pages_committed_after_the_last_snapshot_are_fetched_again(set_back):
     frontier = set_back.frontier
     await frontier.add(entries("a", "b"))
     await set_back.remember()

@@ -78,7 +78,7 @@ async def test_a_slot_that_is_ready_at_this_very_moment_is_stranded_without_a_me
     assert await state.overdue_slots(0.001) == []
 
 
-async def test_what_was_delayed_finds_the_limits_of_its_queue_although_its_slot_was_forgotten(job):
+async def test_a_delayed_request_obeys_the_limits_of_its_queue_after_its_slot_was_evicted(job):
     frontier, ask = await job()
     await frontier.add([entry("detail|a.test", name, delay=1000.0) for name in "ab"])
     await frontier.renew("w", [])
@@ -89,7 +89,7 @@ async def test_what_was_delayed_finds_the_limits_of_its_queue_although_its_slot_
     assert await finish(frontier) == []
 
 
-async def test_a_url_of_a_queue_is_kept_without_its_origin_and_comes_back_whole(job):
+async def test_a_queued_url_is_stored_without_its_origin_and_restored(job):
     frontier, ask = await job()
     await frontier.add([entry("detail|a.test", "page")])
     (kept,) = ask("ZRANGE", "queue", 0, -1)
@@ -98,7 +98,7 @@ async def test_a_url_of_a_queue_is_kept_without_its_origin_and_comes_back_whole(
     assert (lease.url, lease.slot) == ("http://a.test/page", "detail|a.test")
 
 
-async def test_who_joins_without_knowing_the_spider_learns_the_limits_of_queues(job):
+async def test_a_process_without_the_spider_reads_the_limits_of_queues(job):
     frontier, _ = await job(rules=[LimitRule(domain_glob="slow.test", delay=60.0)])
     other = RedisFrontier(running("valkey").url, frontier.job.name, attach=True)
     await other.open()
@@ -116,7 +116,7 @@ async def test_other_limits_of_a_queue_hold_for_the_hosts_that_are_there_when_th
     assert len(await finish(again)) == 2
 
 
-async def test_a_change_for_the_whole_job_leaves_to_a_queue_what_it_says_itself(job):
+async def test_a_change_for_the_whole_job_does_not_override_the_limits_of_a_queue(job):
     frontier, _ = await job()
     await frontier.control.change_settings(SettingsChanges({"delay": 2.0}))
     await frontier.add([entry(slot, name) for slot in ("detail|a.test", "list|a.test") for name in "ab"])

@@ -103,7 +103,7 @@ async def test_a_server_that_is_too_old_is_refused(server, join, monkeypatch):
 
 
 @pytest.mark.parametrize("foreign", [("SET", "job", "x"), ("HSET", "job", "a", "b"), ("SADD", "seen", "x")])
-async def test_what_is_no_frontier_is_left_alone(server, join, ask, foreign):
+async def test_a_file_that_is_not_a_frontier_is_unchanged(server, join, ask, foreign):
     frontier = await join(server.url)
     prefix = f"skitter:{{{frontier.job.name}}}:"
     await ask.delete(f"{prefix}job")

@@ -113,7 +113,7 @@ BAD = {
 }
 
 
-async def test_what_is_no_request_is_a_dead_letter_and_the_others_are_taken(begin, ask):
+async def test_an_invalid_seed_is_a_dead_letter_and_the_others_are_taken(begin, ask):
     frontier = await begin()
     await ask.rpush(KEYS[0], *BAD, "http://a.test/good")
     await settle_all(frontier)
@@ -125,7 +125,7 @@ async def test_what_is_no_request_is_a_dead_letter_and_the_others_are_taken(begi
     assert await frontier.dead_letters.drop() == len(BAD)
 
 
-async def test_what_is_shown_of_a_bad_seed_is_one_line_and_moves_no_cursor(begin, ask):
+async def test_a_bad_seed_is_shown_as_one_line_without_control_characters(begin, ask):
     frontier = await begin()
     await ask.rpush(KEYS[0], "\x1b[2J ü\n2", b"\xff" * 5000)
     await settle_all(frontier)
@@ -134,7 +134,7 @@ async def test_what_is_shown_of_a_bad_seed_is_one_line_and_moves_no_cursor(begin
     assert long == "\\xff" * 2000
 
 
-async def test_what_a_dead_worker_took_goes_to_another_and_is_added_once(begin, ask, server):
+async def test_seeds_taken_by_a_dead_worker_go_to_another_and_are_added_once(begin, ask, server):
     frontier = await begin()
     await ask.lpush(KEYS[0], *(f"http://a.test/{n}" for n in range(5)))
     taken = await frontier.seed_keys.take(3)
@@ -254,7 +254,7 @@ async def test_nothing_is_taken_out_of_one_key_while_another_is_of_a_wrong_kind(
     assert len((await frontier.seed_keys.take(9)).seeds) == 2
 
 
-async def test_the_queue_of_a_job_is_no_seed_key(begin):
+async def test_the_queue_of_a_job_is_not_a_seed_key(begin):
     with pytest.raises(FrontierError, match=r"skitter:\{shop\}:queue") as refusal:
         await begin(seed_keys=("skitter:{shop}:queue",))
     assert refusal.value.field == "seed_keys"

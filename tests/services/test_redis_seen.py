@@ -28,7 +28,7 @@ async def size_of(frontier, ask, name) -> int:
 
 
 @pytest.mark.parametrize("options", FILTERS)
-async def test_what_was_added_is_known_and_nothing_else(server, join, options):
+async def test_exactly_the_added_fingerprints_are_known(server, join, options):
     frontier = await join(server.url, **options)
     rng = random.Random(1)
     prints = random_fingerprints(rng, 5_000)

@@ -50,7 +50,7 @@ async def test_an_error_of_a_script_in_a_transaction_is_reported_as_itself(serve
         await frontier.add(entries("a"))
 
 
-async def test_what_was_taken_from_a_set_lies_below_its_floor_and_nothing_else(server, in_transactions, ask):
+async def test_exactly_the_taken_elements_of_a_sorted_set_are_removed(server, in_transactions, ask):
     frontier = await in_transactions(server.url)
     for host in ("a.test", "b.test", "c.test"):
         await frontier.add(entries(*range(9), host=host))

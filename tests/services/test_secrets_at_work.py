@@ -93,7 +93,7 @@ def server_pages(server):
         return client.llen("items")
 
 
-def test_a_run_continues_with_the_password_from_a_file_and_says_what_is_missing_without(crawl, server):
+def test_a_resumed_run_reads_the_password_from_a_file_and_reports_a_missing_one(crawl, server):
     place = f"127.0.0.1:{server.port}/0/items"
     with Running(*crawl.words("-o", f"redis://:{QUOTED}@{place}", "--workers", 2), cwd=crawl.folder) as run:
         wait_for(lambda: server_pages(server) > 5)

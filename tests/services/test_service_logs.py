@@ -206,7 +206,7 @@ def test_a_spider_that_cannot_be_imported_and_one_that_cannot_start_leave_a_trac
     nodes[0].done("DELETE", "/jobs/startless")
 
 
-def test_who_follows_a_run_gets_its_lines_as_they_come_until_it_ends(nodes, serve, folder):
+def test_a_follower_of_a_run_gets_its_lines_as_they_arrive(nodes, serve, folder):
     go_on = threading.Event()
 
     def answer(visit):
@@ -233,7 +233,7 @@ def test_who_follows_a_run_gets_its_lines_as_they_come_until_it_ends(nodes, serv
 
 
 @pytest.mark.parametrize("store", ["sqlite:", "valkey"])
-def test_a_node_that_leaves_ends_what_is_followed_through_it_and_the_job_continues(store, serve, folder):
+def test_a_leaving_node_ends_its_streams_and_the_job_continues(store, serve, folder):
     url = serve(lambda visit: Answer(b"", status=503)).url  # is tried again, for ever
     with ExitStack() as stack:
         one, *others = [stack.enter_context(node) for node in make_nodes(folder, store, 12)]
@@ -290,7 +290,7 @@ def wait_until(fact, what):
         time.sleep(0.05)
 
 
-def test_a_run_that_talks_without_end_is_kept_waiting_by_nobody_and_its_log_is_bounded(nodes, site, folder):
+def test_a_run_with_endless_output_is_never_blocked_and_its_log_is_bounded(nodes, site, folder):
     add(nodes[0], folder, "flood", FLOOD.format(url=site.url))
     assert end_of(nodes[-1], "flood")["state"] == "finished"
     lines = settled(nodes, "flood")

@@ -15,7 +15,7 @@ class Stages(Spider):
 """
 
 
-def test_a_job_has_processes_for_its_queues_and_says_what_nobody_serves(serve, tmp_path):
+def test_a_job_has_processes_for_its_queues_and_reports_unserved_queues(serve, tmp_path):
     url = serve(lambda visit: Answer(b"".join(b"<a href=/%d>x</a>" % n for n in range(20)))).url
     (tmp_path / "spiders").mkdir()
     (tmp_path / "spiders" / "stages.py").write_text(SPIDER.format(url=url))

@@ -113,7 +113,7 @@ def test_closing_a_task_shrinks_the_queue_at_once_and_other_tasks_stay(nodes, se
     one.done("DELETE", f"/jobs/{wanted}")
 
 
-def test_a_name_that_could_lead_elsewhere_is_no_part_of_an_output(nodes, serve):
+def test_an_unsafe_name_is_not_used_in_an_output_name(nodes, serve):
     one = nodes[0]
     one.done("POST", "/jobs", {"name": "job", "tasks": True})
     for place, name in enumerate(("../../etc/x", "a b", "x" * 65, "{run}")):

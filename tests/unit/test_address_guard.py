@@ -457,7 +457,7 @@ async def test_seeds_open_nothing_if_the_setting_says_so():
     await frontier.close()
 
 
-async def test_the_workers_of_a_job_share_what_its_seeds_have_opened():
+async def test_the_workers_of_a_job_share_the_networks_opened_by_seeds():
     frontier = EmbeddedFrontier(Politeness())
     await frontier.open()
     first, second, third = (AddressGuard(notes=frontier.notes) for _ in range(3))

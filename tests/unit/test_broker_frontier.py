@@ -9,7 +9,7 @@ from skitter.brokers.contract import OutgoingMessage
 from skitter.brokers.frontier import BrokerFrontier
 from skitter.brokers.message import job_mark, request_message, slot_message
 from skitter.brokers.pending import MAX_REQUEUE_DELAY, BrokerTuning
-from skitter.brokers.polling import PollingBroker, TakenMessage
+from skitter.brokers.polling import PollingBroker, ReceivedMessage
 from skitter.errors import FrontierError, UndecodableRecord
 from skitter.frontier.embedded.frontier import EmbeddedFrontier
 from skitter.frontier.options import FrontierSettings
@@ -99,7 +99,7 @@ async def test_renewing_a_lease_touches_its_message(make):
     assert sorted(str(message.answers) for message in broker.delivered) == ["['finish']", "['touch']"]
 
 
-async def test_the_message_of_a_late_commit_stands_for_its_request_again(make):
+async def test_the_message_of_a_late_commit_is_delivered_again(make):
     frontier, broker = await make(lease_seconds=0.001)
     await frontier.add([entry("a")])
     (a,) = await lease(frontier)
@@ -382,7 +382,7 @@ class ListPlace:
         if self.error is not None:
             raise self.error
         taken, self.waiting = self.waiting[:count], self.waiting[count:]
-        return [TakenMessage(body, body, 2) for body in taken]
+        return [ReceivedMessage(body, body, 2) for body in taken]
 
     async def delete(self, key):
         self.call("delete", key)
@@ -407,7 +407,7 @@ async def take_of(broker):
     return broker.receive()
 
 
-async def test_a_polling_broker_takes_what_is_allowed_and_each_answer_makes_room(polled):
+async def test_a_polling_broker_takes_only_allowed_messages_and_each_answer_frees_capacity(polled):
     place, broker = polled
     await broker.publish([OutgoingMessage(body) for body in (b"1", b"2", b"3")])
     broker.allow(2)

@@ -121,7 +121,7 @@ async def test_a_queue_that_another_process_has_started_is_found(job):
     assert [one.slot for one in (await other.lease("w", 10)).leases] == ["detail|h.test"]
 
 
-async def test_fetch_reports_find_their_queue_when_it_is_no_longer_served(job):
+async def test_fetch_reports_reach_their_queue_even_if_it_is_no_longer_served(job):
     frontier, _, _ = await job()
     await frontier.add([entry("detail|h.test", "a"), entry("h.test", "b")])
     (lease,) = (await frontier.lease("w", 10, (), {"detail": 10})).leases

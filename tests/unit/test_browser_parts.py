@@ -109,7 +109,7 @@ def test_navigations_in_a_circle_end():
         redirected(request, moved(request, "http://site.test/c"), 1)
 
 
-def test_a_form_that_is_sent_to_its_own_page_is_no_loop():
+def test_a_form_that_is_sent_to_its_own_page_is_not_a_loop():
     request = Request(URL, browsing={"actions": [Click("#go"), Wait("h1")]})
     answer = moved(request, URL, method="POST", browsing=Browsing(actions=(Wait("h1"),)))
     assert redirected(request, answer, 5).dont_filter
@@ -387,7 +387,7 @@ class Notes:
         return True
 
 
-async def test_workers_share_what_they_learn_and_a_complete_page_ends_a_rule():
+async def test_workers_share_learnt_rules_and_a_complete_page_ends_a_rule():
     notes = Notes()
     one, two = LearntRules(notes), LearntRules(notes)
     for number in range(3):

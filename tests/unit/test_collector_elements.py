@@ -125,7 +125,7 @@ def test_pydantic_and_msgspec_models_are_filled_and_check_their_values(book):
         book.unmarshal(PydanticBook, {"title": ".price, .tag, h3 a, .author"} | {"title": XPath("string(.)")})
 
 
-def test_queries_may_be_given_with_the_call_and_replace_those_of_the_model(book):
+def test_queries_of_the_call_replace_those_of_the_model(book):
     @dataclass
     class Plain:
         name: str

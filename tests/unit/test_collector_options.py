@@ -76,5 +76,5 @@ def test_an_invalid_disallowed_domain_is_refused(domains):
     assert caught.value.field == "disallowed_domains"
 
 
-def test_what_a_clone_may_have_for_itself_are_options():
+def test_every_option_of_a_clone_is_an_option_of_a_collector():
     assert set(CollectorOptions.__struct_fields__) >= CLONE_OPTIONS

@@ -89,7 +89,7 @@ async def test_callbacks_of_every_kind_give_items_and_links(bench):
     assert len(ran.items) == 6
 
 
-async def test_on_request_edits_what_is_sent_and_aborts(bench):
+async def test_on_request_can_edit_or_abort_a_request(bench):
     crawler, seen = Collector(), []
 
     @crawler.on_request
@@ -203,7 +203,7 @@ async def test_on_error_is_called_once_after_all_retries(bench):
     assert (errors, ran.site.counts["/"]) == ([500], 3)
 
 
-async def test_what_on_error_visits_stands_for_the_page(bench):
+async def test_visits_of_on_error_replace_the_results_of_the_page(bench):
     crawler = Collector()
     crawler.on_error(lambda response, error: response.request.visit("/mirror"))
     crawler.on_response(lambda response: {"path": path_of(response), "depth": response.request.depth})
@@ -234,7 +234,7 @@ async def test_on_error_hears_of_an_exception_in_a_callback(bench):
     assert ran.letters["/"].startswith("callback: KeyError: 'colour'")
 
 
-async def test_retry_fetches_the_page_again_and_forgets_what_it_gave(bench):
+async def test_retry_fetches_the_page_again_and_drops_its_first_results(bench):
     crawler = Collector()
 
     @crawler.on_response
@@ -317,13 +317,13 @@ async def test_the_debugger_hears_of_every_event(bench, caplog):
     assert "query='p.a'" in caplog.text
 
 
-async def test_points_that_nobody_uses_are_no_hooks():
+async def test_unused_hook_points_have_no_hooks():
     spider = Collector().__spider__("crawler", "test")()
     for point in ("before_request", "before_send", "on_headers", "after_request", "on_error"):
         assert getattr(spider, point, None) is None
 
 
-async def test_giving_an_item_before_there_is_a_page_is_an_error_of_that_request(bench):
+async def test_adding_an_item_without_a_page_is_an_error_of_that_request(bench):
     crawler = Collector()
     crawler.on_request(lambda request: {"too": "early"})
     ran = await bench(crawler, {"/": HTML})

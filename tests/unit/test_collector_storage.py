@@ -52,7 +52,7 @@ async def test_cookies_set_before_a_run_are_sent_to_their_site_only(bench):
     assert sent == {"/": both, "/a": both, "/b": both | {"only=b"}}
 
 
-async def test_cookies_set_in_a_callback_are_sent_with_what_it_visits(bench):
+async def test_cookies_set_in_a_callback_are_sent_with_its_visits(bench):
     crawler, seen = Collector(), {}
     bench = bench({"/": Answer(b"-", headers={"Set-Cookie": "theirs=1"}), "/next": Answer(b"-")})
 

@@ -117,7 +117,7 @@ async def test_a_context_that_cannot_be_stored_is_an_error_that_names_it(bench):
     assert "meta['socket'] is a object" in ran.letters["/"]
 
 
-async def test_fields_of_a_request_can_be_given_with_a_visit(bench):
+async def test_a_visit_can_set_fields_of_its_request(bench):
     crawler = Collector()
 
     @crawler.on_response
@@ -160,7 +160,7 @@ def echo(visit):
     return Answer(f"{visit.method} {visit.headers.get('content-type', '')} ".encode() + visit.body)
 
 
-async def test_every_method_sends_what_it_says(bench):
+async def test_every_method_sends_its_documented_request(bench):
     crawler = Collector()
 
     @crawler.on_response
@@ -371,7 +371,7 @@ async def test_a_clone_has_callbacks_of_its_own_in_the_same_job(bench):
     assert ran.site.counts["/3"] == 0
 
 
-async def test_collectors_share_what_was_visited(bench):
+async def test_collectors_share_visited_urls(bench):
     crawler = Collector()
     shop(crawler)
     ran = await bench(crawler, {"/": ["/", "/1", "/1"], "/1": []})

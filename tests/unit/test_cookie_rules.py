@@ -104,7 +104,7 @@ PARSED = [
 ]  # fmt: skip
 
 
-async def test_what_is_set_is_sent(new_jar):
+async def test_cookies_that_a_response_sets_are_sent(new_jar):
     """5.6, and the parser cases of http-state."""
     for lines, sent in PARSED:
         jar = new_jar()
@@ -389,7 +389,7 @@ def test_dates_are_read_as_servers_write_them(text, moment):
      "Thu, 12-Aug-2007 20:61:99999999999 GMT", "31 Feb 2020 00:00:00", "1 Jan 1600 00:00:00", "1 Jan 2020 24:00:00",
      "1 Jan 2020", "Jan 2020 10:00:00", "1 2020 10:00:00", "0 Jan 2020 10:00:00", "29 Feb 2001 10:00:00"],
 )  # fmt: skip
-def test_an_invalid_date_is_none(text):
+def test_an_invalid_date_is_ignored(text):
     assert parse_date(text) is None
 
 

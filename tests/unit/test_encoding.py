@@ -113,7 +113,7 @@ def test_a_label_that_names_no_encoding_of_pages_is_passed_over(label):
         ("unicode-1-1-utf-8", "utf-8", "Москва"),
     ],
 )
-def test_labels_mean_what_they_mean_to_browsers(label, codec, text):
+def test_encoding_labels_are_those_of_browsers(label, codec, text):
     assert read(text.encode(codec), f"text/html; charset={label}") == text
     assert read(f'<meta charset="{label}">{text}'.encode(codec)).endswith(text)
 
@@ -205,7 +205,7 @@ def test_every_label_of_the_encoding_standard_is_read_in_a_declaration(codec):
             assert (label, name_of(detect(page.encode() + b"\xe9\x81"))) == (label, name_of(declared))
 
 
-def test_the_standard_has_228_labels():
+def test_the_encoding_standard_has_228_labels():
     labels = [label for labels in WHATWG_LABELS.values() for label in labels.split()]
     assert len(set(labels)) == len(labels) == 228 - len(REPLACEMENT_LABELS.split())
 
@@ -293,7 +293,7 @@ def test_undeclared_utf8_with_a_few_bad_bytes_stays_utf8(body):
 
 
 @pytest.mark.parametrize("body", [b"caf\xe9", b"<p>caf\xe9</p>", b"\xe9", "été été été".encode("cp1252")])
-def test_a_single_odd_byte_is_no_utf8(body):
+def test_a_single_invalid_byte_is_not_utf8(body):
     assert detect(body) != "utf-8"
 
 

@@ -54,7 +54,7 @@ async def test_other_requests_are_fetched_by_themselves(fetcher, first, second):
         assert (await twice(fetcher, server, first, second))[1] == 2
 
 
-async def test_a_request_without_cache_renews_what_is_kept(fetcher):
+async def test_a_request_with_no_cache_replaces_the_stored_response(fetcher):
     async with RawServer({"/": page(b"old")}) as server:
         await fetcher.fetch(Request(server.url()))
         server.answers["/"] = page(b"new")
@@ -80,7 +80,7 @@ async def test_only_answers_that_may_be_kept_are(fetcher, status, headers, kept)
         assert (await twice(fetcher, server, {}))[1] == (1 if kept else 2)
 
 
-async def test_what_is_older_than_its_time_is_fetched_again(tmp_path, monkeypatch):
+async def test_an_expired_response_is_fetched_again(tmp_path, monkeypatch):
     now = [1000.0]
     monkeypatch.setattr("skitter.fetch.cache.time.time", lambda: now[0])
     fetcher = CachingFetcher(HttpFetcher(), tmp_path, ttl=10)

@@ -61,7 +61,7 @@ def test_truncated_data_is_undecodable_wherever_it_is_cut(coding):
 
 
 @pytest.mark.parametrize("coding", CODINGS)
-def test_what_was_never_coded_is_undecodable(coding):
+def test_an_uncompressed_body_with_a_coding_is_undecodable(coding):
     with pytest.raises(UndecodableBody):
         decode(b"<html>plain</html>", coding)
 

@@ -134,7 +134,7 @@ async def test_a_server_that_falls_silent_is_left_after_the_read_timeout(before)
         await ask(answer, read_timeout=0.4)
 
 
-async def test_a_slow_body_is_no_stall():
+async def test_a_slow_body_is_not_a_stall():
     async def answer(wire):
         await wire.send(HEAD + b"Content-Length: 12\r\n\r\n")
         for _ in range(12):
@@ -202,7 +202,7 @@ async def test_a_coded_body_arrives_decoded_and_its_header_stays():
     assert response.headers.get("Content-Encoding") == "GZip"
 
 
-async def test_stacked_codings_may_stand_in_several_headers():
+async def test_stacked_codings_may_be_in_several_headers():
     body = gzip.compress(zlib.compress(b"plain"))
     answer = page(body, "Content-Encoding: deflate, identity", "content-encoding: x-gzip")
     assert (await ask(answer)).body == b"plain"

@@ -33,7 +33,7 @@ def hook(answer, seen, pause=0.0):
 
 
 @pytest.mark.parametrize("pause", [0.0, 0.05])
-async def test_a_body_that_is_wanted_comes_whole_however_long_the_decision_takes(fetcher, pause):
+async def test_an_accepted_body_is_complete_even_after_a_slow_decision(fetcher, pause):
     seen = []
     async with RawServer({"/": page(BODY, "X-Kind: big")}) as server:
         response = await fetcher.fetch(Request(server.url()), on_headers=hook(True, seen, pause))
@@ -67,7 +67,7 @@ async def test_an_interim_answer_is_not_shown(fetcher):
     assert (seen, response.body) == ([(200, "real", b"")], b"hi")
 
 
-async def test_an_answer_without_a_body_waits_for_the_decision_all_the_same(fetcher):
+async def test_a_response_without_a_body_waits_for_the_decision(fetcher):
     async with RawServer({"/": page()}) as server:
         seen = []
         await fetcher.fetch(Request(server.url(), method="HEAD"), on_headers=hook(True, seen, 0.02))
@@ -76,7 +76,7 @@ async def test_an_answer_without_a_body_waits_for_the_decision_all_the_same(fetc
     assert len(seen) == 2
 
 
-async def test_what_the_hook_raises_is_raised_and_the_next_fetch_is_not_hurt(fetcher):
+async def test_an_error_of_the_hook_is_raised_and_the_next_fetch_works(fetcher):
     async def fail(response):
         raise ValueError("no")
 
@@ -210,7 +210,7 @@ async def test_a_fetcher_that_cannot_stop_early_is_asked_when_it_is_through(serv
     assert ran.counters["refused/hook"] == 1
 
 
-async def test_a_callback_that_asks_for_a_retry_gets_its_page_again_and_gives_nothing_before(serve, tmp_path):
+async def test_a_callback_that_asks_for_a_retry_runs_again_and_its_first_results_are_dropped(serve, tmp_path):
     from skitter.errors import RetryRequest
 
     class Again(Looking):

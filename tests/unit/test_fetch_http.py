@@ -116,7 +116,7 @@ async def test_a_plain_get_follows_a_post_a_head_and_a_proxied_request_unchanged
     assert last.connection == 1
 
 
-async def test_head_gives_headers_and_no_body_however_long_the_page_is(open_fetcher):
+async def test_head_returns_headers_without_a_body(open_fetcher):
     async with RawServer({"/": b"HTTP/1.1 200 OK\r\nContent-Length: 5000\r\n\r\n"}) as server:
         fetcher = await open_fetcher(max_body=100)
         response = await fetcher.fetch(Request(server.url(), method="HEAD"))
@@ -151,7 +151,7 @@ async def test_a_large_upload_arrives_whole(open_fetcher):
     ],
     ids=repr,
 )
-async def test_what_cannot_be_sent_is_refused_and_not_worth_a_retry(open_fetcher, request_):
+async def test_an_unsendable_request_is_refused_and_not_retryable(open_fetcher, request_):
     with pytest.raises(UnsendableRequest) as caught:
         await (await open_fetcher()).fetch(request_)
     assert not caught.value.retryable
@@ -290,7 +290,7 @@ async def test_cancelling_a_fetch_closes_its_connection_and_leaves_the_others(op
         assert (await fetcher.fetch(Request(server.url()))).body == b"x"
 
 
-async def test_closing_fails_what_is_in_flight_as_a_fetch_error(open_fetcher):
+async def test_closing_fails_requests_in_flight_with_a_fetch_error(open_fetcher):
     started = asyncio.Event()
 
     async def hang(wire):

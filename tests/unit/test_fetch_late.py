@@ -73,7 +73,7 @@ async def test_a_request_whose_connection_took_too_long_is_not_sent_and_reports_
     assert begun == 0.0 < connected < 5.0
 
 
-async def test_who_was_in_time_is_sent_and_asks_anew_for_the_next(fetcher, server):
+async def test_each_request_on_a_kept_connection_checks_its_own_permit(fetcher, server):
     turn = Turn(4)
     for number in range(3):
         await fetcher.fetch(Request(server.url_of(f"/{number}")), permit=turn)

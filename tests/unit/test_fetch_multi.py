@@ -130,7 +130,7 @@ async def test_a_total_time_out_is_kept_although_shorter_ones_were_set_before(wa
     await fetcher.close()
 
 
-async def test_closing_ends_what_is_in_flight(watches):
+async def test_closing_ends_requests_in_flight(watches):
     started = asyncio.Event()
 
     async def never(wire):

@@ -33,7 +33,7 @@ def test_both_forms_give_seconds_from_now_within_a_day(value, seconds):
 @pytest.mark.parametrize(
     "value", [None, "", "soon", "-5", "1.5", "+3", "٣", "1e3", "Tue, 99 Nov 2023", "0x10"]
 )
-def test_anything_else_gives_none(value):
+def test_any_other_value_returns_none(value):
     assert parse_retry_after(value, NOW) is None
 
 

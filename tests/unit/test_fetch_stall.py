@@ -49,7 +49,7 @@ async def test_a_transfer_in_which_nothing_moves_ends_and_others_continue():
     watch.stop()
 
 
-async def test_movement_starts_the_count_anew():
+async def test_progress_resets_the_stall_count():
     transfer = FakeTransfer(1, 1, 1, 1, 2)
     running, watch = watched(transfer)
     with pytest.raises(TimedOut):

@@ -71,7 +71,7 @@ async def test_without_verification_any_certificate_will_do(authority):
     assert response.body == b"whatever"
 
 
-async def test_a_handshake_that_breaks_off_is_a_connection_error():
+async def test_an_aborted_handshake_is_a_connection_error():
     async def hang_up(reader, writer):
         await reader.read(1)
         writer.close()

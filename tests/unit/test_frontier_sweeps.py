@@ -56,7 +56,7 @@ async def test_notes_that_ran_out_are_swept_and_the_others_stay(kept):
     assert await frontier.notes.get("later0") == b"z"
 
 
-async def test_what_is_kept_never_outgrows_what_is_good_by_much(kept):
+async def test_a_table_never_has_many_expired_entries(kept):
     frontier, clock, count = kept
     most = 0
     for number in range(5_000):
@@ -67,7 +67,7 @@ async def test_what_is_kept_never_outgrows_what_is_good_by_much(kept):
     assert most <= 1_200
 
 
-async def test_what_ran_out_between_two_runs_is_gone_when_the_next_begins(tmp_path):
+async def test_expired_notes_are_removed_at_the_start_of_a_run(tmp_path):
     clock = Clock()
     for run in range(3):
         frontier = EmbeddedFrontier(path=tmp_path / "frontier.db", clock=clock)

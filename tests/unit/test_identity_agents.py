@@ -17,7 +17,7 @@ def drawn(agents, times=100, request=PAGE):
     return {tuple(agents.headers(request).items()) for _ in range(times)}
 
 
-def test_a_list_gives_each_of_its_texts_and_header_sets():
+def test_a_list_yields_each_of_its_texts_and_header_sets():
     german = {"user-agent": "B", "Accept-Language": "de"}
     agents = AgentList([" A ", german])
     assert drawn(agents) == {(("User-Agent", "A"),), tuple(german.items())}

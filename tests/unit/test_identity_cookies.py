@@ -161,7 +161,7 @@ async def test_without_cookies_only_those_of_the_request_go_out():
     assert await sent(cookies, "http://site.test/", cookies={"b": "2"}) == {"b=2"}
 
 
-async def test_what_one_worker_gets_another_sends_at_once():
+async def test_a_cookie_of_one_worker_is_sent_by_another_at_once():
     notes = Notes()
     here, there = SharedCookies(notes, CookieJars()), SharedCookies(notes, CookieJars())
     assert await sent(there, "http://www.site.test/") == set()

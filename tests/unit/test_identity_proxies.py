@@ -11,7 +11,14 @@ from skitter.fetch.address_guard import AddressGuard
 from skitter.fetch.contract import BehindProxy, BodyTooLarge, FetcherCapabilities, ProxyError, TimedOut
 from skitter.fetch.identity.contract import NoProxyAvailable, SourceError
 from skitter.fetch.identity.proxies import ProxyPool
-from skitter.fetch.identity.proxy_lists import FileList, GivenList, UrlList, label, parse_list, parse_proxy
+from skitter.fetch.identity.proxy_lists import (
+    FileProxyList,
+    FixedProxyList,
+    UrlProxyList,
+    label,
+    parse_list,
+    parse_proxy,
+)
 from skitter.request import Request
 from skitter.response import Response
 
@@ -31,7 +38,7 @@ async def pool_of():
 
     async def make(*proxies, rotation="round-robin", **options):
         clock = Clock()
-        given = proxies[0] if proxies and not isinstance(proxies[0], str) else GivenList(proxies)
+        given = proxies[0] if proxies and not isinstance(proxies[0], str) else FixedProxyList(proxies)
         pool = ProxyPool(given, rotation, clock=clock, cooldown=10.0, **options)
         pool.clock = clock
         pools.append(pool)
@@ -65,7 +72,7 @@ def test_a_proxy_is_written_in_the_forms_that_vendors_use(text, url):
 @pytest.mark.parametrize(
     "text", ["", "p", "ftp://p:21", "http://p", "http://p:99999", "http://p:1/path", "p:http"]
 )
-def test_what_is_no_proxy_is_refused_with_the_form_it_should_have(text):
+def test_an_invalid_proxy_is_rejected_with_the_expected_form(text):
     with pytest.raises(SettingsError, match=re.escape(repr(label(text.strip())))) as caught:
         parse_proxy(text)
     assert "scheme://" in caught.value.remedy
@@ -91,12 +98,12 @@ def test_a_list_is_lines_with_comments_or_a_json_array():
         parse_list("[1]")
 
 
-async def test_round_robin_gives_all_their_share(pool_of):
+async def test_round_robin_uses_all_proxies_equally(pool_of):
     pool = await pool_of(*three())
     assert Counter(pool.choose(PAGE, "") for _ in range(9)) == dict.fromkeys(three(), 3)
 
 
-async def test_random_gives_all_of_them(pool_of):
+async def test_random_rotation_uses_all_proxies(pool_of):
     pool = await pool_of(*three(), rotation="random")
     assert {pool.choose(PAGE, "") for _ in range(200)} == set(three())
 
@@ -173,7 +180,7 @@ async def test_a_proxy_that_lets_everything_time_out_comes_to_rest(pool_of, know
     assert not pool.usable("http://p0:1")
 
 
-async def test_an_error_that_is_the_pages_own_says_nothing_of_its_proxy(pool_of):
+async def test_an_error_of_a_page_does_not_count_against_its_proxy(pool_of):
     pool = await pool_of(*three())
     for number in range(10):
         pool.report("http://p0:1", Request(f"http://h{number}.test/"), BodyTooLarge("big"))
@@ -220,7 +227,7 @@ class Changing:
         return answer
 
 
-async def test_a_list_read_again_keeps_the_health_of_who_stays(pool_of):
+async def test_a_reread_list_keeps_the_health_of_its_remaining_proxies(pool_of):
     pool = await pool_of(Changing(["http://a:1", "http://b:1"], ["http://b:1", "http://c:1"]))
     pool.report("http://b:1", PAGE, ProxyError("refused"))
     await pool.refresh()
@@ -264,7 +271,7 @@ async def test_a_list_is_read_again_at_its_interval(pool_of):
 async def test_a_file_is_read_as_it_is_now_and_an_error_names_it(tmp_path):
     path = tmp_path / "proxies.txt"
     path.write_text("a:1\n")
-    source = FileList(path)
+    source = FileProxyList(path)
     assert await source.read() == ["http://a:1"]
     path.write_text("a:1\nnonsense\n")
     with pytest.raises(SourceError, match=r"proxies\.txt: line 2: .*'nonsense'"):
@@ -290,7 +297,7 @@ class Answering:
 
 async def test_a_list_by_url_is_fetched_without_any_proxy():
     fetcher = Answering(Response("http://vendor.test/", 200, body=b"a:1\nb:2:u:p\n"))
-    assert await UrlList("http://vendor.test/list?key=1", fetcher, AddressGuard()).read() == [
+    assert await UrlProxyList("http://vendor.test/list?key=1", fetcher, AddressGuard()).read() == [
         "http://a:1",
         "http://u:p@b:2",
     ]
@@ -300,5 +307,7 @@ async def test_a_list_by_url_is_fetched_without_any_proxy():
 @pytest.mark.parametrize("answer", [Response("http://vendor.test/", 403), TimedOut("slow")])
 async def test_a_list_by_url_that_cannot_be_had_is_an_error_without_its_token(answer):
     with pytest.raises(SourceError, match=r"vendor\.test/list: .*(403|slow)") as caught:
-        await UrlList("http://u:secret@vendor.test/list?key=secret", Answering(answer), AddressGuard()).read()
+        await UrlProxyList(
+            "http://u:secret@vendor.test/list?key=secret", Answering(answer), AddressGuard()
+        ).read()
     assert "secret" not in str(caught.value)

@@ -53,7 +53,7 @@ class Bench:
         return session
 
 
-async def test_a_pool_fills_up_and_then_gives_what_is_there():
+async def test_a_full_pool_returns_existing_sessions():
     bench = Bench(size=5)
     names = [(await bench.use()).name for _ in range(50)]
     assert bench.made == len(set(names)) == len(bench.pool) == 5
@@ -104,7 +104,7 @@ async def test_a_session_is_retired_when_it_fails_more_than_it_succeeds():
     assert first.retired
 
 
-async def test_what_is_nobodys_fault_changes_no_score():
+async def test_a_neutral_failure_changes_no_score():
     bench = Bench(size=1)
     session = await bench.use(404)
     for _ in range(9):

@@ -121,7 +121,7 @@ def test_a_value_that_cannot_be_written_is_named_with_its_field(item, field, kin
         assert caught.value.remedy
 
 
-def test_a_key_that_is_no_string_and_an_endless_item_are_refused():
+def test_a_key_that_is_not_a_string_and_an_endless_item_are_rejected():
     endless = {}
     endless["self"] = endless
     for item in ({(1, 2): 3}, endless):
@@ -133,12 +133,12 @@ def test_a_key_that_is_no_string_and_an_endless_item_are_refused():
 @pytest.mark.parametrize(
     "other", ["text", 1, None, [{"a": 1}], ("a",), {1}, object(), Page, Request("http://h/"), b"x"]
 )
-def test_other_things_are_no_items(other):
+def test_other_objects_are_not_items(other):
     assert not is_item(other)
 
 
 @pytest.mark.parametrize("other", ["text", [1], 5])
-def test_what_is_no_item_is_not_written(other):
+def test_an_object_that_is_not_an_item_is_not_written(other):
     for write in (encode_item, item_fields):
         with pytest.raises(StoreError, match="not an item"):
             write(other)

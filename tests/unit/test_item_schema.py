@@ -123,7 +123,7 @@ def test_a_dotted_path_names_a_class():
 @pytest.mark.parametrize(
     "given", [7, "nowhere:Name", "skitter.politeness:Missing", {"type": "nothing"}, int, [GOOD]]
 )
-def test_what_is_no_schema_is_refused(given):
+def test_an_invalid_schema_is_rejected(given):
     with pytest.raises(SettingsError) as refused:
         make_item_schema(given)
     assert refused.value.field in {"item_schema", ""}

@@ -99,7 +99,7 @@ async def test_a_stopped_crawl_continues_where_it_was_when_it_is_started_again(m
     assert (await crawl.summary()).runs == 2
 
 
-async def test_in_memory_a_restart_begins_anew(made, serve):
+async def test_in_memory_a_restart_starts_from_the_beginning(made, serve):
     site = Scripted(PAGES)
     crawl = await made()
     await crawl.start(serve(site).url)
@@ -161,7 +161,7 @@ async def test_calls_that_do_not_fit_a_running_crawl_leave_it_running(made, serv
     await crawl.stop()
 
 
-async def test_what_keeps_a_run_from_beginning_leaves_the_status_as_it_was(made, serve, tmp_path):
+async def test_an_error_before_the_start_leaves_the_status_unchanged(made, serve, tmp_path):
     crawl, other = await made(), await made()
     with pytest.raises(UsageError, match="start requests"):
         await crawl.start()
@@ -380,7 +380,7 @@ async def test_a_start_that_is_cancelled_changes_nothing_and_can_be_repeated(mad
     assert (await crawl.wait()).status.done == 1
 
 
-async def test_readers_of_a_crawl_that_is_made_anew_come_to_an_end(made):
+async def test_error_streams_end_when_the_crawl_is_initialized_again(made):
     crawl = await made()
     reading = asyncio.create_task(anext(crawl.errors(), None))
     await asyncio.sleep(0)

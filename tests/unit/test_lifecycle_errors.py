@@ -194,7 +194,7 @@ class Unstorable(Spider):
         return HookAction.IGNORE
 
 
-async def test_what_a_store_cannot_take_is_an_error_of_the_pipeline(serve, tmp_path):
+async def test_an_item_that_a_store_rejects_is_a_pipeline_error(serve, tmp_path):
     crawl = ManagedCrawl()
     await crawl.initialize(
         CrawlArguments(
@@ -243,7 +243,7 @@ async def test_a_crawl_that_fails_reports_it_as_the_scheduler_and_is_stopped(tmp
         await crawl.wait()
 
 
-async def test_a_crawl_whose_errors_nobody_reads_comes_to_its_end(serve, tmp_path):
+async def test_a_crawl_without_an_error_reader_ends(serve, tmp_path):
     """Two hundred errors, room for three."""
     pages = {"/": [f"/{number}" for number in range(200)]}
     crawl = ManagedCrawl()

@@ -52,7 +52,7 @@ def crawled(serve, tmp_path):
 # --- analyzers ---------------------------------------------------------------------------------------------
 
 
-async def test_every_parser_reads_every_page_and_what_they_give_is_joined(crawled):
+async def test_every_parser_reads_every_page_and_their_results_are_joined(crawled):
     async def paths(response):
         return {"path": "/" + response.url.rpartition("/")[2]}
 
@@ -71,7 +71,7 @@ async def test_every_parser_reads_every_page_and_what_they_give_is_joined(crawle
     assert result.counters["pages"] == 2
 
 
-async def test_a_page_of_which_one_parser_fails_is_a_dead_letter_with_all_their_errors(crawled):
+async def test_a_page_with_a_failing_parser_is_a_dead_letter_with_all_errors(crawled):
     def one(response):
         raise ValueError("first")
 
@@ -256,7 +256,7 @@ async def test_a_fetcher_lives_for_a_run_and_its_downloader_for_all(crawled):
     assert (log["opened"], log["closed"], downloader.counts.called) == (2, 2, 10)
 
 
-async def test_what_one_downloader_cannot_get_another_may(crawled):
+async def test_another_downloader_may_fetch_a_failed_page(crawled):
     broken, whole = Counter(), Counter()
     downloaders = [
         Downloader(lambda context: Local(broken, None), id="broken"),
@@ -339,7 +339,7 @@ async def test_hooks_see_the_headers_through_downloaders_too(crawled, serve):
     ("accepted", "refused"),
     [((), 2), (["x.example.org"], 1), (None, 0), (["http://x.example.org", "example.net"], 0)],
 )
-async def test_first_requests_and_what_is_named_are_accepted_and_all_else_is_counted(
+async def test_start_domains_and_accepted_domains_are_crawled_and_refusals_are_counted(
     crawled, accepted, refused
 ):
     page = b'<a href="http://www.example.org/">x</a><a href="http://b.a.example.net:99/">x</a>'

@@ -21,7 +21,7 @@ from skitter.frontends.lifecycle.modules import ModuleRegistry
 # --- registration ------------------------------------------------------------------------------------------
 
 
-def test_ids_are_given_in_order_and_one_that_is_taken_is_refused():
+def test_ids_are_assigned_in_order_and_a_used_one_is_rejected():
     registry = ModuleRegistry([Downloader(), Downloader(id="downloader-3"), Analyzer(list)])
     assert [module.id for module in registry.all()] == ["analyzer-1", "downloader-1", "downloader-3"]
     assert registry.register(Downloader()) == "downloader-4"
@@ -31,7 +31,7 @@ def test_ids_are_given_in_order_and_one_that_is_taken_is_refused():
     assert len(registry.all()) == 4
 
 
-def test_what_is_no_module_is_refused_and_so_is_one_that_does_nothing():
+def test_an_invalid_or_empty_module_is_rejected():
     with pytest.raises(UsageError, match="NoneType"):
         ModuleRegistry([None])
     for make in (Analyzer, Pipeline, lambda: Analyzer(3), lambda: Pipeline("x"), lambda: Downloader(3)):
@@ -120,7 +120,7 @@ def test_the_primary_domain_is_what_somebody_registered(text, domain):
 
 
 @pytest.mark.parametrize("text", ["", "co.uk", "http://edu.cn/", "github.io", "http://", "a b"])
-def test_what_has_no_primary_domain_is_refused(text):
+def test_a_text_without_a_primary_domain_is_rejected(text):
     with pytest.raises(UsageError) as refused:
         primary_domain(text)
     assert refused.value.remedy

@@ -76,7 +76,7 @@ def test_success_completes_and_failure_returns_to_the_status_before(status, wish
 
 
 @pytest.mark.parametrize("wish", WISHES)
-def test_a_refused_call_does_not_undo_what_another_has_started_meanwhile(wish):
+def test_a_refused_call_does_not_undo_a_concurrent_start(wish):
     """The seed writes the old status back when it refuses, and may so be stuck."""
     machine = machine_at(Status.STARTING)
     with pytest.raises(IllegalTransition), machine.passing(wish):

@@ -185,7 +185,7 @@ def test_rules_that_cannot_work_are_named(response):
         CallbackRunner().find(Ruled(), "misspelt")
 
 
-async def test_a_crawl_by_rules_fetches_what_they_select_and_no_more(serve, tmp_path):
+async def test_a_crawl_by_rules_fetches_exactly_the_selected_pages(serve, tmp_path):
     site = Scripted(
         {
             "/": ["/list/1", "/other"],

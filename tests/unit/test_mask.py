@@ -15,7 +15,7 @@ from skitter._utils.redaction import Redactor, secrets_among
         "sent Bearer hidden-hidden-hidden", "nsq://h/t?state=redis%3A%2F%2Fme%3Ahidden%40h",
     ],
 )  # fmt: skip
-def test_what_looks_like_a_secret_by_its_place_is_masked(text):
+def test_a_secret_is_recognised_by_its_place_and_masked(text):
     masked = Redactor().of_text(text)
     assert "hidden" not in masked
     assert "***" in masked
@@ -32,7 +32,7 @@ def test_other_text_stays_as_it_is(text):
     assert Redactor().of_text(text) == text
 
 
-def test_secrets_of_the_environment_and_of_urls_are_masked_wherever_they_stand(tmp_path):
+def test_secrets_of_the_environment_and_of_urls_are_masked_everywhere(tmp_path):
     (tmp_path / "word").write_text("from-a-file\n")
     environment = {
         "SKITTER_FRONTIER_PASSWORD": "p/w d", "SKITTER_SERVE_TOKEN": "token-of-serve", "AWS_SECRET_ACCESS_KEY": "awsaws",
@@ -49,7 +49,7 @@ def test_secrets_of_the_environment_and_of_urls_are_masked_wherever_they_stand(t
     assert mask.of_text("/home/me 123") == "/home/me 123"
 
 
-def test_one_secret_that_begins_another_leaves_nothing_of_it():
+def test_a_secret_that_is_a_prefix_of_another_is_masked_completely():
     assert Redactor(["hidden", "hidden-more"]).of_text("hidden-more hidden") == "*** ***"
     assert Redactor(["word"]).knowing(["more"]).of_text("word more") == "*** ***"
 

@@ -8,7 +8,7 @@ from skitter.item import OutputRange
 from skitter.politeness import HostLimits, Politeness
 
 
-async def test_it_needs_nothing_but_its_class():
+async def test_a_saver_needs_only_its_class():
     frontier = EmbeddedFrontier()
     info = await frontier.open()
     await frontier.add([Entry(b"\1" * 16, "h.test", "http://h.test/", b"\1")])

@@ -44,7 +44,7 @@ def judged(rule, figures=None, history=HISTORY):
         ("items\n>= 50", True),
     ],
 )
-def test_a_rule_means_what_it_says(rule, passed):
+def test_rules_are_evaluated_as_documented(rule, passed):
     assert judged(rule).passed is passed
 
 
@@ -118,7 +118,7 @@ def test_a_mistake_is_named_with_its_field_and_position(rule, position):
     ["a" * (MAX_LENGTH + 1), {"rule": "items > 1", "during": "often"}, {"name": "x"}, {"rule": "items > 1", "at": 3}, 7,
      "+".join(["1"] * 150) + "> items"],
 )  # fmt: skip
-def test_what_is_no_monitor_is_refused(given_monitor):
+def test_an_invalid_monitor_is_rejected(given_monitor):
     with pytest.raises(SettingsError) as refused:
         compile_monitors([given_monitor])
     assert refused.value.field == "monitors[0]"

@@ -26,7 +26,7 @@ def test_a_frame_of_impossible_size_is_an_error(size):
         list(protocol.NsqFrameReader().feed(struct.pack(">II", size, 0)))
 
 
-def test_what_follows_a_frame_can_be_taken_back_unread():
+def test_the_bytes_after_a_frame_can_be_taken_back():
     reader = protocol.NsqFrameReader()
     frames = reader.feed(frame(0, b"OK") + b"compressed")
     assert next(frames) == (0, b"OK")

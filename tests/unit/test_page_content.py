@@ -171,7 +171,7 @@ def test_markdown_has_absolute_links_and_no_scripts():
     assert from_parsel(parsel_selector(text=body, type="html")).css("h1")[0].markdown() == "# A"
 
 
-def test_what_only_the_default_engine_can_do_is_named():
+def test_features_of_the_default_engine_raise_a_clear_error_on_others():
     for call in (Selector("<p>x", engine=LEXBOR).markdown, Selector("<p>x", engine=LEXBOR).structured_data):
         with pytest.raises(UsageError) as caught:
             call()

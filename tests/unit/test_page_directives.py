@@ -150,7 +150,7 @@ class All(Spider):
         yield response.follow_all("a")
 
 
-async def test_a_crawl_obeys_the_settings_and_counts_what_it_leaves_out(serve, tmp_path):
+async def test_a_crawl_obeys_the_settings_and_counts_refused_links(serve, tmp_path):
     html = {"Content-Type": "text/html"}
     site = Scripted({
         "/": Answer(b'<a rel=nofollow href="/no">n</a><a href="/yes">y</a>', headers=html),

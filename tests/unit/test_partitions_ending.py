@@ -58,13 +58,13 @@ async def test_one_request_anywhere_is_not_the_end(scan, place):
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])
-async def test_what_waits_in_an_outbox_is_not_the_end(scan, place):
+async def test_a_job_with_requests_in_an_outbox_is_not_finished(scan, place):
     partitions = [Counted(), Counted(), Counted()]
     partitions[place].outbox = 1
     assert not await scan(partitions, {})
 
 
-async def test_a_request_that_always_is_where_nobody_looks_is_not_missed(scan):
+async def test_a_request_that_moves_between_partitions_is_not_missed(scan):
     """It wanders behind the back of the reader, in both readings."""
     first, second = Counted(), Counted(left=1)
 

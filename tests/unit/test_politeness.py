@@ -103,7 +103,7 @@ def test_the_first_rule_that_matches_wins():
     assert [delay_of(politeness, host) for host in hosts] == [1.0, 2.0, 3.0]
 
 
-def test_what_a_rule_leaves_out_comes_from_the_policy_of_the_job():
+def test_values_missing_in_a_rule_come_from_the_job():
     default = HostLimits(delay=5.0, jitter=0.5, concurrency_per_slot=7, rates=("1/1s",))
     rule = LimitRule(domain_glob="*", concurrency_per_slot=2)
     assert rule.over(default) == HostLimits(delay=5.0, jitter=0.5, concurrency_per_slot=2, rates=("1/1s",))

@@ -26,9 +26,7 @@ class Drawn:
         return self._ports.pop(0) if self._ports else random.randrange(first, end)
 
 
-def test_a_port_that_another_test_process_was_given_is_not_given_again_until_that_has_ended(
-    monkeypatch, tests_folder
-):
+def test_a_port_of_another_test_process_is_not_reused_until_that_process_has_ended(monkeypatch, tests_folder):
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLDER, tests_folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -41,7 +39,7 @@ def test_a_port_that_another_test_process_was_given_is_not_given_again_until_tha
     assert processes.free_port() == held
 
 
-def test_a_port_that_something_else_listens_on_is_not_given(monkeypatch):
+def test_an_occupied_port_is_not_used(monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as foreign:
         taken = foreign.getsockname()[1]
         monkeypatch.setattr(processes, "_PORTS", Drawn(taken))

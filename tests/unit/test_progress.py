@@ -40,7 +40,7 @@ def test_the_pace_is_that_of_the_last_ten_seconds():
     assert last == 0.0, "nothing came for ten seconds"
 
 
-def test_errors_add_up_what_was_tried_again_and_what_was_given_up():
+def test_errors_count_retries_and_failures():
     assert errors(COUNTERS) == {"timeout": 5, "status/404": 3}
     assert kinds(COUNTERS, "failed") == {"status/404": 3, "timeout": 1}
 
@@ -52,7 +52,7 @@ def test_a_line_shows_every_figure():
     )
 
 
-def test_where_nobody_watches_a_line_is_logged_every_ten_seconds(caplog):
+def test_without_a_terminal_a_line_is_logged_every_ten_seconds(caplog):
     view = make_view("job", io.StringIO(), live=False, quiet=False)
     assert isinstance(view, LineView)
     with caplog.at_level(logging.INFO, "skitter.progress"):
@@ -123,7 +123,7 @@ def test_a_summary_that_cannot_be_written_says_so(tmp_path):
     assert caught.value.field == "summary"
 
 
-def test_the_summary_for_people_leaves_out_what_is_empty():
+def test_the_summary_omits_empty_sections():
     rows = dict(summary_rows(summary_of(result(), 0)))
     assert rows["failed"] == "4 (status/404 3, timeout 1)"
     assert rows["left"] == "84 waiting"

@@ -10,7 +10,8 @@ from manual import PAGES, ROOT, name_of
 CHECK_SOURCE = True
 """Whether docstrings and messages of the source are checked too."""
 SOURCE = sorted((ROOT / "src").rglob("*.py"))
-DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *PAGES]
+READMES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "examples/README.md", "benchmarks/README.md")
+DOCUMENTS = [*(ROOT / name for name in READMES), *PAGES]
 LONGEST_LINE = 160
 
 _START = r"(?:^|(?<=[.:;|] )|(?<=\*\* ))"
@@ -142,6 +143,25 @@ def test_a_planted_phrase_is_found_with_its_line_and_a_hint(sentence):
     found = list(findings(text, "page.md"))
     assert found
     assert all(re.match(r"page\.md:4: '.+': \w", line) for line in found)
+
+
+RIDDLES = re.compile(
+    r"\bdef (test_(?:what|who)(?:ever)?_\w*|test_\w+_(?:nobody|anew|is_no|are_no|is_none)(?:_(?!longer|later)\w*)?)\("
+)
+"""Names of tests that hide their subject. Write a noun: ``test_an_expired_lease_...``."""
+
+
+def test_names_of_tests_name_their_subject():
+    files = sorted((ROOT / "tests").rglob("test_*.py"))
+    assert [found for path in files for found in RIDDLES.findall(path.read_text("utf-8"))] == []
+
+
+@pytest.mark.parametrize(
+    "name", ["test_what_waits_is_kept", "test_a_text_is_no_url", "test_a_bad_url_is_none"]
+)
+def test_a_planted_name_of_a_test_is_found(name):
+    assert RIDDLES.findall(f"def {name}():") == [name]
+    assert RIDDLES.findall("def test_a_lease_is_no_longer_valid():") == []
 
 
 def test_code_is_not_prose():

@@ -46,7 +46,7 @@ def both(path, **fields):
 
 
 @pytest.mark.parametrize("name", ["a b", "a|b", "ä", "*", "x" * 65, "a/b", 7])
-def test_what_is_no_name_of_a_queue_is_refused_with_the_request(name):
+def test_a_request_with_an_invalid_queue_name_is_rejected(name):
     with pytest.raises(RequestError, match="queue"):
         Request(BASE, queue=name)
 
@@ -90,7 +90,7 @@ def test_children_stay_in_the_queue_of_their_page_unless_they_name_another():
     assert {found[name][0] for name in ("c", "c1", "c2")} == {"h.test"}
 
 
-def test_what_names_no_queue_anywhere_is_in_the_default_one():
+def test_requests_without_a_queue_are_in_the_default_queue():
     found = gathered([*both("a"), *both("b", queue="default")], Request(BASE))
     assert {slot for slot, _ in found.values()} == {"h.test"}
 
@@ -100,7 +100,7 @@ def test_children_of_a_page_that_was_sent_back_to_the_default_queue_stay_there()
     assert child[0] == "h.test"
 
 
-def test_a_queue_is_no_part_of_the_identity_of_a_request():
+def test_the_queue_is_not_part_of_the_identity_of_a_request():
     gatherer = LinkCollector(Scope(), Politeness(), 42)
     prints = {gatherer.entry(Request(BASE, queue=queue)).fingerprint for queue in ("", "a", "b")}
     assert len(prints) == 1
@@ -164,7 +164,7 @@ async def test_a_recipe_names_queues_of_its_starts_and_links(serve, tmp_path):
 # --- settings and options -------------------------------------------------------------------------------------
 
 
-def test_the_setting_gives_sizes_and_limits():
+def test_the_setting_defines_sizes_and_limits():
     text = '{"detail": {"concurrency": 8, "concurrency_per_slot": "2", "delay": 1, "rates": ["1/s", "20/m"]}, "list": {}}'
     settings = build_settings({"queues": text})
     limits = settings.politeness().queues
@@ -235,7 +235,7 @@ def test_a_worker_without_queues_has_no_appetite_to_reckon():
     assert make_queue_budget((), {}) is None
 
 
-def test_a_worker_asks_for_what_is_left_of_the_size_of_a_queue():
+def test_a_worker_requests_the_remaining_quota_of_a_queue():
     appetite = QueueBudget((), {"detail": 3})
     assert appetite.quotas(10) == {"detail": 3, "*": 10}
     appetite.begin("detail|h.test")

@@ -93,7 +93,7 @@ def test_every_recipe_of_the_folder_is_expected_here_and_no_other():
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-async def test_a_recipe_gives_exactly_the_items_of_its_site(name, serve, tmp_path):
+async def test_a_recipe_yields_exactly_the_items_of_its_site(name, serve, tmp_path):
     site = serve(Sites()).url.rstrip("/")
     ran = await run_recipe_file(RECIPES / name, tmp_path, site=site)
     assert ran.letters == {}
@@ -113,7 +113,7 @@ def test_a_login_holds_for_workers_that_did_not_log_in_and_after_a_restart(tmp_p
     assert len(logins) == 1
 
 
-async def test_a_login_that_fails_is_a_dead_letter_that_says_so(serve, tmp_path):
+async def test_a_failed_login_is_a_dead_letter_with_the_reason(serve, tmp_path):
     site = serve(Sites()).url.rstrip("/")
     ran = await run_recipe_file(RECIPES / "club.yaml", tmp_path, site=site, password="wrong")
     assert ran.items == []

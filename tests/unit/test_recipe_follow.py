@@ -125,7 +125,7 @@ pages:
     assert set(site.counts) == {"/", "/a/1", "/a/2"}
 
 
-async def test_a_page_without_what_it_is_expected_to_have_is_a_dead_letter(serve, tmp_path):
+async def test_a_page_without_its_required_fields_is_a_dead_letter(serve, tmp_path):
     text = f"""name: x
 start: {serve(Scripted({"/": Answer(b"<h1>Access denied</h1>")})).url}
 pages: {{p: {{expect: .price, items: {{fields: {{t: h1}}}}}}}}

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from skitter.frontends.recipe.source import RecipeError, RecipeSource, toml_lines
 
 
-def test_only_true_false_null_and_numbers_are_no_texts_in_yaml():
+def test_only_true_false_null_and_numbers_are_not_strings_in_yaml():
     text = "a: [no, on, 12:30, 2024-01-02, 0x1f, 1_000, true, null, 5, -1.5, 1e3, .5, '7', ~, '', y]"
     assert RecipeSource.of_text(text, "x.yaml").data["a"] == [
         "no", "on", "12:30", "2024-01-02", "0x1f", "1_000", True, None, 5, -1.5, 1000.0, 0.5, "7", None, "", "y",
@@ -22,7 +22,7 @@ def test_each_yaml_value_has_its_line():
     assert {path: source.line_of(path) for path in lines} == lines
 
 
-def test_merged_keys_are_no_feature_of_a_recipe():
+def test_yaml_merge_keys_have_no_meaning_in_a_recipe():
     assert RecipeSource.of_text("a: &x {k: 1}\nb: {<<: *x}\n", "x.yaml").data["b"] == {"<<": {"k": 1}}
 
 
@@ -33,7 +33,7 @@ def test_an_empty_file_is_refused(tmp_path):
         compile_recipe(RecipeSource.of_text("", "e.yaml"))
 
 
-def test_a_file_that_is_no_text_is_refused(tmp_path):
+def test_a_binary_file_is_rejected(tmp_path):
     (tmp_path / "x.yaml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(RecipeError, match=r"x\.yaml"):
         RecipeSource.of_file(tmp_path / "x.yaml")
@@ -53,7 +53,7 @@ values = st.sampled_from([
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.booleans(), names, st.dictionaries(names, values, max_size=3)), max_size=6))
-def test_the_lines_of_toml_are_those_on_which_its_keys_stand(tables):
+def test_toml_errors_name_the_lines_of_their_keys(tables):
     text, expected, counts = "", {}, {}
     for repeated, word, entries in tables:
         name = f"l_{word}" if repeated else f"t_{word}"

@@ -86,7 +86,7 @@ def test_a_full_disk_passes_by_an_operators_hand(answer, pattern):
         ("unknown command `SENTINEL`, with args beginning with: `MASTERS`", "frontier", "redis://HOST"),
     ],
 )
-def test_its_words_for_what_is_refused_are_understood(answer, field, remedy):
+def test_refusals_of_kvrocks_are_recognised(answer, field, remedy):
     assert rule_of(ResponseError(answer)) is None
     refusal = explained(ResponseError(answer), "redis://h/0")
     assert refusal.field == field
@@ -98,7 +98,7 @@ BEGUN = (b"+OK\r\n", b"+QUEUED\r\n")
 SCRIPT = ("EVALSHA", "0" * 40, "0")
 
 
-def test_it_is_known_by_what_it_says_of_itself():
+def test_kvrocks_is_recognised_by_its_server_info():
     assert is_kvrocks(INFO)
     assert not is_kvrocks(REDIS)
     check_kvrocks(INFO, "redis://h/0", 0)
@@ -127,7 +127,7 @@ async def test_a_script_is_the_only_one_of_its_transaction():
         assert asked == [["MULTI"], list(SCRIPT), ["EXEC"], ["ECHO", "end of transaction"]]
 
 
-async def test_what_a_script_says_before_its_writes_have_failed_is_not_believed():
+async def test_the_result_of_a_script_whose_writes_failed_is_discarded():
     failed = b"*1\r\n" + bulk("done") + b"-ERR IO error: No space left on device\r\n"
     again = (*BEGUN, b"*1\r\n" + bulk("done at last"), END)
     async with Double(*BEGUN, failed, END, *again) as server:
@@ -173,7 +173,7 @@ async def test_a_life_is_identified_by_process_and_second_of_its_start():
         assert len({first, later, other}) == 3
 
 
-async def test_the_second_of_a_start_is_not_guessed_where_the_clock_goes_on_meanwhile():
+async def test_the_start_second_is_not_guessed_if_the_clock_advances():
     torn = (time(2000), bulk(SERVER.format(7, 1001)), time(2001))
     clear = (time(2001), bulk(SERVER.format(7, 1001)), time(2001))
     first = bulk(SERVER.format(7, 1000))
@@ -181,7 +181,7 @@ async def test_the_second_of_a_start_is_not_guessed_where_the_clock_goes_on_mean
         assert await life(server) == await life(server)
 
 
-async def test_a_frontier_reports_that_it_met_another_life():
+async def test_a_frontier_reports_a_restarted_server():
     begin = (bulk(SERVER.format(7, 0)), time(1000), bulk(SERVER.format(7, 0)), time(1000))
     again = (bulk(SERVER.format(7, 5)), time(2000), bulk(SERVER.format(7, 5)), time(2000))
     everything = bulk(SERVER.format(7, 0) + "role:master\r\n")

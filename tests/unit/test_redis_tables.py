@@ -31,11 +31,11 @@ def first_column(page, heading):
     ],
     ids=["keys", "scripts"],
 )
-def test_each_key_and_script_stands_in_its_table_once(heading, wanted):
+def test_each_key_and_script_is_listed_once(heading, wanted):
     assert first_column("redis-frontier.md", heading) == Counter(wanted)
 
 
 @pytest.mark.parametrize("name", sorted(OF_A_CLUSTER | OF_A_CLUSTER_OR_BROKER))
-def test_what_only_a_cluster_or_a_broker_needs_is_documented_there(name):
+def test_keys_of_a_cluster_or_a_broker_are_documented_there(name):
     pages = [(DOCS / page).read_text() for page in ("cluster-frontier.md", "brokers.md")]
     assert any(f"`{name}`" in page for page in pages)

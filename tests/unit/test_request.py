@@ -105,7 +105,7 @@ def test_a_damaged_record_is_refused(record):
 
 
 @given(st.binary(max_size=60), st.integers(0, 200))
-def test_damage_anywhere_gives_a_request_or_a_refusal(junk, place):
+def test_a_damaged_record_decodes_to_a_request_or_an_error(junk, place):
     whole = encode_request(Request(**FULL))
     for record in (whole[:place] + junk + whole[place + len(junk) :], bytes([RECORD_VERSION]) + junk):
         try:
@@ -201,7 +201,7 @@ def test_a_plain_get_has_the_fingerprint_of_its_canonical_url():
     assert len(identity()) == 16
 
 
-def test_what_does_not_distinguish_requests():
+def test_none_of_these_distinguishes_requests():
     same = [
         identity(callback="other"),
         identity(method="get"),
@@ -213,7 +213,7 @@ def test_what_does_not_distinguish_requests():
     assert set(same) == {identity()}
 
 
-def test_what_distinguishes_requests():
+def test_each_of_these_distinguishes_requests():
     different = [
         identity(),
         identity("http://h/a"),
@@ -238,7 +238,7 @@ def test_the_order_of_keys_does_not_matter():
     assert first == identity(meta={"j": 2, "k": {"b": 2, "a": 1}}, fingerprint_keys=["j", "k"])
 
 
-def test_fingerprints_stay_what_they_were():
+def test_fingerprints_never_change():
     """They are stored: whoever changes them must raise FINGERPRINT_VERSION, and these values with it."""
     assert identity("http://h/?b=%7e&a=%e9").hex() == "541e21ad0e16b13326b85294cf53e4f2"
     assert (

@@ -35,7 +35,7 @@ def test_an_item_of_a_class_becomes_a_dict_with_the_data():
     assert with_meta_fields([Book("x")], REQUEST, ("page",)) == [{"name": "x", "page": 3}]
 
 
-def test_without_data_the_items_are_what_they_were():
+def test_without_request_data_the_items_are_unchanged():
     book = Book("x")
     assert with_meta_fields([book], REQUEST, ("absent",))[0] is book
 

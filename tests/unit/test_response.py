@@ -46,7 +46,7 @@ def test_a_header_value_is_never_taken_for_a_header():
     assert Response(URL, headers=b"A: x\r\nB: \r\nC: content-type: z\r\n").header("content-type") == ""
 
 
-def test_a_name_with_space_before_its_colon_is_read_all_the_same():
+def test_a_name_with_space_before_its_colon_is_read():
     response = Response(URL, headers=b"A: x\r\nContent-Type : text/css\r\n")
     assert response.header("content-type") == "text/css"
     assert response.header("a") == "x"
@@ -81,7 +81,7 @@ def test_a_folded_line_is_one_value_however_it_is_read():
     assert Response(URL, headers=BLOCK).header("x-long") == "one two"
 
 
-def test_headers_may_be_given_as_a_mapping():
+def test_headers_may_be_a_mapping():
     response = Response(URL, headers={"Content-Type": "image/png"})
     assert response.header("content-type") == response.headers["CONTENT-TYPE"] == "image/png"
     assert Response(URL).header("content-type", "none") == "none"
@@ -100,7 +100,7 @@ def test_ok_means_2xx(status, ok):
     assert Response(URL, status).ok is ok
 
 
-def test_what_the_request_brought_along():
+def test_a_response_has_the_data_of_its_request():
     request = Request(URL, meta={"a": 1}, cb_kwargs={"b": 2}, depth=3)
     response = Response(URL, request=request, latency=0.5, ip="127.0.0.1", protocol="h2")
     assert (response.meta, response.cb_kwargs, response.depth) == ({"a": 1}, {"b": 2}, 3)
@@ -361,7 +361,7 @@ def test_the_header_and_else_the_first_valid_element_refreshes():
     assert Response(URL, headers={"content-type": "image/png"}, body=b"x").refresh is None
 
 
-def test_urljoin_refuses_what_is_no_url():
+def test_urljoin_rejects_an_invalid_url():
     with pytest.raises(RequestError, match=r"http://\[") as caught:
         html().urljoin("http://[")
     assert caught.value.remedy
@@ -428,7 +428,7 @@ def test_follow_all_skips_elements_without_a_link():
 
 
 @pytest.mark.parametrize("link", [None, 5, b"/x"])
-def test_follow_all_refuses_a_listed_value_that_is_no_link(link):
+def test_follow_all_rejects_a_value_that_is_not_a_link(link):
     with pytest.raises(RequestError) as caught:
         html().follow_all(["/x", link])
     assert caught.value.remedy
@@ -443,7 +443,7 @@ def test_the_base_element_holds_for_links_that_were_found_without_the_tree(tag):
     assert [request.url for request in page.follow_all(["1"])] == ["http://h.example/b/1"]
 
 
-def test_follow_all_gives_every_request_the_same_fields():
+def test_follow_all_sets_the_same_fields_for_every_request():
     links = html("<a href=1></a><a href=2></a>").follow_all("a", "parse_x", priority=3, meta={"a": 1})
     assert links.fields == {"callback": "parse_x", "priority": 3, "meta": {"a": 1}}
     assert all(request == Request(request.url, "parse_x", priority=3, meta={"a": 1}) for request in links)
@@ -456,7 +456,7 @@ def test_follow_all_takes_exactly_one_source(given):
     assert caught.value.remedy
 
 
-def test_replace_changes_the_given_fields_and_shares_the_body():
+def test_replace_changes_some_fields_and_shares_the_body():
     response = Response(
         URL, 200, headers=BLOCK, body=b"<p>x</p>", request=Request(URL), latency=1.0, ip="i", protocol="p"
     )

@@ -75,7 +75,7 @@ async def test_a_file_rules_its_origin():
 
 
 @pytest.mark.parametrize("status", [204, 400, 401, 403, 404, 410, 418, 451, 304, 300])
-async def test_where_there_is_no_file_all_is_allowed(status):
+async def test_without_a_robots_txt_everything_is_allowed(status):
     record = await record_of(status, body=b"")
     verdict = parse_robots(record, "skitter", SETTINGS, time.time())
     assert verdict.allowed(f"{ORIGIN}/private/x")
@@ -92,7 +92,7 @@ async def test_a_server_in_trouble_defers_its_host(status):
     )
 
 
-async def test_a_network_error_is_no_answer_of_the_origin():
+async def test_a_network_error_is_not_an_answer_of_the_origin():
     with pytest.raises(TimedOut):
         await fetch_robots(ScriptedFetcher({f"{ORIGIN}/robots.txt": TimedOut("too slow")}), ORIGIN, SETTINGS)
 
@@ -385,13 +385,13 @@ def test_a_crawler_without_a_product_token_obeys_the_group_of_all():
     assert not allows(text, token="")
 
 
-def test_escapes_are_compared_by_what_they_stand_for():
+def test_escapes_are_compared_by_their_characters():
     assert not allows("User-agent: *\nDisallow: /ä/", "/%C3%A4/x")
     assert not allows("User-agent: *\nDisallow: /%7Eme/", "/~me/x")
 
 
 @pytest.mark.parametrize("text", [b"\xef\xbb\xbfUser-agent: *\nDisallow: /private/", b"\xff\xfe\nUser-agent: *\nDisallow: /private/"])  # fmt: skip
-def test_a_byte_order_mark_and_bytes_that_are_no_text_do_no_harm(text):
+def test_a_byte_order_mark_and_invalid_bytes_are_tolerated(text):
     assert not allows(text)
 
 

@@ -69,10 +69,10 @@ async def test_a_verdict_is_fetched_once_and_then_at_hand():
     fetcher = GatedFetcher()
     robots = desk(fetcher)
     assert robots.known(URL) is None
-    policy = await robots.verdict(URL)
+    policy = await robots.policy(URL)
     assert not policy.allowed(URL)
     assert robots.known("http://site.test/other") is policy
-    assert await robots.verdict(URL) is policy
+    assert await robots.policy(URL) is policy
     assert fetcher.asked == ["http://site.test/robots.txt"]
 
 
@@ -80,23 +80,23 @@ async def test_each_scheme_host_and_port_has_a_file_of_its_own():
     fetcher = GatedFetcher()
     robots = desk(fetcher)
     for origin in ("http://site.test", "https://site.test", "http://site.test:81", "http://www.site.test"):
-        await robots.verdict(f"{origin}/x")
+        await robots.policy(f"{origin}/x")
     assert len(set(fetcher.asked)) == 4
 
 
-async def test_many_who_ask_at_once_share_one_fetch_and_one_policy():
+async def test_concurrent_callers_share_one_fetch_and_one_policy():
     fetcher = GatedFetcher()
     robots = desk(fetcher)
-    policies = await asyncio.gather(*(robots.verdict(URL) for _ in range(10)))
+    policies = await asyncio.gather(*(robots.policy(URL) for _ in range(10)))
     assert len(fetcher.asked) == 1
     assert len({id(policy) for policy in policies}) == 1
 
 
-async def test_one_who_stops_waiting_does_not_take_the_file_from_the_others():
+async def test_a_cancelled_caller_does_not_cancel_the_shared_fetch():
     fetcher = GatedFetcher()
     fetcher.gate.clear()
     robots = desk(fetcher)
-    first, second = asyncio.create_task(robots.verdict(URL)), asyncio.create_task(robots.verdict(URL))
+    first, second = asyncio.create_task(robots.policy(URL)), asyncio.create_task(robots.policy(URL))
     await fetcher.begun.wait()
     first.cancel()
     fetcher.gate.set()
@@ -107,8 +107,8 @@ async def test_one_who_stops_waiting_does_not_take_the_file_from_the_others():
 
 async def test_workers_share_what_one_of_them_fetched():
     notes, fetcher, other = Notes(), GatedFetcher(), GatedFetcher()
-    await desk(fetcher, notes).verdict(URL)
-    policy = await desk(other, notes).verdict(URL)
+    await desk(fetcher, notes).policy(URL)
+    policy = await desk(other, notes).policy(URL)
     assert not policy.allowed(URL)
     assert other.asked == []
     ((value, ttl),) = notes.values()
@@ -120,17 +120,17 @@ async def test_failures_are_counted_over_all_workers_and_over_expiry():
     notes, fetcher = Notes(), GatedFetcher(status=500)
     for failures in (1, 2, 3):
         robots = desk(fetcher, notes, first_deferral=0.000001, max_failures=3)
-        verdict = await robots.verdict(URL)
+        verdict = await robots.policy(URL)
         assert isinstance(verdict, Deferred)
         assert verdict.exhausted is (failures == 3)
         assert verdict.error == "robots.txt answered 500"
     assert len(fetcher.asked) == 3
 
 
-async def test_an_origin_that_does_not_answer_is_an_error_for_all_who_wait_and_is_not_shared():
+async def test_an_unresponsive_origin_is_an_error_for_all_waiting_requests_and_is_not_shared():
     notes, fetcher = Notes(), GatedFetcher(ConnectError("refused"))
     robots = desk(fetcher, notes)
-    errors = await asyncio.gather(robots.verdict(URL), robots.verdict(URL), return_exceptions=True)
+    errors = await asyncio.gather(robots.policy(URL), robots.policy(URL), return_exceptions=True)
     assert errors == [fetcher.answer] * 2
     assert len(fetcher.asked) == 1
     assert (robots.known(URL), notes) == (None, {})
@@ -141,10 +141,10 @@ async def test_the_notes_are_asked_once_for_soon_repeated_attempts_to_reach_an_o
     robots = desk(fetcher, notes)
     for _ in range(3):
         with pytest.raises(ConnectError):
-            await robots.verdict(URL)
+            await robots.policy(URL)
     assert (len(fetcher.asked), notes.looks) == (3, 1)
     fetcher.answer = RULES
-    await robots.verdict(URL)
+    await robots.policy(URL)
     assert len(notes) == 1
 
 
@@ -153,7 +153,7 @@ async def test_while_a_host_is_deferred_it_is_not_asked_and_the_rest_of_the_paus
     record = RobotsRecord(RobotsState.UNREACHABLE, time.time() - 40, 100, failures=1, error="x")
     await notes.put("robots:http://site.test", encode_record(record), 1000)
     robots = desk(fetcher, notes)
-    for verdict in (await robots.verdict(URL), await robots.verdict(URL), robots.known(URL)):
+    for verdict in (await robots.policy(URL), await robots.policy(URL), robots.known(URL)):
         assert 50 < verdict.seconds <= 60
     assert fetcher.asked == []
 
@@ -162,7 +162,7 @@ async def test_a_file_that_ran_out_is_fetched_again():
     notes, fetcher = Notes(), GatedFetcher()
     old = RobotsRecord(RobotsState.RULES, time.time() - 100, 50, b"User-agent: *\nDisallow:")
     await notes.put("robots:http://site.test", encode_record(old), 1000)
-    assert not (await desk(fetcher, notes).verdict(URL)).allowed(URL)
+    assert not (await desk(fetcher, notes).policy(URL)).allowed(URL)
     assert len(fetcher.asked) == 1
 
 
@@ -170,16 +170,16 @@ async def test_the_number_of_files_kept_is_bounded():
     fetcher = GatedFetcher()
     robots = desk(fetcher, max_cached=2)
     for host in ("a", "b", "c"):
-        await robots.verdict(f"http://{host}.test/")
+        await robots.policy(f"http://{host}.test/")
     assert robots.known("http://a.test/") is None
     assert robots.known("http://c.test/") is not None
 
 
-async def test_closing_gives_up_what_is_under_way():
+async def test_closing_cancels_running_fetches():
     fetcher = GatedFetcher()
     fetcher.gate.clear()
     robots = desk(fetcher)
-    waiting = asyncio.create_task(robots.verdict(URL))
+    waiting = asyncio.create_task(robots.policy(URL))
     await fetcher.begun.wait()
     await robots.close()
     with pytest.raises(asyncio.CancelledError):

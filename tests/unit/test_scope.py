@@ -49,7 +49,7 @@ def test_an_allowed_domain_admits_itself_and_its_subdomains(domain, url, admitte
 
 
 @pytest.mark.parametrize("text", ["", " ", "http://h.test/", "h.test/path", "*"])
-def test_what_is_no_domain_is_refused(text):
+def test_an_invalid_domain_is_rejected(text):
     with pytest.raises(SettingsError, match="invalid allowed domain"):
         Scope(allowed_domains=[text])
 
@@ -140,6 +140,6 @@ def test_an_exact_domain_does_not_include_its_subdomains(url, allowed):
 
 
 @pytest.mark.parametrize("domain", ["=", "=*.example.com", "=http://example.com/"])
-def test_an_exact_domain_that_is_no_host_is_refused(domain):
+def test_an_exact_domain_that_is_not_a_host_is_rejected(domain):
     with pytest.raises(SettingsError):
         Scope(allowed_domains=[domain])

@@ -221,7 +221,7 @@ def test_the_note_of_a_job_holds_no_password_of_outputs_and_proxies(tmp_path):
     assert spec.settings["proxy"] == "http://me:hidden@p:1"
 
 
-def test_credentials_are_given_read_from_the_environment_or_from_a_file(tmp_path, monkeypatch):
+def test_credentials_come_from_arguments_the_environment_or_a_file(tmp_path, monkeypatch):
     monkeypatch.setenv("SITE_LOGIN", "john doe:p:ss")
     (tmp_path / "token").write_text("bearer t0ken\n")
     given = {
@@ -312,7 +312,7 @@ def test_a_job_is_stored_without_the_secrets_among_its_arguments_and_headers(tmp
         ("notify", "https://me:hunter2@h/", "https://me@h/"),
     ],
 )  # fmt: skip
-def test_settings_given_as_text_are_stored_without_their_secrets(setting, text, kept, tmp_path):
+def test_settings_in_text_form_are_stored_without_secrets(setting, text, kept, tmp_path):
     folder = JobFolder("j", tmp_path)
     folder.write(JobSpec(job="j", spider="m:C", settings={setting: text}))
     assert folder.read().settings == {setting: kept}

@@ -306,7 +306,7 @@ def test_an_attribute_without_a_value_is_empty_and_a_missing_one_is_not_there(en
 
 
 @on_both_engines
-def test_scripts_and_noscript_and_svg_hold_what_a_reader_expects(engine):
+def test_scripts_noscript_and_svg_contain_their_text(engine):
     page = Selector(
         "<body><script>if (a<b) '<a href=no>'</script><noscript><a href=yes>n</a></noscript>"
         "<svg viewBox='0 0 1 1'><a href=svg>s</a></svg></body>",
@@ -357,7 +357,7 @@ def test_a_list_of_selectors_is_a_sequence():
             found[3]
 
 
-def test_a_value_has_nothing_in_it_but_itself():
+def test_a_value_has_no_descendants():
     value = Selector("<p class=c>1</p><p></p>").css("p::text")[0]
     assert value.xpath(".").getall() == ["1"]
     assert value.xpath("..").getall() == value.css("p").getall() == []
@@ -377,7 +377,7 @@ def test_xpath_takes_variables_and_namespaces():
 
 
 @pytest.mark.parametrize("query", ["a,,b", "a[", "", "p::nope", "p:nope", "a::attr(", ">", "a::attr(1)"])
-def test_a_query_that_is_no_css_is_refused_with_a_remedy(query):
+def test_an_invalid_css_query_is_rejected_with_a_remedy(query):
     for selector in (
         Selector("<p>x</p>"),
         Selector("<p>x</p>").css("p"),
@@ -391,7 +391,7 @@ def test_a_query_that_is_no_css_is_refused_with_a_remedy(query):
 
 
 @pytest.mark.parametrize("query", ["//a[", "//p[nope()]", "$x"])
-def test_a_query_that_is_no_xpath_is_refused_with_a_remedy(query):
+def test_an_invalid_xpath_query_is_rejected_with_a_remedy(query):
     with pytest.raises(QueryError) as caught:
         Selector("<p>x</p>").xpath(query)
     assert query in str(caught.value)

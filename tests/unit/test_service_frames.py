@@ -44,7 +44,7 @@ def said_by(program):
     return reader.feed(done.stderr) + reader.end(), done.returncode
 
 
-def test_all_that_a_process_says_comes_out_with_its_level_logger_and_worker():
+def test_all_output_of_a_process_is_logged_with_level_logger_and_worker():
     lines, _ = said_by(TALKER.replace("{last}", "raise ValueError('the end')"))
     assert lines[0].message == "before anything"
     found = {(line.logger, line.level, line.message.splitlines()[0]): line for line in lines}
@@ -74,7 +74,7 @@ def test_the_last_words_of_an_interpreter_that_crashes_are_there():
     assert any(line.message == "of mine" for line in lines)
 
 
-def test_a_line_of_any_length_comes_out_as_it_was_however_its_frames_are_cut():
+def test_a_line_of_any_length_survives_any_division_of_its_frames():
     texts = ["x" * 3000, "ü\0\n" * 4000, '"\\' * 5000, "", "short"]
     for message in texts:
         for trace in texts:
@@ -88,7 +88,7 @@ def test_a_line_of_any_length_comes_out_as_it_was_however_its_frames_are_cut():
                 assert [(one.message, one.traceback) for one in found] == [(message, trace)]
 
 
-def test_what_is_too_long_keeps_its_beginning_and_its_end():
+def test_a_long_text_keeps_its_beginning_and_its_end():
     reader, writer = os.pipe()
     fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 1 << 18)
     handler = LogFrameHandler(writer, "w")
@@ -117,7 +117,7 @@ def test_a_writer_that_is_killed_in_the_middle_of_a_line_breaks_no_other():
     assert found[-1].message == "whole"
 
 
-def test_the_first_part_of_a_line_whose_rest_was_given_up_is_given_before_the_next():
+def test_an_incomplete_line_is_delivered_before_the_next_one():
     long = list(frames_of(LogLine(1.0, "error", "a", "y" * 10_000, worker="w")))
     reader = LogFrameReader()
     found = reader.feed(long[0] + b"".join(frames_of(LogLine(2.0, "info", "b", "next", worker="w"))))
@@ -146,7 +146,7 @@ def test_the_first_part_of_a_line_whose_rest_was_given_up_is_given_before_the_ne
         + b"}}\n",
     ],
 )
-def test_whatever_is_written_into_the_pipe_comes_out_as_lines_that_can_be_kept(data):
+def test_any_bytes_in_the_pipe_become_lines_that_can_be_stored(data):
     reader = LogFrameReader()
     for line in reader.feed(data) + reader.end():
         assert line.level in {"debug", "info", "warning", "error", "critical"}
@@ -192,7 +192,7 @@ def test_many_processes_that_write_at_once_mix_nothing():
     assert {line.worker for line in kept} == {"ab", "cd", "ef"}
 
 
-def test_nobody_waits_for_a_pipe_that_nobody_reads_and_what_is_lost_is_counted(monkeypatch):
+def test_writers_do_not_wait_for_an_unread_pipe_and_lost_lines_are_counted(monkeypatch):
     reader, writer = os.pipe()
     handler = LogFrameHandler(writer, "w")
     logger = logging.getLogger("talker")
@@ -224,7 +224,7 @@ def test_nobody_waits_for_a_pipe_that_nobody_reads_and_what_is_lost_is_counted(m
     os.close(writer)
 
 
-def test_a_handler_that_cannot_open_the_pipe_anew_writes_into_it_as_it_is(monkeypatch):
+def test_a_handler_that_cannot_reopen_the_pipe_uses_its_descriptor(monkeypatch):
     def refuse(*_):
         raise OSError(errno.ENOENT, "no /proc")
 
@@ -239,7 +239,7 @@ def test_a_handler_that_cannot_open_the_pipe_anew_writes_into_it_as_it_is(monkey
     assert line.message == "said"
 
 
-def test_what_is_printed_without_an_end_is_bounded_and_given_when_it_is_flushed():
+def test_printed_text_without_a_line_end_is_bounded_and_logged_on_flush():
     said = []
     handler = logging.Handler()
     handler.emit = lambda record: said.append(record.getMessage())

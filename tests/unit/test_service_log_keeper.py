@@ -118,7 +118,7 @@ async def test_a_call_whose_answer_was_lost_is_made_again_with_the_same_lines(ke
     assert len(kept.calls) == 2
 
 
-async def test_who_closes_it_waits_for_the_call_that_is_under_way_and_makes_it_once(kept, keeper):
+async def test_closing_waits_for_the_running_call_and_closes_once(kept, keeper):
     whole, begun, go_on = kept.append, asyncio.Event(), asyncio.Event()
 
     async def slow(lines, call):
@@ -137,7 +137,7 @@ async def test_who_closes_it_waits_for_the_call_that_is_under_way_and_makes_it_o
     assert kept.messages == ["once", "last"]
 
 
-async def test_what_waits_is_bounded_and_what_is_missing_is_counted(kept, keeper):
+async def test_waiting_lines_are_bounded_and_lost_lines_are_counted(kept, keeper):
     kept.refusal = StoreError("away")
     for number in range(3000):
         keeper.take(line(f"{number} {'x' * 1000}"))
@@ -158,7 +158,7 @@ async def test_what_waits_is_bounded_and_what_is_missing_is_counted(kept, keeper
     assert kept.messages[-1] == missing[-1]
 
 
-async def test_what_is_left_is_kept_when_the_run_ends(kept, keeper):
+async def test_remaining_lines_are_stored_when_the_run_ends(kept, keeper):
     keeper.take(line("last words"))
     await keeper.close()
     assert kept.messages == ["last words"]
@@ -177,7 +177,7 @@ def filled(kept):
     return kept
 
 
-async def test_a_page_holds_what_is_chosen_and_the_next_continues_behind_it(filled):
+async def test_a_page_of_the_log_has_the_selected_lines_and_the_next_page_continues(filled):
     view = LogView(lambda: filled, "warning", "")
     page = await view.page(0, 3)
     assert ([number for number, _ in page.lines], page.next) == ([2, 3, 6], 6)
@@ -202,7 +202,7 @@ async def test_all_lines_come_in_one_answer(filled):
     assert found == list(range(2494, 2501))
 
 
-async def test_who_follows_gets_what_was_said_until_the_end_and_signs_of_life_meanwhile(filled, monkeypatch):
+async def test_a_follower_gets_all_lines_until_the_end_and_keep_alives(filled, monkeypatch):
     monkeypatch.setattr(logs, "_POLL_INTERVAL", 0.001)
     monkeypatch.setattr(logs, "_KEEP_ALIVE_INTERVAL", 0.0)
     view, looks = LogView(lambda: filled, "debug", ""), 0
@@ -222,7 +222,7 @@ async def test_who_follows_gets_what_was_said_until_the_end_and_signs_of_life_me
     assert [] in answers
 
 
-async def test_who_follows_is_let_go_when_the_node_leaves(filled):
+async def test_a_stream_of_a_follower_ends_when_the_node_leaves(filled):
     leaving = asyncio.Event()
     view = LogView(lambda: filled, "debug", "")
 
@@ -248,9 +248,9 @@ def test_a_page_that_was_crawled_can_neither_add_lines_nor_speak_to_a_terminal()
     assert as_json_lines([(5, line("a\nb"))]).count(b"\n") == 1
 
 
-def test_a_level_that_nobody_knows_is_the_gravest():
+def test_an_unknown_level_counts_as_critical():
     assert severity_of("loud") == severity_of("critical") > severity_of("error") > severity_of("debug")
 
 
-def test_the_level_of_the_log_of_a_node_says_what_it_repeats():
+def test_a_node_repeats_lines_from_its_log_level_on():
     assert [logging.getLevelName(severity_of(name)).lower() for name in LEVELS] == list(LEVELS)

@@ -40,7 +40,7 @@ def test_defaults_are_polite():
         ("limit_rules", '[{"domain_glob": "*", "delay": 2}]', ({"domain_glob": "*", "delay": 2},)),
     ],
 )
-def test_text_becomes_what_the_setting_is(name, text, value):
+def test_text_is_converted_to_the_type_of_the_setting(name, text, value):
     assert getattr(build_settings({name: text}), name) == value
 
 
@@ -80,7 +80,7 @@ def test_a_value_out_of_range_is_named(name, value):
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
 @pytest.mark.parametrize("name", ["delay", "timeout", "jitter", "lease_seconds"])
-def test_what_is_no_finite_number_is_refused(name, value):
+def test_a_number_that_is_not_finite_is_rejected(name, value):
     with pytest.raises(SettingsError) as caught:
         build_settings({name: value})
     assert caught.value.field == name

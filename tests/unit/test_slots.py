@@ -153,7 +153,7 @@ def test_the_heap_stays_bounded_however_often_slots_change():
     assert sum(table.take(1e9) is not None for _ in range(200)) == 100
 
 
-def test_the_slot_that_may_be_fetched_longest_goes_first():
+def test_the_slot_that_is_ready_longest_is_leased_first():
     table = SlotScheduler(lambda _: HostLimits(delay=1.0, concurrency_per_slot=10))
     for number, until in enumerate([30.0, 10.0, 20.0]):
         slot = table.get(f"{until}")
@@ -229,7 +229,7 @@ def test_the_grace_is_a_tenth_of_the_delay_within_bounds(delay, within):
     assert Slot("h", HostLimits(delay=delay)).start_within == pytest.approx(within)
 
 
-def test_the_grace_leaves_time_for_connections_as_long_as_they_take_it():
+def test_the_grace_period_follows_the_connection_times():
     slot = Slot("h", HostLimits(delay=1.0))
     slot.grant(BEGIN)
     slot.end_fetch(BEGIN, BEGIN, FetchReport(1, None, connecting=0.3))

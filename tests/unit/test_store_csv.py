@@ -21,14 +21,14 @@ def test_columns_stand_in_the_order_in_which_they_are_first_seen():
     assert as_csv([{"b": 1, "a": 2}, {"c": 3, "a": 4}]) == b"b,a,c\r\n1,2,\r\n,4,3\r\n"
 
 
-def test_values_stand_as_text_or_json_and_none_is_empty():
+def test_values_are_text_or_json_and_none_is_empty():
     item = {"t": 'a "b",\n', "n": None, "y": True, "f": 1e300, "l": [1, {"x": "ü"}], "big": 10**30}
     row = 'a ""b"",\n"'
     expected = f't,n,y,f,l,big\r\n"{row},,true,1e+300,"[1, {{""x"": ""\\u00fc""}}]",{10**30}\r\n'
     assert as_csv([item]).decode() == expected
 
 
-def test_no_items_give_no_bytes():
+def test_no_items_produce_no_bytes():
     assert as_csv([]) == b""
 
 

@@ -87,7 +87,7 @@ async def test_a_page_that_comes_twice_in_one_write_is_written_twice_in_its_orde
     assert driver.rows[f"quotes:{1:032x}:0"] == b'{"n":3}'
 
 
-async def test_a_refused_page_is_set_aside_with_its_error_and_the_others_stand():
+async def test_a_rejected_page_keeps_its_error_and_the_others_are_written():
     driver = DictDriver()
     store = await store_over(driver)
     odd = page(3, {"n": 1}, {"n": object()})
@@ -119,7 +119,7 @@ async def test_an_outage_timeout_is_an_error_with_a_remedy(no_pauses):
     assert "run the same command again" in caught.value.remedy
 
 
-async def test_pages_are_gathered_only_where_a_flush_time_is_given():
+async def test_pages_are_buffered_only_with_a_flush_time():
     assert (await store_over(DictDriver())).buffering is None
     gathering = (await store_over(DictDriver(), buffer=7, flush=2.5)).buffering
     assert (gathering.items, gathering.seconds) == (7, 2.5)
@@ -158,7 +158,7 @@ def test_a_place_that_cannot_be_is_refused_with_a_remedy(target):
         ("-", "-"),
     ],
 )  # fmt: skip
-def test_what_people_see_of_an_output_holds_no_password(target, name):
+def test_the_displayed_name_of_an_output_has_no_password(target, name):
     assert shown_url(target) == name
     assert "secret@" not in open_output(target).target
     assert "hush" not in open_output(target).target

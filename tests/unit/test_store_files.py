@@ -115,7 +115,7 @@ async def test_process_durability_never_syncs(tmp_path, monkeypatch):
     await store.close()
 
 
-async def test_after_a_failed_sync_nothing_is_promised_any_more(tmp_path, monkeypatch):
+async def test_after_a_failed_sync_every_write_fails(tmp_path, monkeypatch):
     store = await opened(tmp_path, durability="machine")
 
     def fail(_):

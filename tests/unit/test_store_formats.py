@@ -68,7 +68,7 @@ def test_xml_has_the_form_of_scrapys_exporter():
 
 
 @given(st.lists(st.dictionaries(texts, texts | st.lists(texts, max_size=2), max_size=3), max_size=4))
-def test_any_item_gives_xml_that_parses(items):
+def test_any_item_becomes_well_formed_xml(items):
     root = etree.fromstring(b"".join(xml_chunks(lines_of(items))))
     assert len(root) == len(items)
     assert [len(item) for item in root] == [len(item) for item in items]

@@ -142,7 +142,7 @@ def test_outputs_of_one_stream_share_a_store():
     assert len(stores_for([open_output(name) for name in names])) == 3
 
 
-async def test_an_existing_file_is_foreign_unless_this_job_merged_it_and_nobody_changed_it(tmp_path):
+async def test_an_existing_file_is_foreign_unless_this_job_merged_it_and_it_is_unchanged(tmp_path):
     target = tmp_path / "items.jsonl"
     job = OutputContext("quotes", str(tmp_path))
     output = open_output(str(target))

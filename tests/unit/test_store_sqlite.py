@@ -188,7 +188,7 @@ async def test_a_table_that_is_not_ours_is_refused_and_left_alone(path, tmp_path
     assert rows(path, "SELECT name FROM pragma_table_info('items')") == [{"name": "id"}, {"name": "text"}]
 
 
-async def test_a_file_that_is_no_database_is_refused_and_left_alone(path, tmp_path):
+async def test_a_file_that_is_not_a_database_is_rejected_and_unchanged(path, tmp_path):
     path.write_bytes(b"something else entirely, and long enough to be looked at" * 30)
     before = path.read_bytes()
     with pytest.raises(StoreError) as caught:

@@ -36,7 +36,7 @@ def ranges(*numbers: int) -> dict:
     return {"items/w1.jsonl": [(8 * n, 8 * n + 8) for n in numbers]}
 
 
-def test_every_range_is_printed_once_however_often_it_is_given(parts, pipe):
+def test_every_range_is_printed_once_even_if_passed_repeatedly(parts, pipe):
     reader, writer = pipe
     tail = Tail(parts, "items", writer)
     assert tail.emit(ranges(0, 1))
@@ -46,7 +46,7 @@ def test_every_range_is_printed_once_however_often_it_is_given(parts, pipe):
     assert os.read(reader, 1000) == b'{"n":0}\n{"n":1}\n{"n":3}\n{"n":2}\n'
 
 
-def test_a_reader_that_has_gone_away_is_no_error(parts, pipe):
+def test_a_closed_reader_is_not_an_error(parts, pipe):
     reader, writer = pipe
     tail = Tail(parts, "items", writer)
     os.close(reader)

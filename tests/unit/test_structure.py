@@ -47,6 +47,8 @@ OPTIONAL_BACK_ENDS = (
 )
 """Parts of these folders that a crawl without their servers never loads."""
 MAX_CORE_FILES = 180
+MAX_TERMS = 50
+"""Terms of the glossary."""
 LARGE_CONSTRUCTORS = {"skitter.response.Response", "skitter.run.crawl.Crawl"}
 """``Response`` is a plain record of an answer; three arguments of ``Crawl`` are structs of settings."""
 
@@ -300,6 +302,14 @@ def test_the_table_of_the_core_names_every_part(name):
     text = (ROOT / "docs/design/architecture.md").read_text()
     table = text.partition("\n## The core\n")[2].partition("\n## ")[0]
     assert f"`{name.removesuffix('.py')}`" in table
+
+
+def test_the_glossary_is_short_sorted_and_has_each_term_once():
+    glossary = (ROOT / "docs/concepts.md").read_text().partition("\n## Glossary\n")[2]
+    terms = re.findall(r"^\| ([^|]+) \| [^|]+ \|$", glossary, re.MULTILINE)[2:]
+    assert "Frontier" in terms
+    assert len(terms) <= MAX_TERMS
+    assert terms == sorted(set(terms), key=str.lower)
 
 
 @pytest.mark.parametrize(

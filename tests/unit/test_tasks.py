@@ -32,7 +32,7 @@ def crawling(name, url, **fields):
     return Task(name, start=[url], rules={"page": visit_all}, **fields)
 
 
-async def test_a_tree_of_rules_gives_items_of_each_with_values_from_the_pages_above(serve, tmp_path):
+async def test_a_tree_of_rules_yields_items_with_values_from_parent_pages(serve, tmp_path):
     site = Scripted({
         "/": Answer(b"<li><b>one</b><a href=/1>x</a></li><li><b>two</b><a href=/2>x</a></li>"),
         "/1": Answer(b"<h1>First</h1> see http:/more/1"), "/2": Answer(b"<h1>Second</h1>"), "/more/1": Answer(b"end"),
@@ -159,7 +159,7 @@ async def test_the_task_of_higher_priority_goes_first(serve, tmp_path):
     assert [visit.target for visit in site.visits] == ["/b0", "/b1", "/b2", "/a0", "/a1", "/a2"]
 
 
-async def test_a_task_keeps_to_its_domains_and_what_it_leaves_out_is_counted(serve, tmp_path):
+async def test_a_task_stays_in_its_domains_and_refused_links_are_counted(serve, tmp_path):
     site = Scripted({"/": ["http://elsewhere.invalid/", "mailto:x@y", "/a"], "/a": ["http://third.invalid/"]})
     ran = await run_spider(TaskSpider([crawling("one", serve(site).url)]), tmp_path)
     assert len(ran.items) == 2
@@ -211,7 +211,7 @@ async def test_an_exception_in_a_rule_is_the_outcome_of_its_page_alone(serve, tm
     "fields",
     [{"name": ""}, {"rules": {}}, {"reload": 0}, {"start": "http://x/"}, {"limits": {"rates": ["often"]}}],
 )
-async def test_what_is_no_task_is_refused(fields):
+async def test_an_invalid_task_is_rejected(fields):
     given = {"name": "x", "start": ["http://x/"], "rules": {"page": visit_all}, **fields}
     with pytest.raises((SpiderError, SettingsError)):
         limits = HostLimits(**given.pop("limits", {}))
@@ -258,7 +258,7 @@ def test_a_host_of_several_tasks_is_under_the_strictest_limits_of_all():
     assert (found.delay, found.concurrency_per_slot, len(found.rates)) == (5, 1, 2)
 
 
-def test_the_rule_of_a_subdomain_goes_before_that_of_its_domain():
+def test_the_rule_of_a_subdomain_takes_precedence_over_that_of_its_domain():
     tasks = [
         crawling("all", "http://x.org/", limits=HostLimits(delay=1)),
         crawling("one", "http://shop.x.org/", limits=HostLimits(delay=9)),

@@ -54,7 +54,7 @@ def test_too_few_links_for_the_tree_are_refused():
         GeneratedSite(links_per_page=11)
 
 
-def test_the_demo_is_what_its_truth_says():
+def test_the_demo_site_matches_its_truth():
     site = DemoSite(pace=0)
     with demo_server(site) as server:
         for path, place in (("/book/17", 0), ("/post/5", 1)):

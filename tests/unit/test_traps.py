@@ -8,8 +8,8 @@ from skitter.worker.traps import (
     PATH_SEGMENTS,
     PATTERN,
     PATTERN_URLS,
-    LinkFormRules,
     TrapDetector,
+    UrlFormRules,
 )
 
 HOST = "http://h.test"
@@ -17,7 +17,7 @@ HOST = "http://h.test"
 
 @pytest.fixture
 def traps():
-    return TrapDetector(LinkFormRules(stripped_parameters=("utm_*", "gclid")))
+    return TrapDetector(UrlFormRules(stripped_parameters=("utm_*", "gclid")))
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_a_url_is_refused_by_its_form(traps, path, reason):
 
 
 def test_rules_that_are_off_refuse_nothing():
-    traps = TrapDetector(LinkFormRules(None, None, None))
+    traps = TrapDetector(UrlFormRules(None, None, None))
     assert traps.admit(HOST + "/x" * 40 + "?" + "a=1&" * 40, 1, None)[0] is None
 
 
@@ -66,7 +66,7 @@ def test_session_ids_and_tracking_parameters_are_removed(traps, link, stripped):
 
 
 def test_nothing_is_removed_if_the_settings_say_so():
-    traps = TrapDetector(LinkFormRules(strip_session_ids=False))
+    traps = TrapDetector(UrlFormRules(strip_session_ids=False))
     link = HOST + "/p;jsessionid=1?PHPSESSID=2&utm_source=x"
     assert traps.strip(link) == link
 
@@ -110,7 +110,7 @@ def test_a_pager_with_some_pages_without_content_is_followed(traps):
     assert follow_chain(traps, text, 3000) == 3000
 
 
-def test_pages_that_lead_to_no_new_page_of_their_kind_are_no_trap(traps):
+def test_pages_without_new_links_of_their_pattern_are_not_a_trap(traps):
     for number in range(2000):
         url = f"{HOST}/product?id={number}"
         assert traps.admit(url, 2, None)[0] is None
@@ -150,7 +150,7 @@ def test_links_of_a_pattern_lose_priority_until_its_pages_prove_it(traps):
 
 
 def test_the_number_of_urls_of_a_pattern_can_be_limited():
-    traps = TrapDetector(LinkFormRules(), max_urls=10)
+    traps = TrapDetector(UrlFormRules(), max_urls=10)
     found = [traps.admit(f"{HOST}/p?id={number}", 1, None)[0] for number in range(12)]
     assert found == [None] * 10 + [PATTERN_URLS] * 2
 
@@ -176,7 +176,7 @@ def test_links_that_are_judged_together_are_judged_as_one_by_one():
     urls = [f"{HOST}/a/{number}?p={number}" for number in range(1, 200, 7)]
     urls += [f"{HOST}/x/x/x/x", f"{HOST}:8080/a/100", f"{HOST}0/a/1", "http://127.0.0.1/a/20", f"{HOST}/"]
     for links in (urls, urls[:20], urls[:1]):
-        together, singly = TrapDetector(LinkFormRules()), TrapDetector(LinkFormRules())
+        together, singly = TrapDetector(UrlFormRules()), TrapDetector(UrlFormRules())
         verdicts = together.admit_all(links, 1, None)
         assert verdicts == [singly.admit(url, 1, None) for url in links]
         assert [together.path_of(url) is None for url in links] == [

@@ -86,7 +86,7 @@ def test_a_batch_keeps_order_and_length_with_bad_links_in_it(parser):
 
 
 @PARSERS
-def test_nothing_resolves_against_a_base_that_is_no_url(parser):
+def test_no_url_resolves_against_an_invalid_base(parser):
     assert parser.join_all("nowhere", ["x", "http://a/"]) == [None, None]
     assert parser.parse("http://a/", "nowhere") is None
 

@@ -136,7 +136,7 @@ def test_a_selector_in_an_item_is_named_with_its_field():
     assert ".get()" in str(caught.value)
 
 
-async def test_what_a_callback_yielded_before_it_raised_is_dropped_and_counted(serve, tmp_path):
+async def test_results_before_an_exception_of_a_callback_are_dropped_and_counted(serve, tmp_path):
     def parse(self, response):
         yield {"a": 1}
         yield response.follow_all("a")

@@ -48,7 +48,7 @@ async def test_a_record_that_cannot_be_read_is_a_dead_letter_and_nothing_else_is
     assert crawl.site.counts["/odd"] == 0
 
 
-async def test_what_robots_txt_forbids_is_done_without_a_fetch_and_counted(bench):
+async def test_urls_that_robots_txt_forbids_are_done_without_a_fetch_and_counted(bench):
     rules = Answer(b"User-agent: *\nDisallow: /no", content_type="text/plain")
     crawl = bench({"/": ["/no", "/yes"], "/no": [], "/yes": [], "/robots.txt": rules}, robots=True)
     ran = await crawl.run()

@@ -65,7 +65,7 @@ async def test_pages_wait_for_others_no_longer_than_the_store_says(bench):
     assert [write for write in crawl.store.writes if write] == [[""], ["quick"], ["slow"]]
 
 
-async def test_a_crawl_that_is_stopped_writes_what_waits_at_once(bench):
+async def test_a_stopped_crawl_writes_its_waiting_items_at_once(bench):
     crawl = bench({"/": ["/slow", "/quick"], "/slow": Answer(b"x", delay=1), "/quick": Answer(b"x")})
     crawl.store = Buffered(crawl.groups)
     running = asyncio.create_task(crawl.run())

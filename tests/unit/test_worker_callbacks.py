@@ -51,7 +51,7 @@ async def test_a_function_may_return_one_thing_or_nothing(given, taken):
 
 
 @pytest.mark.parametrize("given", ["text", b"bytes", 7])
-async def test_what_is_neither_item_nor_request_is_refused(given):
+async def test_an_unsupported_result_is_rejected(given):
     with pytest.raises(SpiderError, match=type(given).__name__):
         await run_callback(lambda _response: given, None)
 
@@ -62,7 +62,7 @@ def test_a_missing_callback_is_named():
 
 
 @pytest.mark.parametrize("callback", [generator, async_generator, coroutine, plain])
-async def test_threads_give_the_same_results(callback):
+async def test_threads_return_the_same_results(callback):
     runner = CallbackRunner(2)
     assert await runner.run(callback, None) == [ITEM, REQUEST]
     runner.close()
@@ -207,7 +207,7 @@ ERRORS = {
 
 
 @pytest.mark.parametrize("name", ERRORS)
-async def test_an_error_of_user_code_gives_up_its_page_alone_and_whole(run, name):
+async def test_an_error_of_user_code_fails_only_its_page(run, name):
     ran = await run({"/": [f"/{name}", "/fine"], f"/{name}": [], "/fine": []})
     assert ran.state is JobState.FINISHED
     assert list(ran.letters) == [f"/{name}"]
@@ -240,7 +240,7 @@ async def test_an_errback_sees_a_fetch_that_failed(run, free_port):
     assert [item["error"] for item in ran.items] == ["ConnectError"]
 
 
-async def test_an_errback_that_gives_nothing_leaves_the_dead_letter(run):
+async def test_an_errback_without_results_leaves_the_dead_letter(run):
     class Silent(Troubled):
         def rescue(self, request, error):
             return None
@@ -298,7 +298,7 @@ async def test_of_requests_that_wait_the_one_of_highest_priority_is_fetched_firs
     assert [visit.target for visit in ran.site.visits] == ["/", "/7", "/1", "/0", "/-3"]
 
 
-async def test_an_item_that_cannot_be_written_gives_up_its_page_alone(run):
+async def test_an_item_that_cannot_be_written_fails_only_its_page(run):
     class Odd(Troubled):
         def fine(self, response):
             yield {"page": object()}

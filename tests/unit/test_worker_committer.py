@@ -104,9 +104,7 @@ async def test_very_many_links_of_a_page_enter_the_queue_in_parts(bench, queued)
         assert max(calls) <= 2_000
 
 
-async def test_a_page_that_another_worker_took_over_is_reported_and_nothing_of_it_is_kept(
-    bench, caplog, monkeypatch
-):
+async def test_the_late_commit_of_a_taken_over_page_is_reported_and_discarded(bench, caplog, monkeypatch):
     monkeypatch.setattr(logging.getLogger("skitter"), "propagate", True)
 
     class Slow(Follower):
@@ -196,7 +194,7 @@ class Halves(EmbeddedFrontier):
         return await super().commit(outcomes)
 
 
-async def test_a_part_of_the_frontier_that_is_away_does_not_hold_up_the_others(bench):
+async def test_an_unavailable_partition_does_not_delay_the_others(bench):
     crawl = bench()
     context = crawl.frontier_context()
     crawl.frontier = Halves(context.politeness, context.options)

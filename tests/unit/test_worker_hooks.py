@@ -79,7 +79,7 @@ async def test_a_failed_attempt_asks_on_error_each_time(run):
     assert [point for point, _ in ran.spider.calls].count("on_error") == 3
 
 
-async def test_hooks_of_one_point_run_in_order_and_the_first_decision_ends_the_round():
+async def test_hooks_of_one_point_run_in_order_until_the_first_decision():
     order = []
     hooks = Hooks()
 
@@ -93,7 +93,7 @@ async def test_hooks_of_one_point_run_in_order_and_the_first_decision_ends_the_r
     hooks.register("on_error", plain)
     hooks.register("on_error", coroutine)
     hooks.register("on_error", plain)
-    assert await hooks.ask("on_error", None) is HookAction.DROP
+    assert await hooks.run("on_error", None) is HookAction.DROP
     assert order == ["plain", "coroutine"]
 
 
@@ -109,17 +109,17 @@ async def test_each_hook_gets_the_request_as_the_one_before_it_left_it():
     assert (request.priority, request.depth, signal) == (1, 2, HookAction.CONTINUE)
 
 
-async def test_the_name_of_a_signal_is_as_good_as_the_signal():
+async def test_a_hook_may_return_the_name_of_an_action():
     hooks = Hooks()
     hooks.register("on_error", lambda: "retry")
-    assert await hooks.ask("on_error") is HookAction.RETRY
+    assert await hooks.run("on_error") is HookAction.RETRY
 
 
-async def test_an_answer_that_is_no_signal_names_the_hook():
+async def test_an_unsupported_result_of_a_hook_names_the_hook():
     hooks = Hooks()
     hooks.register("on_error", lambda: 7)
     with pytest.raises(SpiderError, match=r"<lambda> .*7"):
-        await hooks.ask("on_error")
+        await hooks.run("on_error")
 
 
 def test_an_unknown_point_is_refused():
@@ -149,7 +149,7 @@ async def test_before_request_may_have_another_request_fetched(run):
     assert paths(ran) == ["/", "/a", "/b"]
 
 
-async def test_what_before_request_completes_is_fetched_and_the_queue_keeps_the_short_one(run):
+async def test_the_request_of_before_request_is_fetched_and_the_queue_keeps_the_original(run):
     short = []
 
     class Completing(Hooked):
@@ -229,7 +229,7 @@ async def test_retry_without_end_is_given_up(run, point):
 
 
 @pytest.mark.parametrize("slot", [False, True])
-async def test_what_is_postponed_before_its_request_comes_back_and_no_attempt_counts(run, slot):
+async def test_a_request_postponed_by_before_request_returns_without_counting_an_attempt(run, slot):
     wish = DeferRequest("not now", 0.02, slot=slot)
     answers = {("before_request", "/a"): [wish, wish, wish]}
     ran = await run(answers, max_retries=0)
@@ -266,7 +266,7 @@ async def test_fail_fails_the_crawl_and_a_rerun_resumes(run, point):
     assert again.letters == {}
 
 
-async def test_ignore_gives_a_bad_status_to_the_callback(run):
+async def test_ignore_passes_an_error_status_to_the_callback(run):
     ran = await run({("on_error", "/a"): HookAction.IGNORE}, pages={**PAGES, "/a": page(status=404)})
     assert {"/" + item["url"].rpartition("/")[2]: item["status"] for item in ran.items} == {
         "/": 200, "/a": 404, "/b": 200,
@@ -274,12 +274,12 @@ async def test_ignore_gives_a_bad_status_to_the_callback(run):
     assert ran.letters == {}
 
 
-async def test_ignore_after_a_fetch_gives_any_status_to_the_callback(run):
+async def test_ignore_after_a_fetch_passes_any_status_to_the_callback(run):
     ran = await run({("after_request", "/a"): HookAction.IGNORE}, pages={**PAGES, "/a": page(status=503)})
     assert paths(ran) == ["/", "/a", "/b"]
 
 
-async def test_ignore_lets_a_failed_callback_pass_without_a_dead_letter(run):
+async def test_ignore_finishes_a_failed_callback_without_a_dead_letter(run):
     pages = {"/": ["/raise"], "/raise": []}
     ran = await run({("on_error", "/raise"): HookAction.IGNORE}, pages=pages)
     assert (paths(ran), ran.letters) == (["/"], {})
@@ -291,7 +291,7 @@ async def test_drop_in_on_error_spares_the_dead_letters(run):
     assert (ran.letters, ran.counters["refused/hook"], ran.status.done) == ({}, 1, 3)
 
 
-async def test_retry_in_on_error_tries_what_would_have_been_given_up(run):
+async def test_retry_in_on_error_retries_a_request_that_would_be_given_up(run):
     pages = {**PAGES, "/a": (Answer(status=404), page())}
     ran = await run({("on_error", "/a"): [HookAction.RETRY]}, pages=pages)
     assert (paths(ran), ran.letters) == (["/", "/a", "/b"], {})
@@ -333,7 +333,7 @@ async def test_an_exception_at_the_start_fails_the_crawl_before_anything_is_fetc
     assert ran.site.visits == []
 
 
-async def test_an_error_text_that_is_no_valid_unicode_is_kept_readable(run, caplog):
+async def test_an_error_text_with_invalid_unicode_stays_readable(run, caplog):
     caplog.set_level("CRITICAL", logger="skitter")  # a test runner's report cannot carry it either
 
     class Odd(Hooked):
@@ -346,7 +346,7 @@ async def test_an_error_text_that_is_no_valid_unicode_is_kept_readable(run, capl
     assert paths(ran) == ["/", "/b"]
 
 
-async def test_on_error_hears_of_what_is_already_decided_and_changes_nothing_about_it(run):
+async def test_on_error_is_called_for_settled_failures_without_effect(run):
     """A redirect that leads nowhere; the hook fails besides, and its answer would be an IGNORE."""
     for answer in (ValueError("in the hook"), HookAction.IGNORE):
         ran = await run({("on_error", "/loop"): answer}, {"/": ["/loop"], "/loop": redirect("/loop")})

@@ -50,7 +50,7 @@ def test_items_requests_and_batches_are_distinguished(gatherer):
 
 
 @pytest.mark.parametrize("strange", ["text", 7, ["list"], object()])
-def test_what_is_neither_item_nor_request_is_named(gatherer, strange):
+def test_an_unsupported_result_is_named(gatherer, strange):
     with pytest.raises(SpiderError, match=type(strange).__name__):
         gatherer().collect([strange], PARENT)
 
@@ -132,7 +132,7 @@ def test_an_outside_url_is_refused_on_every_page(gatherer):
         assert urls_of(gathered) == ["http://h.test/"]
 
 
-def test_depth_and_referer_are_set_whatever_is_given(gatherer):
+def test_depth_and_referer_are_always_set(gatherer):
     given = [Request("http://h.test/x", depth=99), links("y", depth=99)]
     requests = [request_of(entry) for entry in entries_of(gatherer().collect(given, PARENT))]
     assert [(request.depth, request.referer) for request in requests] == [(4, BASE), (4, BASE)]
@@ -160,7 +160,7 @@ def test_a_refused_url_is_counted_by_its_reason(gatherer, href, scope, reason, b
     assert {name: count for name, count in gathered.refused.items() if count} == {reason: 1}
 
 
-def test_links_that_are_no_urls_are_counted(gatherer):
+def test_links_that_are_not_urls_are_counted(gatherer):
     gathered = gatherer().collect([links("http://[::1", "http://a b/", "ok")], PARENT)
     assert gathered.refused["unparsable"] == 2
     assert urls_of(gathered) == ["http://h.test/dir/ok"]
@@ -230,7 +230,7 @@ def test_the_slot_comes_from_the_politeness_rules(gatherer):
         {"priority": 1.5}, {"delay": float("nan")}, {"delay": "5"}, {"not_before": float("inf")},
     ],
 )  # fmt: skip
-def test_what_a_frontier_cannot_put_in_order_is_refused_by_name(gatherer, fields, batched):
+def test_an_invalid_priority_or_time_is_rejected_by_name(gatherer, fields, batched):
     batch = links("x", **fields)
     with pytest.raises(RequestError) as caught:
         gatherer().collect([batch] if batched else list(batch), PARENT)

@@ -7,7 +7,7 @@ from skitter.frontier.records import Resolution
 from skitter.request import Request
 from skitter.settings import Settings
 from skitter.worker import origins as module
-from skitter.worker.origins import CONTACT_GRACE, Origins, Standing
+from skitter.worker.origins import CONTACT_GRACE, Origins, OriginState
 
 DEAD, GOOD = "http://h.test:81", "http://h.test"
 
@@ -117,7 +117,7 @@ def test_an_origin_that_was_given_up_is_tried_again_after_a_minute(clock):
     assert origins.refusal(DEAD, request) is None
 
 
-def test_an_outage_is_no_matter_of_other_origins_of_the_host(clock):
+def test_an_outage_does_not_affect_other_origins_of_the_host(clock):
     origins = Origins(Settings())
     attempt(origins, clock, UnresolvedHost("no such name"))
     assert origins.refusal(GOOD, Request(f"{GOOD}/x")) is None
@@ -131,25 +131,25 @@ def test_an_outage_is_no_matter_of_other_origins_of_the_host(clock):
 
 def test_requests_join_the_first_one_to_a_new_host_until_it_is_late(clock):
     origins = Origins(Settings())
-    assert origins.begin_contact(DEAD) is Standing.FIRST
-    assert origins.begin_contact(DEAD) is Standing.FOLLOWS
-    assert origins.begin_contact(GOOD) is Standing.FIRST
+    assert origins.begin_contact(DEAD) is OriginState.FIRST
+    assert origins.begin_contact(DEAD) is OriginState.FOLLOWS
+    assert origins.begin_contact(GOOD) is OriginState.FIRST
     clock.now += CONTACT_GRACE
-    assert origins.begin_contact(DEAD) is Standing.REFUSED
-    assert origins.begin_contact("http://other.test") is Standing.FIRST
+    assert origins.begin_contact(DEAD) is OriginState.REFUSED
+    assert origins.begin_contact("http://other.test") is OriginState.FIRST
     for origin in (DEAD, DEAD, GOOD):
         origins.end_contact(origin)
-    assert origins.begin_contact(DEAD) is Standing.FIRST
+    assert origins.begin_contact(DEAD) is OriginState.FIRST
 
 
 def test_one_request_at_a_time_waits_for_a_host_of_which_another_origin_answers(clock):
     origins = Origins(Settings())
     origins.answered(GOOD)
-    assert origins.begin_contact(DEAD) is Standing.FIRST
-    assert origins.begin_contact(DEAD) is Standing.REFUSED
-    assert origins.begin_contact("https://h.test") is Standing.REFUSED
+    assert origins.begin_contact(DEAD) is OriginState.FIRST
+    assert origins.begin_contact(DEAD) is OriginState.REFUSED
+    assert origins.begin_contact("https://h.test") is OriginState.REFUSED
     origins.end_contact(DEAD)
-    assert origins.begin_contact("https://h.test") is Standing.FIRST
+    assert origins.begin_contact("https://h.test") is OriginState.FIRST
 
 
 def test_the_number_of_remembered_origins_is_bounded(clock, monkeypatch):

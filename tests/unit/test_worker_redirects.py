@@ -83,7 +83,7 @@ def test_a_raw_location_is_requested_as_it_was_sent(location, url):
         assert redirected(request, answer, 5).url == url
 
 
-def test_what_belongs_to_the_request_goes_along():
+def test_the_fields_of_the_request_are_kept_by_a_redirect():
     request = follow(meta={"a": 1}, cb_kwargs={"b": 2}, callback="item", priority=3, session="s", depth=4)
     assert (request.meta, request.cb_kwargs, request.callback) == ({"a": 1}, {"b": 2}, "item")
     assert (request.priority, request.session, request.depth) == (3, "s", 4)
@@ -141,7 +141,7 @@ def test_a_redirect_to_itself_that_sets_a_cookie_is_tried_again():
     assert (request.url, request.dont_filter) == ("http://h.test/a", True)
 
 
-def test_a_page_is_no_loop_if_any_hop_since_its_last_visit_set_a_cookie():
+def test_a_redirect_is_not_a_loop_if_a_cookie_was_set_since_the_last_visit():
     first = follow(url="http://h.test/a", location="/b", set_cookie="seen=1")
     second = redirected(first, Response(first.url, 302, headers={"Location": "/a"}, request=first), 9)
     assert (second.url, second.dont_filter, second.redirects) == (
@@ -230,7 +230,7 @@ async def test_a_page_behind_a_cookie_that_another_page_sets_is_obtained(run):
     assert (ran.letters, ran.site.counts["/in"]) == ({}, 2)
 
 
-async def test_a_cookie_set_by_the_first_hop_lets_its_page_be_asked_for_again(run):
+async def test_a_page_is_requested_again_after_a_redirect_that_set_a_cookie(run):
     def wall(visit):
         if "seen=1" in visit.headers.get("cookie", ""):
             return page()
@@ -270,7 +270,7 @@ async def test_a_raw_location_arrives_at_the_server_as_it_was_sent(run):
     assert set(ran.site.counts) == {"/", "/%D1%85%D0%BB%D0%B5%D0%B1"}
 
 
-async def test_304_and_300_are_no_redirects(run):
+async def test_304_and_300_are_not_redirects(run):
     ran = await run({"/": ["/a", "/b"], "/a": Answer(status=304), "/b": redirect("/c", 300)})
     assert {path: error.partition(":")[0] for path, error in ran.letters.items()} == {
         "/a": "status/304", "/b": "status/300",

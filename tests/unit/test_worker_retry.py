@@ -25,7 +25,7 @@ def test_the_wait_doubles_up_to_a_cap_and_half_of_it_is_chance(attempt, first, c
     assert longest * 0.5 <= wait <= longest
 
 
-def test_what_may_pass_is_retried_as_often_as_the_settings_say():
+def test_transient_failures_are_retried_up_to_the_limit_of_the_settings():
     settings = Settings(max_retries=2)
     verdicts = [
         decide_after_failure(settings, REQUEST, n, "timeout: x", retryable=True).resolution for n in range(4)
@@ -33,7 +33,7 @@ def test_what_may_pass_is_retried_as_often_as_the_settings_say():
     assert verdicts == [Resolution.RETRY, Resolution.RETRY, Resolution.FAILED, Resolution.FAILED]
 
 
-def test_what_will_not_pass_is_given_up_at_once():
+def test_permanent_failures_are_given_up_at_once():
     verdict = decide_after_failure(Settings(), REQUEST, 0, "tls: x", retryable=False)
     assert (verdict.resolution, verdict.error) == (Resolution.FAILED, "tls: x")
 
@@ -59,7 +59,7 @@ def test_statuses_that_stay_are_given_up(status):
 
 
 @pytest.mark.parametrize("status", [429, 503])
-def test_a_server_that_asks_for_less_is_given_more_patience_and_its_wish(status):
+def test_a_throttling_server_gets_a_longer_delay_and_its_retry_after(status):
     settings = Settings(max_retries=0, max_throttled=2, retry_delay=1)
     first = decide_after_status(settings, REQUEST, 0, status, 30.0)
     assert (first.resolution, first.after) == (Resolution.RETRY, 30.0)
@@ -67,7 +67,7 @@ def test_a_server_that_asks_for_less_is_given_more_patience_and_its_wish(status)
     assert decide_after_status(settings, REQUEST, 2, status, None).resolution is Resolution.FAILED
 
 
-def test_a_wait_beyond_the_cap_is_no_wait_but_the_end_of_the_request():
+def test_a_wait_beyond_the_cap_ends_the_request():
     settings = Settings(retry_after_cap=100)
     assert decide_after_status(settings, REQUEST, 0, 503, 100.0).after == 100.0
     verdict = decide_after_status(settings, REQUEST, 0, 503, 101.0)

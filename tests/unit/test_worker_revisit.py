@@ -9,9 +9,9 @@ from skitter.links import Links
 from skitter.request import Request, encode_request
 from skitter.response import Response
 from skitter.settings import Settings
-from skitter.worker.pipeline import Page
+from skitter.worker.page import Page, PageSnapshot
 from skitter.worker.retry import RetryDecision
-from skitter.worker.revisit import PageMemory, Revisits, pack_links, unpack_links, visit_of
+from skitter.worker.revisit import Revisits, pack_links, unpack_links, visit_of
 
 URL = "http://h.test/page"
 DIGEST = xxhash.xxh3_128_digest(b"body", 200)
@@ -64,7 +64,7 @@ def test_validators_are_sent_as_they_came():
         {"Last-Modified": "yesterday", "Date": DATE},
     ],
 )
-def test_a_date_that_is_not_older_than_the_answer_is_no_validator(headers):
+def test_a_date_that_is_not_older_than_the_response_is_not_a_validator(headers):
     assert sent_again(headers) == {}
 
 
@@ -88,7 +88,7 @@ def test_a_request_that_a_rule_gives_to_a_browser_is_not_conditional():
 
 
 def test_the_memory_of_another_version_only_means_that_the_page_is_known():
-    for memory in (b"", b"\xc1", msgspec.msgpack.encode(PageMemory(version=99, digest=DIGEST))):
+    for memory in (b"", b"\xc1", msgspec.msgpack.encode(PageSnapshot(version=99, digest=DIGEST))):
         page = visited(revisits(), memory=memory)
         assert page.visit.change is PageChange.CHANGED
 
@@ -125,7 +125,7 @@ def test_links_are_replayed_as_the_callback_yielded_them():
         Request("http://h.test/4", method="POST", body=b"x", dont_filter=True),
     ]
     hop = Request("http://h.test/hop", redirects=(URL,), depth=2)
-    found, hops = unpack_links(PageMemory(links=pack_links(results, [hop])), URL)
+    found, hops = unpack_links(PageSnapshot(links=pack_links(results, [hop])), URL)
     links, requests, secret, post = found
     assert (links.base_url, links.hrefs, links.fields) == (URL, ["a", "../b#c"], results[1].fields)
     assert list(requests) == results[2:4]
@@ -136,7 +136,7 @@ def test_links_are_replayed_as_the_callback_yielded_them():
 
 def test_a_page_without_links_remembers_none():
     assert pack_links([{"an": "item"}, None], []) == b""
-    assert unpack_links(PageMemory(), URL) == ([], [])
+    assert unpack_links(PageSnapshot(), URL) == ([], [])
 
 
 def test_a_page_whose_items_cannot_be_stored_keeps_the_visit_before():

@@ -35,7 +35,7 @@ def run(serve, tmp_path):
     return run_it
 
 
-async def test_seeds_slower_than_their_pages_neither_end_the_crawl_nor_hold_it_up(run):
+async def test_slow_seeds_neither_end_nor_delay_the_crawl(run):
     fetched_before_next = []
 
     class Slow(Starting):
@@ -173,7 +173,7 @@ async def test_start_requests_of_scrapy_replace_the_start_urls(run):
     assert (await run(Older)).paths == ["/2", "/3"]
 
 
-async def test_start_that_gives_nothing_to_iterate_is_refused(run):
+async def test_start_without_an_iterable_result_is_rejected(run):
     class Odd(Starting):
         async def start(self):
             return 7

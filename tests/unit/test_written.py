@@ -23,7 +23,7 @@ async def notes(tmp_path):
     await frontier.close()
 
 
-async def test_only_bytes_after_the_end_of_what_was_written_are_missing(notes):
+async def test_only_bytes_after_the_written_end_are_missing(notes):
     items = WrittenItems(notes)
     assert await items.unwritten(ALL) == {"items/a.jsonl": 25, "items/b.jsonl": 5}
     await items.record({"items/a.jsonl": [(0, 10), (15, 20)]})

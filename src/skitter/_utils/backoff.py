@@ -120,7 +120,7 @@ class Backoff:
                 now = time.monotonic()
                 deadline = min(deadline, now + self._seconds)
                 if self._seconds:
-                    self.outage.meet(f"is away (%s); retrying for at most {self._seconds:g} s", reason)
+                    self.outage.meet(f"is unavailable (%s); retrying for at most {self._seconds:g} s", reason)
                 if now >= deadline:
                     raise self._gave_up(reason) from reason
                 await self.wait(deadline - now)

@@ -6,7 +6,7 @@ import this package; the entry points of the group ``skitter.frontiers`` name :m
 
 To support another broker:
 
-1. If workers have to ask for messages, implement :class:`~skitter.brokers.polling.MessagePlace`, which
+1. If workers have to ask for messages, implement :class:`~skitter.brokers.polling.PolledQueue`, which
    :class:`~skitter.brokers.polling.PollingBroker` turns into a broker. Otherwise, implement
    :class:`~skitter.brokers.contract.Broker`, and :class:`~skitter.brokers.contract.Delivery` for its messages.
    ``jetstream.py`` is an example in one file. The docstrings of the protocols say what each method promises, and

@@ -1,6 +1,6 @@
 """The two interfaces of a broker frontier: the :class:`Broker` that carries messages, and the state behind it.
 
-A third broker implements :class:`Broker` and :class:`Delivery`, or :class:`~skitter.brokers.polling.MessagePlace`, and
+A third broker implements :class:`Broker` and :class:`Delivery`, or :class:`~skitter.brokers.polling.PolledQueue`, and
 offers a factory as an entry point; see :mod:`skitter.brokers`. :class:`StateFrontier` is implemented by the embedded and the Redis frontier.
 """
 
@@ -23,7 +23,8 @@ class OutgoingMessage(msgspec.Struct, frozen=True, gc=False):
 
     body: bytes
     delay: float = 0.0
-    """Seconds before which the message is of no use. A hint: the broker may deliver it at once."""
+    """Seconds before which the message is of no use. It is only a hint: the broker may deliver the message at
+    once."""
 
 
 class Delivery(Protocol):
@@ -73,7 +74,7 @@ class Broker(Protocol):
     async def open(self) -> None:
         """Connect, and create the topic and the job's subscription if they do not exist.
 
-        Raise :class:`~skitter.errors.FrontierError` with a remedy if the broker is away or refuses. Once open, a
+        Raise :class:`~skitter.errors.FrontierError` with a remedy if the broker is unavailable or refuses. Once open, a
         broker waits and reconnects instead, whenever the connection is lost. :meth:`open` may be called again after
         a failure.
         """
@@ -86,8 +87,8 @@ class Broker(Protocol):
     async def publish(self, messages: Sequence[OutgoingMessage]) -> None:
         """Publish messages. Return when the broker has stored them.
 
-        Wait for a broker that is away. Raise :class:`~skitter.errors.FrontierError` if it refuses the messages, or
-        stays away longer than an hour; the run ends then. A message may be published twice if its confirmation is
+        Wait for a broker that is unavailable. Raise :class:`~skitter.errors.FrontierError` if it refuses the messages, or
+        stays unavailable longer than an hour; the run ends then. A message may be published twice if its confirmation is
         lost.
         """
         ...
@@ -96,12 +97,12 @@ class Broker(Protocol):
     def is_receiving(self) -> bool:
         """Whether messages can be delivered now: there is a connection with a subscription.
 
-        Meanwhile, requests whose messages do not come are not published again.
+        While it is false, requests whose messages do not arrive are not published again.
         """
         ...
 
     def allow(self, count: int) -> None:
-        """Let at most ``count`` messages be delivered and not answered, those already here included.
+        """Allow at most ``count`` delivered messages without an answer, including those received already.
 
         Called often, also with an unchanged or smaller count; messages above a smaller count are kept.
         """
@@ -133,8 +134,8 @@ class StateFrontier(Frontier, Protocol):
     ) -> SlotLeases:
         """Lease the first waiting request of each slot in ``slots`` that is ready, at most ``limit`` requests.
 
-        A slot that is named twice may give two requests. ``quotas`` limits the queues that
-        :attr:`SlotLeases.more_ready` looks at; ``None``: all queues.
+        A slot that is named twice may yield two requests. ``quotas`` limits the queues that
+        :attr:`SlotLeases.more_ready` considers; ``None``: all queues.
         """
         ...
 

@@ -54,7 +54,7 @@ class BrokerFrontier:
 
     ``state``: opened and closed by this frontier. ``make_broker``: returns the broker of a queue's topic.
     ``restore_lost``: add a request again from its message if the state does not know it; off where the state forgets
-    fingerprints on purpose. ``patient``: :meth:`open` waits for a broker that is away.
+    fingerprints on purpose. ``patient``: :meth:`open` waits for a broker that is unavailable.
     """
 
     partitions: Partitions | None = None
@@ -146,7 +146,7 @@ class BrokerFrontier:
             if queue not in self._topics:
                 channel = MessageChannel(self._make_broker(queue), self._mark, self._tuning, self._clock)
                 topic = Topic(queue, self._state, channel, self._tuning, restore_lost=self._restore_lost)
-                # The broker was there when the first topic was opened; if it is away now, it will come back.
+                # The broker was there when the first topic was opened; if it is unavailable now, it will come back.
                 await topic.open(patient=self._patient or bool(self._topics))
                 self._topics[queue] = topic
             return self._topics[queue]
@@ -161,7 +161,7 @@ class BrokerFrontier:
             await self._state.close()
 
     async def erase(self) -> None:
-        """Delete the job from the state. Its messages are dropped as they come."""
+        """Delete the job from the state. Its messages are dropped when they are received."""
         await self._state.erase()
 
     # --- adding ------------------------------------------------------------------------------------------
@@ -209,7 +209,7 @@ class BrokerFrontier:
         for report in reports:
             reports_of[self._queue_of_lease(report.lease_id)].append(report)
         self._calls += 1
-        first = self._calls % len(queues)  # the queues take turns in being asked first
+        first = self._calls % len(queues)  # the first queue to ask changes with each call
         order = [*(reports_of.keys() - quotas_left.keys()), *queues[first:], *queues[:first]]
         results: list[LeaseResult] = []
         while order and (limit > 0 or not results):

@@ -33,7 +33,7 @@ RULES = UrlRules(
 CONNECT_TIMEOUT = 5.0
 """Seconds."""
 PUBLISH_TIMEOUT = 3600.0
-"""Seconds for which publishing waits while all servers are away."""
+"""Seconds for which publishing waits while all servers are unavailable."""
 PULL_TIMEOUT = 2.0
 """Seconds after which the server ends a pull request."""
 PULL_SIZE = 256
@@ -41,7 +41,7 @@ PULL_SIZE = 256
 PUBLISH_BATCH_SIZE = 500
 """Number of messages that are published before their confirmations are awaited."""
 RETRY_INTERVAL = 0.5
-"""Seconds between two attempts while the server is away."""
+"""Seconds between two attempts while the server is unavailable."""
 
 
 class JetStreamDelivery:
@@ -103,7 +103,7 @@ class JetStreamBroker:
     async def open(self) -> None:
         """Connect, and create the stream and the consumer if they do not exist.
 
-        Raise :class:`~skitter.errors.FrontierError` if the server is away or refuses.
+        Raise :class:`~skitter.errors.FrontierError` if the server is unavailable or refuses.
         """
         try:
             if not await self._is_listening():
@@ -139,7 +139,7 @@ class JetStreamBroker:
             name=self._stream, subjects=[f"{self._stream}.*"], retention=RetentionPolicy.WORK_QUEUE,
             discard=DiscardPolicy.NEW,
         )  # fmt: skip
-        with contextlib.suppress(BadRequestError):  # it exists, perhaps with limits set by its owner
+        with contextlib.suppress(BadRequestError):  # it exists already, perhaps with limits of its owner
             await self._js.add_stream(stream)
         config = ConsumerConfig(
             durable_name=self._consumer, filter_subject=self._subject, ack_policy=AckPolicy.EXPLICIT,
@@ -256,7 +256,7 @@ class JetStreamBroker:
                 async with asyncio.timeout(PULL_TIMEOUT + 1):
                     await self._pull.ended.wait()
             except TimeoutError:
-                continue  # the server is away, or has forgotten the request
+                continue  # the server is unavailable, or has forgotten the request
             except (NatsError, OSError) as error:
                 log.debug("nats: %s", error)
                 await asyncio.sleep(RETRY_INTERVAL)

@@ -31,7 +31,7 @@ RULES = UrlRules(
 )
 LOOKUPD_PORT = 4161
 PUBLISH_TIMEOUT = 3600.0
-"""Seconds for which publishing waits while all nsqd are away."""
+"""Seconds for which publishing waits while all nsqd are unavailable."""
 MAX_MESSAGE_TIMEOUT = 900.0
 """Seconds: nsqd's default ``--max-msg-timeout``; it refuses more."""
 

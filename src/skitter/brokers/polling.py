@@ -1,4 +1,4 @@
-"""A broker over a place that has to be asked for messages: a list, a table of a database, an HTTP API."""
+"""A broker over a queue that has to be asked for messages: a list, a table of a database, an HTTP API."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ import msgspec
 from skitter.brokers.contract import Delivery, OutgoingMessage
 from skitter.errors import FrontierError
 
-__all__ = ["MessagePlace", "PollingBroker", "TakenMessage"]
+__all__ = ["PolledQueue", "PollingBroker", "ReceivedMessage"]
 
 log = logging.getLogger("skitter.frontier")
 
 PUBLISH_TIMEOUT = 3600.0
-"""Seconds for which publishing waits while the place is away."""
+"""Seconds for which publishing waits while the queue is unavailable."""
 RETRY_INTERVAL = 1.0
 """Seconds between two attempts to publish."""
 
 
-class TakenMessage(msgspec.Struct, frozen=True, gc=False):
-    """A message that was taken."""
+class ReceivedMessage(msgspec.Struct, frozen=True, gc=False):
+    """A message that was received."""
 
     key: bytes | str | int
-    """What :meth:`MessagePlace.delete` and :meth:`MessagePlace.delay` receive."""
+    """What :meth:`PolledQueue.delete` and :meth:`PolledQueue.delay` receive."""
     body: bytes
     attempts: int = 1
-    """The number of deliveries of this message, including this one; 1 if the place does not count them."""
+    """The number of deliveries of this message, including this one; 1 if the queue does not count them."""
 
 
-class MessagePlace(Protocol):
-    """Where messages wait until they are taken. Any method may raise one of the errors in :attr:`unavailable`."""
+class PolledQueue(Protocol):
+    """A message queue that is polled. Any method may raise one of the errors in :attr:`unavailable`."""
 
     unavailable: tuple[type[Exception], ...]
     """The errors that mean "try again later"."""
@@ -51,7 +51,7 @@ class MessagePlace(Protocol):
         """Store messages. Return when they are stored."""
         ...
 
-    async def take(self, count: int) -> Sequence[TakenMessage]:
+    async def take(self, count: int) -> Sequence[ReceivedMessage]:
         """Return at most ``count`` messages, without waiting, and hide them from all workers for the lease time."""
         ...
 
@@ -65,13 +65,13 @@ class MessagePlace(Protocol):
 
 
 class PollingBroker:
-    """A :class:`~skitter.brokers.contract.Broker` that asks a :class:`MessagePlace` for messages."""
+    """A :class:`~skitter.brokers.contract.Broker` that asks a :class:`PolledQueue` for messages."""
 
-    def __init__(self, place: MessagePlace, lease_seconds: float, *, interval: float = 0.02) -> None:
-        self._place = place
+    def __init__(self, queue: PolledQueue, lease_seconds: float, *, interval: float = 0.02) -> None:
+        self._queue = queue
         self._lease_seconds = lease_seconds
         self._interval = interval
-        """Seconds between two calls of :meth:`MessagePlace.take` while nothing arrives."""
+        """Seconds between two calls of :meth:`PolledQueue.take` while nothing arrives."""
         self._inbox: list[Delivery] = []
         self._unanswered: set[_PolledDelivery] = set()
         self._answers: set[asyncio.Future[None]] = set()
@@ -85,8 +85,8 @@ class PollingBroker:
     async def open(self) -> None:
         """Connect, and begin to take messages."""
         try:
-            await self._place.open()
-        except self._place.unavailable as error:
+            await self._queue.open()
+        except self._queue.unavailable as error:
             raise FrontierError(
                 f"cannot use the broker: {error}", field="frontier", remedy="start it, or name another one"
             ) from error
@@ -102,18 +102,18 @@ class PollingBroker:
         for delivery in list(self._unanswered):
             delivery.requeue(0.0)
         await asyncio.gather(*self._answers, return_exceptions=True)
-        with contextlib.suppress(*self._place.unavailable):
-            await self._place.close()
+        with contextlib.suppress(*self._queue.unavailable):
+            await self._queue.close()
 
     async def publish(self, messages: Sequence[OutgoingMessage]) -> None:
-        """Put messages into the place, and wait for it while it is away."""
+        """Put messages into the queue, and wait for it while it is unavailable."""
         deadline = asyncio.get_running_loop().time() + PUBLISH_TIMEOUT
         is_logged = False
         while True:
             try:
-                await self._place.put(messages)
+                await self._queue.put(messages)
                 break
-            except self._place.unavailable as error:
+            except self._queue.unavailable as error:
                 if asyncio.get_running_loop().time() >= deadline:
                     raise FrontierError(
                         f"the broker does not accept messages: {error}",
@@ -167,14 +167,14 @@ class PollingBroker:
         while not self._is_closing:
             self._wake.clear()
             room = self._allowed - len(self._unanswered)
-            taken: Sequence[TakenMessage] = ()
+            taken: Sequence[ReceivedMessage] = ()
             try:
                 if room > 0:
-                    taken = await self._place.take(room)
+                    taken = await self._queue.take(room)
                 self.is_receiving = True
-            except self._place.unavailable:
+            except self._queue.unavailable:
                 self.is_receiving = False
-            new = [_PolledDelivery(self, self._place, message, self._lease_seconds) for message in taken]
+            new = [_PolledDelivery(self, self._queue, message, self._lease_seconds) for message in taken]
             self._inbox += new
             self._unanswered.update(new)
             if new:
@@ -191,13 +191,13 @@ async def _wait_for(event: asyncio.Event, seconds: float) -> None:
 class _PolledDelivery:
     """A delivered message."""
 
-    __slots__ = ("_broker", "_key", "_lease_seconds", "_place", "attempts", "body")
+    __slots__ = ("_broker", "_key", "_lease_seconds", "_queue", "attempts", "body")
 
     def __init__(
-        self, broker: PollingBroker, place: MessagePlace, message: TakenMessage, lease_seconds: float
+        self, broker: PollingBroker, queue: PolledQueue, message: ReceivedMessage, lease_seconds: float
     ) -> None:
         self._broker = broker
-        self._place = place
+        self._queue = queue
         self._key = message.key
         self._lease_seconds = lease_seconds
         self.body = message.body
@@ -205,12 +205,12 @@ class _PolledDelivery:
 
     def finish(self) -> None:
         """Delete the message."""
-        self._broker.close_delivery(self, self._place.delete(self._key))
+        self._broker.close_delivery(self, self._queue.delete(self._key))
 
     def requeue(self, seconds: float) -> None:
         """Show the message again after ``seconds``."""
-        self._broker.close_delivery(self, self._place.delay(self._key, seconds))
+        self._broker.close_delivery(self, self._queue.delay(self._key, seconds))
 
     def touch(self) -> None:
         """Hide the message for another lease time."""
-        self._broker.send_answer(self._place.delay(self._key, self._lease_seconds))
+        self._broker.send_answer(self._queue.delay(self._key, self._lease_seconds))

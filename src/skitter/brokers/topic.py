@@ -138,7 +138,7 @@ class MessageChannel:
         """Loop time at which a first delivery arrived, or none could be expected."""
 
     async def open(self, *, patient: bool) -> None:
-        """Connect. ``patient``: wait for a broker that is away. Raise :class:`~skitter.errors.FrontierError`."""
+        """Connect. ``patient``: wait for a broker that is unavailable. Raise :class:`~skitter.errors.FrontierError`."""
         deadline = self.now + (OPEN_TIMEOUT if patient else 0.0)
         is_logged = False
         while True:
@@ -276,7 +276,7 @@ class Topic:
     # --- opening, closing, publishing --------------------------------------------------------------------
 
     async def open(self, *, patient: bool) -> None:
-        """Connect. ``patient``: wait for a broker that is away. Raise :class:`~skitter.errors.FrontierError`."""
+        """Connect. ``patient``: wait for a broker that is unavailable. Raise :class:`~skitter.errors.FrontierError`."""
         await self._channel.open(patient=patient)
 
     def take_foreign(self, limit: int) -> list[Delivery]:

@@ -35,7 +35,7 @@ _RECHECKED = 50
 """One of this number of pages of a certain rule is fetched by HTTP first."""
 _MAX_RULES = 5000
 _MIN_TEXT = 200
-"""Characters of visible text below which a page with scripts may be an empty shell."""
+"""A page with scripts and fewer characters of visible text than this may be an empty shell."""
 _MAX_SHELL = 20_000
 """Characters of HTML above which a page without a known mount point is not tested for visible text."""
 

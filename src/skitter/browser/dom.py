@@ -72,7 +72,7 @@ async def _contents(frame: Frame, depth: int) -> list[tuple[int, str]]:
 
 
 async def _content(frame: Frame, depth: int) -> tuple[int, str]:
-    async with asyncio.timeout(_FRAME_TIMEOUT):  # a frame may be busy, or gone
+    async with asyncio.timeout(_FRAME_TIMEOUT):  # a frame may be busy or closed
         await frame.wait_for_load_state("load")
         element = await frame.frame_element()
         place: int = await element.evaluate(_PLACE)

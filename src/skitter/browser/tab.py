@@ -62,7 +62,6 @@ _EMPTY = frozenset({204, 205, 304})
 _HARMLESS = ("http:", "https:", "about:", "javascript:", "blob:", "data:", "mailto:", "tel:", "sms:")
 _BROWSERS_OWN = frozenset({"cookie", "host", "content-length", "connection", "accept-encoding", "user-agent"})
 """Headers that the browser sets by itself."""
-_DROPPED = frozenset({"BlockedByClient", "Aborted"})
 
 Result = TypeVar("Result")
 

@@ -41,7 +41,7 @@ def audit(store: str, folder: Path, last: int, contains: str, as_json: bool) -> 
 
     from skitter._utils.visible import visible_line
     from skitter.cli.tables import to_json
-    from skitter.observe.letters import moment
+    from skitter.observe.dead_letters import moment
     from skitter.plugins import need
 
     for module in ("fastapi", "cronsim"):

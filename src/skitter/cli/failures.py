@@ -68,7 +68,7 @@ def _print(
     lines: Callable[[list[DeadLetter]], str],
 ) -> None:
     from skitter.cli.tables import to_json
-    from skitter.observe.letters import letter_fields
+    from skitter.observe.dead_letters import letter_fields
 
     letters = asyncio.run(_find(folder, ids, kind))
     if as_json:

@@ -14,8 +14,8 @@ from skitter.frontier.records import DeadLetter, FrontierStatus
 from skitter.frontier.stats import StatsRow
 from skitter.frontier.workers import WorkerStatus, queues_without_workers
 from skitter.monitors import describe
+from skitter.observe.dead_letters import letter_fields, moment
 from skitter.observe.figures import amount, duration, failures, kinds, listed, with_kinds
-from skitter.observe.letters import letter_fields, moment
 from skitter.run.control import JobStatus
 
 

@@ -51,21 +51,21 @@ class RobotsCache:
         """When (:func:`time.monotonic`) the notes were found to lack an origin."""
 
     def known(self, url: str) -> RobotsPolicy | Deferred | None:
-        """Return the cached verdict. ``None`` if :meth:`verdict` must read or fetch it."""
+        """Return the cached policy. ``None`` if :meth:`policy` must read or fetch it."""
         origin = origin_of(url)
         entry = self._known.get(origin)
         if entry is None:
             return None
-        record, verdict = entry
+        record, policy = entry
         now = time.time()
         if not record.holds(now):
             return None
         self._known.move_to_end(origin)
-        if isinstance(verdict, Deferred):
+        if isinstance(policy, Deferred):
             return parse_robots(record, self._token, self._settings, now)
-        return verdict
+        return policy
 
-    async def verdict(
+    async def policy(
         self, url: str, permit: SendPermit = UNCONDITIONAL, timeout: float | None = None
     ) -> RobotsPolicy | Deferred:
         """Return the rules for a URL, or the time to wait.
@@ -117,10 +117,10 @@ class RobotsCache:
         entry = self._known.get(origin)
         if entry is not None and entry[0] is record and not isinstance(entry[1], Deferred):
             return entry[1]
-        verdict = parse_robots(record, self._token, self._settings, time.time())
-        self._known[origin] = record, verdict
+        policy = parse_robots(record, self._token, self._settings, time.time())
+        self._known[origin] = record, policy
         self._unshared.pop(origin, None)
         self._known.move_to_end(origin)
         if len(self._known) > self._settings.max_cached:
             self._known.popitem(last=False)
-        return verdict
+        return policy

@@ -24,6 +24,7 @@ from skitter.fetch.contract import (
 from skitter.fetch.tdmrep import SITE_FILES
 from skitter.request import Request
 from skitter.response import Response
+from skitter.web.headers import with_defaults
 from skitter.web.urls import host_of
 
 
@@ -115,9 +116,7 @@ class HeaderFetcher:
         on_headers: HeaderHook | None = None,
     ) -> Coroutine[Any, Any, Response]:
         """Fetch one request with the headers. Raises :class:`~skitter.fetch.contract.FetchError`."""
-        own = {name.lower() for name in request.headers}
-        added = {name: value for name, value in self._headers.items() if name.lower() not in own}
-        request = request.replace(headers={**added, **request.headers})
+        request = request.replace(headers=with_defaults(request.headers, self._headers))
         return fetch_with_hook(self._fetcher, request, permit, on_headers)
 
 

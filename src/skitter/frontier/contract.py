@@ -1,8 +1,8 @@
-"""The frontier contract: what every backend promises, and the abilities that only some backends have.
+"""The frontier contract: what every backend guarantees, and the features that only some backends have.
 
 A frontier is the only durable state of a job. :class:`Frontier` is the queue; its attributes hold everything else:
-:class:`Control`, :class:`DeadLetters`, :class:`Notes` and :class:`Reports`. An ability that a backend lacks is an
-attribute that is ``None``. Every backend passes the same contract suite (``tests/contract``).
+:class:`Control`, :class:`DeadLetters`, :class:`Notes` and :class:`Reports`. The attribute of a feature that a backend
+lacks is ``None``. Every backend passes the same contract suite (``tests/contract``).
 """
 
 from collections.abc import Sequence
@@ -104,8 +104,8 @@ class DeadLetters(Protocol):
     async def replay(self, ids: Sequence[int] | None = None) -> int:
         """Put dead letters (all by default) back in the queue with fresh attempts. Return their number.
 
-        A dead letter whose URL was added again since (``refetch_failed``, or a later crawl of the job) is removed and
-        counted as a refused duplicate instead.
+        A dead letter whose URL has been added again since then (``refetch_failed``, or a later crawl of the job) is
+        removed and counted as a refused duplicate instead.
         """
         ...
 
@@ -138,7 +138,7 @@ class Reports(Protocol):
         ...
 
     async def announce(self, report: WorkerReport, ttl: float) -> None:
-        """List a worker with its figures for ``ttl`` seconds. 0: the worker has left."""
+        """List a worker with its statistics for ``ttl`` seconds. 0: the worker has left."""
         ...
 
     async def workers(self) -> list[WorkerStatus]:
@@ -168,7 +168,7 @@ class SeedKeys(Protocol):
 
 
 class Partitions(Protocol):
-    """The parts of a frontier that is spread over several servers. One part may be away while others work."""
+    """The parts of a frontier that is spread over several servers. One may be unavailable while the others work."""
 
     def of_lease(self, lease_id: int) -> int:
         """Return the number of the partition that granted a lease."""
@@ -197,15 +197,15 @@ class Liveness(Protocol):
     async def beat(self, worker: str) -> list[str]:
         """Record that a worker is alive. Return dead workers, whose leases the caller takes back (``abandon``).
 
-        A worker is dead when it was silent for ``LIVENESS_SECONDS``, and after that for ``SUSPICION_SECONDS`` while
-        another worker was alive (:mod:`skitter.frontier.workers`). It is returned to one caller at a time, again and
-        again until its leases are taken back. Raise :class:`~skitter.errors.FrontierError` at once if the server does
-        not answer.
+        A worker is dead if its heartbeats are missing for ``LIVENESS_SECONDS``, and after that for
+        ``SUSPICION_SECONDS`` while another worker is alive (:mod:`skitter.frontier.workers`). It is returned to one
+        caller at a time, repeatedly until its leases are taken back. Raise :class:`~skitter.errors.FrontierError` at
+        once if the server does not answer.
         """
         ...
 
     async def workers(self) -> list[str]:
-        """List all workers that have neither left nor been abandoned, dead or alive."""
+        """List all workers, dead or alive, that have neither left nor been abandoned."""
         ...
 
 
@@ -317,7 +317,7 @@ class Frontier(Protocol):
     async def commit(self, outcomes: Sequence[Outcome]) -> list[bool]:
         """Close leases, each atomically with its new requests, counters and output ranges.
 
-        The result is durable on return. ``False`` marks a late outcome; nothing of it is stored.
+        The result is durable on return. ``False`` marks a late outcome, which stores nothing.
         """
         ...
 

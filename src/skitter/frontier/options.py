@@ -85,7 +85,7 @@ class SlotBudgets:
         return math.inf if self._pages is None else self._pages - pages
 
     def spent(self, pages: int, size: int) -> str:
-        """Return the counter of requests that a used up slot refuses; empty if it is not used up."""
+        """Return the counter for refused requests if the budget of a slot is used up; otherwise an empty string."""
         if self._pages is not None and pages >= self._pages:
             return "refused/slot_pages"
         if self._bytes is not None and size >= self._bytes:

@@ -21,7 +21,8 @@ class Engine:
     """Parse a page by the WHATWG rules in no-quirks mode, and return the document."""
 
     parse_metered: Callable[[str, MemoryMeter], Any]
-    """Parse a large page likewise. Raises :class:`~skitter.errors.PageTooComplex` when the memory is used up."""
+    """Parse a large page in the same way, in parts. Raises :class:`~skitter.errors.PageTooComplex` when the memory is
+    used up."""
 
     root: Callable[[Any], Any]
     """Return the ``html`` element of a document."""
@@ -72,7 +73,7 @@ class Engine:
     """Return a value that identifies a node within its document."""
 
     remove: Callable[[Any], None]
-    """Take a node out of the tree. The node itself stays usable."""
+    """Remove a node from the tree. The node itself stays usable."""
 
     markdown: Callable[[Any, str], str] | None
     """Return a node as Markdown, with links relative to a base URL made absolute. ``None``: the engine cannot."""

@@ -27,7 +27,7 @@ _FEW_TAGS_SAFE = 64_000
 """Number of characters below which a page with at most that many tags is parsed in one step. Both ways to multiply a page, formatting
 elements that are opened again and attributes that are merged, need many tags."""
 DEFAULT_MEMORY = 96 * 1024 * 1024
-"""Default of the setting ``max_page_memory``."""
+"""Default of the setting ``max_page_memory``, in bytes."""
 
 _PART = 4096
 """Characters passed to a parser at once. The worst known part takes 60 MB and 50 ms."""
@@ -66,7 +66,7 @@ class MemoryMeter:
         return int(self._buffer.raw.split(None, 2)[1]) * _PAGE_SIZE
 
     def let_others_run(self) -> bool:
-        """Give other threads their turn if it is due. Return whether they had one: their memory must not be counted.
+        """Let other threads run if it is time. Return whether they ran: their memory must not be counted.
 
         A part is parsed without releasing the interpreter lock. So a page that takes long would leave the event loop a
         share of the time that is too small for the pages of other hosts. It pauses for as long as it was parsed.
@@ -75,7 +75,7 @@ class MemoryMeter:
             return False
         pause, before = 0.0, self._seconds
         if self._pauses:
-            self._seconds = time.thread_time()  # of the processor: other processes do not make a page pause
+            self._seconds = time.thread_time()  # CPU time, so that other processes do not make a page pause
             if self._seconds - self._began > _USUAL_SECONDS:
                 pause = min(self._seconds - before, _LONGEST_PAUSE)
         time.sleep(pause)
@@ -127,7 +127,7 @@ _START = ctypes.c_long(0)
 _trim: Callable[[int], int] = getattr(ctypes.CDLL(None), "malloc_trim", lambda _: 0)
 _ATTEMPTS = 3
 _TURN = 0.001
-"""Seconds for which a page is parsed until other threads have their turn."""
+"""Seconds for which a page is parsed before other threads may run."""
 _USUAL_SECONDS = 0.02
 """Seconds of parsing after which a page pauses. Ordinary pages of several megabytes take less."""
 _LONGEST_PAUSE = 0.05
@@ -210,7 +210,7 @@ def _long_tags(text: str) -> Iterator[str]:
         end = position + _SEARCH_PART
         if (start := _LONG_TAG.search(text, position, end + _LONG)) is not None:
             tag = _LONG_TAG.match(text, start.start())
-            assert tag is not None  # the part of it that was found is long enough
+            assert tag is not None  # the part found so far is long enough
             yield tag[0]
             end = tag.end()
         position = end

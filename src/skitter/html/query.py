@@ -90,7 +90,7 @@ _NAME = re.compile(r"(?<![\w:@$.-])[A-Za-z_][\w.-]*(?!\s*[(:]|[\w.-])")
 _OPERATORS = frozenset({"and", "or", "div", "mod"})
 _MAX_CHECKED = 1_000
 _checked: set[tuple[str, str]] = set()
-"""Queries and roots that were checked: a search of the page for each empty result would take long."""
+"""Queries and roots that were checked before, because a search of the page for each empty result would be slow."""
 
 
 def warn_of_namespaces(query: str, node: Any) -> None:

@@ -195,10 +195,10 @@ class ParsedHtml:
             try:
                 return engine.xpath(node, query, namespaces and dict(namespaces), **variables)
             except (ValueError, TypeError):
-                pass  # a function or a regular expression that only lxml has, or an invalid query
+                pass  # a function or a regular expression that only lxml supports, or an invalid query
         tree = self.lxml_tree()
         element = tree.element_of(node)
-        if element is None:  # it was dropped
+        if element is None:  # the node was dropped
             tree = _lxml_tree(engine, node, self.base_url)
             element = tree.root
         found = parsel_selector(root=element, type="html").xpath(query, namespaces=namespaces, **variables)

@@ -99,7 +99,7 @@ _REGEX = re.compile(
     r"\[\s*(?P<attribute>[\w-]+)\s*#=\s*|:matches(?P<own>own)?\(|(?P<literal>'[^']*'|\"[^\"]*\")",
     re.IGNORECASE,
 )
-"""Where a regular expression of cascadia begins. Literals are matched to be passed over."""
+"""The start of a regular expression of cascadia. Literals are matched in order to skip them."""
 _OF_TYPE = re.compile(r"(?<![\w-]):(first|last|only|nth|nth-last)-of-type", re.IGNORECASE)
 """A pseudo-class without the name of an element, which XPath 1.0 cannot express."""
 _PLACEHOLDER = "regex-"

@@ -1,4 +1,4 @@
-"""Figures of a job as text, with the same names and order in all displays."""
+"""Statistics of a job as text, with the same names and order in all displays."""
 
 from __future__ import annotations
 

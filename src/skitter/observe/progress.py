@@ -89,7 +89,9 @@ class ProgressLine:
         pace = self._pace.note(progress.seconds, progress.status.counters.get("pages", 0))
         state = progress.status.state
         text = f"{state}, {duration(progress.seconds)}: {progress_line(progress, pace)}"
-        end = "\n" if state is JobState.FINISHED else ""  # what the program prints next has a line of its own
+        end = (
+            "\n" if state is JobState.FINISHED else ""
+        )  # the next output of the program starts on a new line
         self._stream.write(f"\r{text.ljust(self._length)}{end}")
         self._stream.flush()
         self._length = 0 if end else len(text)
@@ -106,7 +108,7 @@ class LiveView:
     """A table on a terminal that is updated in place."""
 
     def __init__(self, job: str, stream: TextIO) -> None:
-        # Where nobody watches a screen, start-up does not pay for them.
+        # Imported here, so that a process without a terminal need not load it.
         from rich.console import Console  # noqa: PLC0415 - see above
         from rich.live import Live  # noqa: PLC0415 - see above
 

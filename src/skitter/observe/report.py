@@ -12,8 +12,8 @@ from skitter._utils.visible import visible
 from skitter.frontier.records import DeadLetter, FrontierStatus
 from skitter.frontier.stats import StatsRow
 from skitter.monitors import describe
+from skitter.observe.dead_letters import moment
 from skitter.observe.figures import amount, duration, kinds, milliseconds
-from skitter.observe.letters import moment
 from skitter.run.control import JobStatus
 from skitter.worker.timings import BOUNDS, CALLBACK, COMMIT, FETCH, STORE, WAIT, quantile
 

@@ -81,7 +81,7 @@ class WorkerSet:
         self._workers.remove(worker)
 
     def drain(self) -> None:
-        """Let all workers lease nothing more, finish the requests in progress, and end."""
+        """Let all workers stop leasing, finish the requests in progress, and end."""
         self._draining = True
         for worker in self._workers:
             worker.drain()
@@ -147,7 +147,7 @@ class JobBuilder:
             self._read_references()
         self._take_credentials()
         spider.settings = self.settings
-        spider.stats = Stats()  # again, because an own __init__ need not call that of Spider
+        spider.stats = Stats()  # repeated here, because an __init__ of the user need not call that of Spider
         _refuse_objects(spec.settings)
         self.scope = _scope(spider, self.settings)
         # Find errors now, not in the first worker.
@@ -417,7 +417,7 @@ class JobBuilder:
         return store
 
     def _cookie_sharing(self, frontier: Frontier) -> CookieSharing | None:
-        """Return how the workers begin to share cookies; ``None`` if this one is alone."""
+        """Return how the workers start to share cookies; ``None`` if there is only one worker."""
         if not frontier.shared and len(self.spec.teams()) == 1:
             return None
         from skitter.fetch.identity.cookies import CookieSharing  # noqa: PLC0415 - see above
@@ -533,9 +533,9 @@ def _scope(spider: Spider, settings: Settings) -> Scope:
 
 
 def _trap_detector(settings: Settings) -> TrapDetector:
-    from skitter.worker.traps import LinkFormRules, TrapDetector  # noqa: PLC0415 - as the engine
+    from skitter.worker.traps import TrapDetector, UrlFormRules  # noqa: PLC0415 - as the engine
 
-    rules = LinkFormRules(
+    rules = UrlFormRules(
         settings.max_path_repeats,
         settings.max_path_segments,
         settings.max_query_parameters,

@@ -28,13 +28,13 @@ from skitter.run.profiling import MemoryTracer
 from skitter.run.supervisor import HAD_WORK, READY, WorkerCommand, WorkerResult
 
 _OWNER_POLL_INTERVAL = 0.5
-"""Seconds between two looks whether the owner still runs."""
+"""Seconds between two checks whether the owner still runs."""
 _GRACE = 2.0
 """Seconds that a worker has to end by itself after its owner."""
 
 
 class _StartReporter:
-    """Reports the first answer to the request for leases, and the first lease, to the owner."""
+    """Reports two events to the owner: the first answer to a request for leases, and the first lease."""
 
     def __init__(self, pipe: int) -> None:
         self._pipe = pipe
@@ -108,7 +108,7 @@ async def _work(command: WorkerCommand, pipe: int, name: str) -> None:
 
 def main() -> int:
     """Run one worker until it ends. Return the exit status."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the owner tells its workers when to stop
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the owner decides when its workers stop
     try:
         command = msgspec.json.decode(sys.stdin.buffer.read(), type=WorkerCommand)
     except msgspec.DecodeError:

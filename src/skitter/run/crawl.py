@@ -27,7 +27,7 @@ from skitter.run.builder import JobBuilder, RunOverrides, WorkerSet
 from skitter.run.job import JobSpec
 from skitter.run.outputs import JobOutputs
 from skitter.run.page_changes import PassReport, Ranges, read_changes_of_pass, with_kept
-from skitter.run.passes import PassKeeper, PassRecord
+from skitter.run.passes import PassRecord, PassTracker
 from skitter.run.process import LogOptions
 from skitter.run.supervisor import Supervisor, WorkerCommand
 from skitter.run.written import WrittenItems, describe_unwritten
@@ -43,9 +43,9 @@ from skitter.store.files import is_local
 log = logging.getLogger("skitter.crawl")
 
 _SEED_REFUSALS = ("robots", SCHEME, LENGTH, DEPTH, HOST, PATTERN, UNPARSABLE)
-"""Reasons for which the only URLs of a job may have been refused. Hooks are not among them: they do it on purpose."""
+"""Reasons for refusing URLs that explain an empty crawl. Hooks are not among them, because they refuse on purpose."""
 _WATCH_INTERVAL = 0.5
-"""Seconds between two looks at the job, for progress, streaming outputs and the time limit."""
+"""Seconds between two status checks, for progress, streaming outputs and the time limit."""
 
 
 class RunResult(msgspec.Struct, kw_only=True):
@@ -65,8 +65,8 @@ class RunResult(msgspec.Struct, kw_only=True):
     already_finished: bool = False
     """Whether the job was finished before the run started."""
     ended_pass: PassRecord | None = None
-    """The pass that ended with this run, on whichever machine, with the verdicts of the monitors. If none has ended: the
-    pass that had ended before, but that no process lived to judge."""
+    """The pass that ended with this run, on whichever machine, with the verdicts of the monitors. If none has ended:
+    a pass that ended earlier, but that no process survived to judge."""
     changes: dict[str, int] = {}
     """Number of pages by :class:`~skitter.frontier.records.PageChange` in the present pass, and ``unlinked``, for a job
     with the setting ``changes``."""
@@ -81,7 +81,7 @@ class RunResult(msgspec.Struct, kw_only=True):
 
     @property
     def empty_because(self) -> str:
-        """What is wrong with a run that :attr:`fetched_nothing`, in a few words."""
+        """A short description of the problem if :attr:`fetched_nothing` is true."""
         answered = any(name.startswith("status/2") for name in self.counters)
         return f"no page could be {'processed' if answered else 'fetched'}"
 
@@ -150,7 +150,7 @@ class Crawl:
         self._supervisor: Supervisor | None = None
         self._workers = WorkerSet()
         self._stop_reason = ""
-        self._passes: PassKeeper | None = None
+        self._passes: PassTracker | None = None
         self._recovered: PassRecord | None = None
         """The pass that had ended before this run, but was not judged yet."""
         self._reporting: asyncio.Future[Any] | None = None
@@ -216,12 +216,14 @@ class Crawl:
         socket = await asyncio.to_thread(lambda: folder.socket)  # reads the disk
         server = None if frontier.shared else FrontierServer(frontier, info, socket)
         try:
-            await asyncio.to_thread(folder.write, self.spec)  # last: a run that cannot start leaves no job
+            await asyncio.to_thread(
+                folder.write, self.spec
+            )  # written last, so that a run that cannot start leaves no job
             if server is not None:
                 await server.start()
             if frontier.shared and self._outputs:
                 await self._written.join()
-            passes = self._passes = PassKeeper(frontier.notes, self._builder.rules, self._builder.passes)
+            passes = self._passes = PassTracker(frontier.notes, self._builder.rules, self._builder.passes)
             before = await self._begin(frontier, info, passes)
             if before.state is JobState.RUNNING and not self._stop_reason:
                 if not before.reason:
@@ -255,7 +257,9 @@ class Crawl:
 
     async def _wait_for_other_machines(self, frontier: Frontier, result: RunResult) -> None:
         while True:
-            is_expected = await self._written.is_expected()  # first: a machine leaves after it has written
+            is_expected = (
+                await self._written.is_expected()
+            )  # read first: a machine leaves after it has written
             missing = await self._written.unwritten(await frontier.reports.outputs())
             if not missing:
                 return
@@ -264,11 +268,11 @@ class Crawl:
                 return
             await asyncio.sleep(_WATCH_INTERVAL)
 
-    async def _begin(self, frontier: Frontier, info: JobInfo, passes: PassKeeper) -> FrontierStatus:
+    async def _begin(self, frontier: Frontier, info: JobInfo, passes: PassTracker) -> FrontierStatus:
         if frontier.liveness is not None:
             await _take_back_leases(frontier, frontier.liveness)
         status = await frontier.status()
-        # Every process may have been killed between the end of the pass and its judgement.
+        # All processes may have been killed between the end of the pass and its judgement.
         self._recovered = await passes.close(status)
         await self._report(passes)
         # A stop ends with the run, but a shared frontier does not know when the run ends.
@@ -321,7 +325,7 @@ class Crawl:
                 task.cancel()
             await asyncio.gather(watching, *self._tasks, return_exceptions=True)
 
-    async def _report(self, passes: PassKeeper) -> None:
+    async def _report(self, passes: PassTracker) -> None:
         """Report violated monitors that were not reported yet."""
         settings = self._builder.settings
         if not settings.notify or not (records := await passes.unreported()):
@@ -334,7 +338,7 @@ class Crawl:
                 await passes.set_reported(record)
 
     async def _result(
-        self, frontier: Frontier, before: FrontierStatus, began: float, passes: PassKeeper
+        self, frontier: Frontier, before: FrontierStatus, began: float, passes: PassTracker
     ) -> RunResult:
         status = await frontier.status()
         self._show(status, time.monotonic() - began, workers=0)
@@ -440,7 +444,7 @@ class Crawl:
         except SkitterError:
             pass  # the workers meet and report the same error
         except Exception:
-            log.exception("cannot watch the job")  # neither the crawl nor its time limit ends
+            log.exception("cannot watch the job")  # continue: the crawl and its time limit are still in force
 
     def _show(self, status: FrontierStatus, elapsed: float, workers: int) -> None:
         """Pass the progress to the watcher. Its errors do not end the crawl."""
@@ -520,7 +524,7 @@ async def _take_back_leases(frontier: Frontier, liveness: Liveness) -> None:
 
 
 _QUEUE_GRACE = 10.0
-"""Seconds before a queue without a worker is logged: a dead worker is replaced, another machine may join."""
+"""Seconds before a queue without a worker is logged, because a worker may be replaced or another machine may join."""
 
 
 def _warn_about_user_agent(settings: Settings) -> None:

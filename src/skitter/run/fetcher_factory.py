@@ -32,7 +32,7 @@ from skitter.fetch.identity.cookies import (
 )
 from skitter.fetch.identity.fetcher import BorrowedFetcher, IdentityFetcher, IdentityRouter
 from skitter.fetch.identity.proxies import ProxyPool
-from skitter.fetch.identity.proxy_lists import GivenList, ProxyList, file_list, url_list
+from skitter.fetch.identity.proxy_lists import FixedProxyList, ProxyList, file_list, url_list
 from skitter.fetch.identity.sessions import SessionPool, pool_of
 from skitter.fetch.identity.user_agents import AgentList, agents_of_file, random_agents
 from skitter.fetch.routing import HeaderFetcher, RoutingFetcher, fetcher_rules
@@ -129,7 +129,7 @@ def make_fetcher(
         user_agents, proxies = _user_agents(settings, identity_context), _proxies(settings, identity_context)
         sessions = _sessions(settings, identity_context, user_agents, proxies, shares=shares)
         if not per_proxy and all(part is None for part in (user_agents, proxies, sessions, cookies, file)):
-            return inner  # without any source, no wrapper
+            return inner  # without a source, no wrapper is needed
         return IdentityFetcher(
             inner, user_agents=user_agents, proxies=proxies, sessions=sessions, cookies=cookies,
             jar_per_proxy=per_proxy, cookie_file=file,
@@ -211,7 +211,7 @@ def _proxies(settings: Settings, context: SourceContext) -> Proxies | None:
         return None
     declared = value.split(",") if isinstance(value, str) and _is_list(value) else value
     part: Proxies | ProxyList = (
-        GivenList(declared)
+        FixedProxyList(declared)
         if isinstance(declared, (list, tuple))
         else _made(PROXIES, declared, context, Proxies, ProxyList)
     )

@@ -46,7 +46,7 @@ class JobSpec(msgspec.Struct, kw_only=True):
     """Its URL. It is stored without secrets, like the URLs of outputs and proxies."""
     workers: int = 1
     queues: dict[str, int] = {}
-    """The queues to serve, each with the number of its own worker processes. The ``workers`` serve all queues with 0.
+    """The queues to serve, each with the number of its own worker processes. Queues with 0 share the ``workers``.
     Empty: the ``workers`` serve all queues."""
     home: str = HOME
     reads_references: bool = True
@@ -228,7 +228,7 @@ class JobFolder:
             self._check_frontier_file(before.frontier)
 
     def _check_frontier_file(self, frontier: str) -> None:
-        """Check that the frontier of a job that was started has a file: a new one would start the job again unasked."""
+        """Check that the frontier file of a started job exists. With a new file, the job would silently start again."""
         from skitter.frontier.embedded.tables import file_of  # noqa: PLC0415 - reading a job does not need it
 
         path = file_of(frontier, self.path)

@@ -66,7 +66,7 @@ def load_spider_class(name: str) -> type[Spider]:
 
 
 @runtime_checkable
-class SpiderFace(Protocol):
+class SpiderProvider(Protocol):
     """An object that a module defines in place of a spider class, such as a collector."""
 
     def __spider__(self, name: str, job: str) -> type[Spider] | None:
@@ -84,7 +84,7 @@ def _spiders_in(module: ModuleType) -> dict[str, type[Spider]]:
         if inspect.isclass(value):
             if issubclass(value, Spider) and value.__module__ == module.__name__:
                 found[value.__name__] = value
-        elif isinstance(value, SpiderFace) and (spider := value.__spider__(name, job)) is not None:
+        elif isinstance(value, SpiderProvider) and (spider := value.__spider__(name, job)) is not None:
             found[name] = spider
     return found
 

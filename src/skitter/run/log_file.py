@@ -56,7 +56,9 @@ class SharedLogFile(WatchedFileHandler):
                 older = self._backup(number)
                 if older.exists():
                     older.replace(self._backup(number + 1))
-            self._path.rename(self._backup(1))  # last: from then on, another process may rotate the new file
+            self._path.rename(
+                self._backup(1)
+            )  # renamed last, because another process may then rotate the new file
         except FileNotFoundError:
             pass  # renamed or removed meanwhile
         finally:

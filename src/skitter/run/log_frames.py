@@ -67,7 +67,7 @@ def severity_of(level: str) -> int:
 
 
 def level_name(number: int) -> str:
-    """Return the name of a level, or of the next lower one."""
+    """Return the name of a level; for a number between two levels, that of the lower one."""
     return LEVELS[min(max(number // 10, 1), len(LEVELS)) - 1]
 
 

@@ -38,7 +38,7 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True):
 
     job: str
     number: int
-    """Number of the pass. Together with ``job`` and ``ended`` it tells a repeated report from a new one."""
+    """Number of the pass. Together with ``job`` and ``ended`` it distinguishes a new report from a repeated one."""
     began: float
     ended: float
     """Unix time of the end; 0 while the pass runs."""
@@ -101,7 +101,7 @@ class Notifier:
         return False
 
     async def _post(self, url: str, record: PassRecord) -> None:
-        # The networks that seeds have opened are not open to webhooks.
+        # Webhooks may not use the networks that seeds have opened.
         guard = AddressGuard(self._settings.allow_networks, seeds_open=False)
         fetcher = HttpFetcher(self._settings, guard=guard)
         await fetcher.open()

@@ -39,7 +39,7 @@ class PassReport(msgspec.Struct):
 
     @property
     def totals(self) -> dict[str, int]:
-        """The number of pages by change, for all changes."""
+        """The number of pages for every kind of change."""
         return {name: self.counts[name] for name in (*PageChange, _UNLINKED)}
 
 

@@ -80,13 +80,13 @@ class PageFetcher:
     async def _ask_robots(self, url: str) -> None:
         if not self._settings.robots:
             return
-        verdict = await self._robots.verdict(url)
-        if isinstance(verdict, Deferred):
+        policy = await self._robots.policy(url)
+        if isinstance(policy, Deferred):
             raise FetchError(
-                f"robots.txt of {url} is unavailable: {verdict.error}",
+                f"robots.txt of {url} is unavailable: {policy.error}",
                 remedy="try again later, or use --no-robots",
             )
-        if not verdict.allowed(url):
+        if not policy.allowed(url):
             raise UsageError(f"robots.txt forbids {url}", remedy="use --no-robots to fetch it nevertheless")
 
 

@@ -1,4 +1,4 @@
-"""PassKeeper: keeps the history of a job's passes, and judges each pass by the monitors of the job.
+"""PassTracker: keeps the history of a job's passes, and judges each pass by the monitors of the job.
 
 A pass is the work on a job from its start, or from a recrawl, to its end, over all workers and restarts. Its state is one
 note in the frontier, which only ever changes by compare-and-swap. ``docs/design/monitors.md`` describes the protocol.
@@ -30,9 +30,9 @@ MAX_HISTORY = 50
 MAX_KNOWN = 10_000
 """Number of values of a field that a job remembers."""
 _SEEN_INTERVAL = 5.0
-"""Seconds between two notes of the time at which a process has last seen the pass."""
+"""Seconds between two records of the time at which a process last worked on the pass."""
 _SUMS = {"responses": "status", "failed": "failed", "retried": "retried", "refused": "refused"}
-"""Figures that add up a group of counters."""
+"""Statistics that add up a group of counters."""
 
 
 class PassRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,7 +118,7 @@ def decode_passes(note: bytes | None) -> Passes:
     return found
 
 
-class PassKeeper:
+class PassTracker:
     """Begins, watches and closes the passes of one job. Any number of processes may do so at the same time."""
 
     def __init__(
@@ -157,7 +157,7 @@ class PassKeeper:
         await self._note_seen()
 
     async def note_seen(self) -> None:
-        """Note every few seconds that the pass is being worked on."""
+        """Record every few seconds that a process is working on the pass."""
         if self._number and time.time() >= self._next_seen:
             await self._note_seen()
 
@@ -189,7 +189,7 @@ class PassKeeper:
             passes = decode_passes(note)
             current = passes.current
             if current is None or verdict.monitor in {known.monitor for known in current.alarms}:
-                break  # another machine was quicker
+                break  # another machine has recorded it already
             current = msgspec.structs.replace(current, alarms=[*current.alarms, verdict])
             unreported = sorted({*passes.unreported, current.number})
             if await self._swap(note, passes, current=current, unreported=unreported):
@@ -202,7 +202,7 @@ class PassKeeper:
         """Close the pass if the job is finished, or if a limit or a monitor has stopped it and no lease is left.
 
         Of all processes exactly one judges it. Return the record of the pass if it is closed, by whichever process;
-        ``None`` if it continues or this process took part in none.
+        ``None`` if it continues, or if this process took part in no pass.
         """
         while True:
             note = await self._notes.get(NOTE)
@@ -344,7 +344,7 @@ def _value(figure: Figure, counters: Mapping[str, int], known: Mapping[str, Sequ
         return counters.get(COVERED + argument, 0) / items if items else None
     if name == "new_values":
         if argument not in known or counters.get(f"{VALUES}{argument}/{OTHERS}"):
-            return None  # nothing to compare with, or too many values to tell
+            return None  # no earlier values, or too many to decide
         return float(len(set(known_values(counters, argument)).difference(known[argument])))
     return float(_count(name, argument, counters))
 

@@ -52,7 +52,7 @@ class ProfileRow(NamedTuple):
     frame: Frame
     own: float
     total: float
-    """With the calls that it makes."""
+    """Weight of the function and of the calls that it makes."""
 
 
 class StackProfile(msgspec.Struct):
@@ -179,7 +179,9 @@ class MemoryReport(msgspec.Struct):
 
 
 class MemoryTracer:
-    """Traces the memory of this process from one :data:`MEMORY_SIGNAL` to the next. Until then it costs nothing.
+    """Traces the memory of this process from one :data:`MEMORY_SIGNAL` to the next.
+
+    While it is idle, it costs nothing.
 
     ``folder``: the report is written there, as ``memory-PID.json``.
     """
@@ -258,7 +260,7 @@ async def memory_profile(pid: int, seconds: float, folder: Path) -> tuple[StackP
 
 
 def _listens(pid: int) -> bool:
-    """Return whether a process handles the signal: it would end any other one."""
+    """Return whether a process handles the signal, which would end any other process."""
     try:
         status = Path(f"/proc/{pid}/status").read_text("ascii", "replace")
     except OSError:  # another system

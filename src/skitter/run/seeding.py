@@ -1,4 +1,4 @@
-"""SeedParser: reads seeds that are added to a job from outside, and checks them as its workers would."""
+"""SeedParser: reads seeds that users and programs add to a job, and checks them as its workers would."""
 
 from __future__ import annotations
 

@@ -22,8 +22,8 @@ from skitter.worker import DRAIN_SECONDS
 log = logging.getLogger("skitter.crawl")
 
 _MAX_FAILED_STARTS = 5
-"""How many workers in a row may die before they have a lease. The frontier limits later deaths: a request whose lease is
-lost too often becomes a dead letter."""
+"""Maximum number of consecutive workers that may die before they have a lease. The frontier limits later deaths: a
+request whose lease is lost too often becomes a dead letter."""
 _MIN_RESTART_DELAY = 0.5
 _MAX_RESTART_DELAY = 60.0
 """Seconds before a worker is started in place of one that died at its start. Doubles each time, with jitter."""
@@ -78,7 +78,7 @@ class WorkerProcess:
         """Start a process, which waits for its command. ``on_ready`` is called when it is ready for work."""
         suffix = secrets.token_hex(6)
         read_end, write_end = os.pipe()
-        os.set_blocking(read_end, False)  # a process that the spider has started may keep the other end open
+        os.set_blocking(read_end, False)  # a process started by the spider may keep the other end open
         try:
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "skitter.run.child", str(write_end), suffix,

@@ -1,7 +1,7 @@
 """WrittenItems: the committed items that the outputs of a job contain, over all of its machines.
 
 Part files are on the machine of their worker, which merges them into its outputs when its run ends. Two notes in the
-frontier tell the other machines of it. ``docs/design/outputs.md`` describes the protocol.
+frontier inform the other machines. ``docs/design/outputs.md`` describes the protocol.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from skitter.store.contract import RangesByPart
 _BEAT_SECONDS = 5.0
 """Seconds between two reports of a machine that it will still write its items."""
 _LOST_AFTER = 20.0
-"""Seconds without a report after which a machine is taken for lost."""
+"""Seconds without a report after which a machine counts as lost."""
 
 _Numbers = dict[str, int]
 
@@ -32,7 +32,7 @@ def unwritten_items(ranges: RangesByPart, note: bytes | None) -> _Numbers:
     ``note``: the value of :data:`~skitter._utils.notes.WRITTEN`.
     """
     written = _decode(note)
-    # A worker commits its part in order, so the end of what was written is enough.
+    # A worker commits its part file in order, so the end of the written range is enough.
     sizes = {
         part: sum(max(0, end - max(start, written.get(part, 0))) for start, end in spans)
         for part, spans in ranges.items()

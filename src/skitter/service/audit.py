@@ -1,4 +1,4 @@
-"""The audit log: who changed what in a service, when, and with which result. Entries are only added."""
+"""The audit log: who changed what in a service, when, and with which result. Entries are never changed or removed."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import msgspec
 from skitter.errors import UsageError
 from skitter.frontier.redis.cluster import SCHEMES
 from skitter.run.job import JobFolder, JobSpec
-from skitter.service.errors import Refusal
+from skitter.service.errors import ApiError
 from skitter.service.items import file_location, open_items, run_target, task_target
 from skitter.service.models import JobRecord, JobRun, is_name
 from skitter.service.storage import AppendLog, KeyValueStore
@@ -112,7 +112,7 @@ class ServiceConfig(msgspec.Struct, frozen=True):
         return SqliteAppendLog(self.folder / "audit.log")
 
     def spec(self, job: JobRecord, run: JobRun) -> JobSpec:
-        """Return the description of a run for its processes. Raises :class:`Refusal` for a spider that is not allowed."""
+        """Return the description of a run for its processes. Raises :class:`ApiError` for a spider that is not allowed."""
         outputs = [run_target(self.items_location(run.id))]
         outputs += [_with_names(output, job, run) for output in self.outputs]
         return JobSpec(
@@ -151,7 +151,7 @@ class ServiceConfig(msgspec.Struct, frozen=True):
     ) -> list[str]:
         """Return the outputs of a task that chose outputs by name: its own list, and outputs of the operator.
 
-        Without a run, the names are only checked. Raises :class:`Refusal` for a name that this node does not have, and
+        Without a run, the names are only checked. Raises :class:`ApiError` for a name that this node does not have, and
         for a task whose name is unsafe as part of an output.
         """
         found = [task_target(task)] if names else []
@@ -159,14 +159,14 @@ class ServiceConfig(msgspec.Struct, frozen=True):
             if name == TASK_ITEMS:
                 continue
             if name not in self.task_outputs:
-                raise Refusal(
+                raise ApiError(
                     f"this node has no task output named {name!r:.80}",
                     remedy=f"choose one of: {', '.join([TASK_ITEMS, *sorted(self.task_outputs)])}",
                     field="outputs",
                 )
             output = self.task_outputs[name]
             if "{task}" in output and not is_name(task):
-                raise Refusal(
+                raise ApiError(
                     f"task {task!r:.80} cannot use output {name}, because the name of the task is part of it",
                     remedy="use only letters, digits, dashes and underscores in the name of the recipe",
                     field="outputs",
@@ -188,9 +188,9 @@ class ServiceConfig(msgspec.Struct, frozen=True):
         return job.arguments
 
     def allowed_spider(self, name: str) -> str:
-        """Return the full name of a spider in the allowed folder. Raises :class:`Refusal` for any other name."""
+        """Return the full name of a spider in the allowed folder. Raises :class:`ApiError` for any other name."""
         if self.spiders is None:
-            raise Refusal(
+            raise ApiError(
                 "this node runs no Python spiders",
                 remedy="use a recipe, or start the node with --spiders",
                 field="spider",
@@ -203,7 +203,7 @@ class ServiceConfig(msgspec.Struct, frozen=True):
         except (OSError, ValueError, RuntimeError):
             is_allowed = False
         if not is_allowed or (colon and not kind.isidentifier()) or Path(file).is_absolute():
-            raise Refusal(
+            raise ApiError(
                 f"not a spider in the allowed folder: {name!r:.200}",
                 remedy="name a file below the folder, such as shop.py or shop.py:Shop",
                 field="spider",
@@ -216,17 +216,17 @@ def _with_names(output: str, job: JobRecord, run: JobRun) -> str:
 
 
 def check_settings(settings: Mapping[str, object], field: str) -> None:
-    """Check that callers may set these settings. Raises :class:`Refusal`."""
+    """Check that callers may set these settings. Raises :class:`ApiError`."""
     allowed = api_settings()
     for name, value in settings.items():
         if name not in allowed:
-            raise Refusal(
+            raise ApiError(
                 f"setting {name!r:.80} cannot be set through the API",
                 remedy=f"use one of: {', '.join(sorted(allowed))}",
                 field=f"{field}.{name}"[:100],
             )
         if isinstance(value, int) and abs(value) >= _LARGEST_INTEGER:
-            raise Refusal(
+            raise ApiError(
                 f"setting {name} is too large: {value}",
                 remedy=f"use a number below {_LARGEST_INTEGER}",
                 field=f"{field}.{name}",

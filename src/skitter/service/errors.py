@@ -7,21 +7,21 @@ from collections.abc import Callable
 from skitter.errors import SkitterError, UsageError
 
 
-class Refusal(UsageError):
+class ApiError(UsageError):
     """A refused request. ``field`` names the part of the request to change; empty means the request as a whole."""
 
     status = 422
     title = "The request cannot be carried out"
 
 
-class Missing(Refusal):
+class NotFound(ApiError):
     """The job, recipe, task or run does not exist."""
 
     status = 404
     title = "Not found"
 
 
-class Conflict(Refusal):
+class Conflict(ApiError):
     """The request does not fit the current state: the name is taken, the job is running, or others were faster."""
 
     status = 409
@@ -29,13 +29,13 @@ class Conflict(Refusal):
 
 
 def naming_field(field: str, check: Callable[[], object]) -> None:
-    """Run a check; turn its error into a :class:`Refusal` that names the field of the request."""
+    """Run a check; turn its error into an :class:`ApiError` that names the field of the request."""
     try:
         check()
-    except Refusal:
+    except ApiError:
         raise
     except SkitterError as error:
-        raise Refusal(str(error), remedy=error.remedy, field=field[:100]) from None
+        raise ApiError(str(error), remedy=error.remedy, field=field[:100]) from None
 
 
 def too_busy(name: str) -> Conflict:

@@ -6,7 +6,7 @@ import heapq
 import time
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -14,8 +14,8 @@ from skitter.frontier.contract import DeadLetters
 from skitter.frontier.records import DeadLetter, FrontierStatus, SlotStatus
 from skitter.frontier.stats import OTHERS, StatsDimension, StatsRow
 from skitter.frontier.workers import WorkerStatus, queues_without_workers
+from skitter.observe.dead_letters import letter_fields
 from skitter.observe.figures import errors
-from skitter.observe.letters import letter_fields
 from skitter.run.control import JobStatus, dead_letters, slots, stats
 from skitter.run.job import JobFolder
 from skitter.settings import Settings, declarations, type_name
@@ -35,10 +35,9 @@ HostOrder = Literal[
 ]
 """Orders of hosts, largest first: by a count, by the share of failed requests, by the mean time to the first byte, by the
 requests that wait, by the delay."""
-HOST_ORDERS: tuple[str, ...] = get_args(HostOrder)
 
 
-class LetterSelection(msgspec.Struct, frozen=True):
+class DeadLetterFilter(msgspec.Struct, frozen=True):
     """Which dead letters are meant."""
 
     kind: str | None = None
@@ -177,7 +176,7 @@ def select_hosts(
 
 
 async def list_failures(
-    folder: JobFolder, after: int, limit: int, selection: LetterSelection
+    folder: JobFolder, after: int, limit: int, selection: DeadLetterFilter
 ) -> list[dict[str, Any]]:
     """Return the selected dead letters with ids above ``after``, sorted by id."""
     found: list[dict[str, Any]] = []
@@ -188,7 +187,7 @@ async def list_failures(
 
 
 async def settle_failures(
-    letters: DeadLetters, ids: Sequence[int] | None, selection: LetterSelection, *, again: bool
+    letters: DeadLetters, ids: Sequence[int] | None, selection: DeadLetterFilter, *, again: bool
 ) -> int:
     """Queue dead letters again, or drop them: those named, or without ids those selected. Return their number."""
     act = letters.replay if again else letters.drop

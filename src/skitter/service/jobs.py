@@ -12,7 +12,7 @@ import msgspec
 from skitter.frontends.tasks.changes import TaskChange
 from skitter.run.passes import Passes
 from skitter.service.config import ServiceConfig, check_settings
-from skitter.service.errors import Conflict, Missing, Refusal, naming_field, too_busy
+from skitter.service.errors import ApiError, Conflict, NotFound, naming_field, too_busy
 from skitter.service.models import JobRecord, JobRun, Records, StoredRecipe, decode, new_run, next_start
 from skitter.service.recipe_check import RecipeChecker
 from skitter.service.storage import KeyValueStore
@@ -64,7 +64,7 @@ class JobService:
     # --- jobs --------------------------------------------------------------------------------------------
 
     async def add_job(self, job: JobRecord, *, start: bool) -> JobRecord:
-        """Create a job, and start its first run if ``start`` is set. Raises :class:`Refusal` or :class:`Conflict`."""
+        """Create a job, and start its first run if ``start`` is set. Raises :class:`ApiError` or :class:`Conflict`."""
         await self._check_room("jobs", job.name)
         await self._check(job)
         job.created = time.time()
@@ -76,10 +76,10 @@ class JobService:
         return job
 
     async def _check_room(self, kind: str, name: str) -> None:
-        """Raise :class:`Refusal` if there are too many records of a kind. Callers at the same moment may exceed it a little."""
+        """Raise :class:`ApiError` if there are too many records of a kind. Callers at the same moment may exceed it a little."""
         names = await self.store.all(kind)
         if name not in names and len(names) >= self.config.max_jobs:
-            raise Refusal(
+            raise ApiError(
                 f"the service has {len(names)} {kind}",
                 remedy="delete one that is not needed; the operator sets the limit with --max-jobs",
                 field="name",
@@ -88,7 +88,7 @@ class JobService:
     async def _check(self, job: JobRecord) -> None:
         kinds = [name for name, value in (("recipe", job.recipe), ("spider", job.spider), ("tasks", job.tasks)) if value]  # fmt: skip
         if len(kinds) != 1:
-            raise Refusal(
+            raise ApiError(
                 f"a job needs exactly one of recipe, spider and tasks; this job has {' and '.join(kinds) or 'no such field'}",
                 remedy="give exactly one of them",
                 field="recipe",
@@ -97,20 +97,20 @@ class JobService:
         for name, value in job.settings.items():
             naming_field(f"settings.{name}", lambda setting={name: value}: _check_limits(setting))  # type: ignore[misc]
         if (processes := job.processes) > self.config.max_processes:
-            raise Refusal(
+            raise ApiError(
                 f"the job has {processes} processes in total",
                 remedy=f"use at most {self.config.max_processes}; the operator sets the limit with --max-processes",
                 field="workers",
             )
         if (processes := sum(job.queues.values())) > _MAX_PROCESSES:
-            raise Refusal(
+            raise ApiError(
                 f"the queues have {processes} processes in total",
                 remedy=f"use at most {_MAX_PROCESSES} on each node",
                 field="queues",
             )
         _check_schedule(job, job.schedule)
         if job.tasks and job.arguments:
-            raise Refusal(
+            raise ApiError(
                 "a job with tasks takes no arguments",
                 remedy="give the arguments to its tasks",
                 field="arguments",
@@ -168,7 +168,7 @@ class JobService:
         return await self._set_wanted(name, "paused")
 
     async def stop(self, name: str) -> JobRecord:
-        """Stop the current run, which can be resumed. Scheduled runs still start. Raises :class:`Missing`."""
+        """Stop the current run, which can be resumed. Scheduled runs still start. Raises :class:`NotFound`."""
         return await self._set_wanted(name, "stopped")
 
     async def _set_wanted(self, name: str, wanted: Literal["paused", "stopped"]) -> JobRecord:
@@ -194,7 +194,7 @@ class JobService:
         return await self._change(name, edit)
 
     async def delete(self, name: str) -> None:
-        """Delete a job. Its frontier, items and logs are erased after the nodes have stopped. Raises :class:`Missing`."""
+        """Delete a job. Its frontier, items and logs are erased after the nodes have stopped. Raises :class:`NotFound`."""
         for _ in range(MAX_TRIES):
             job, data = await self.records.stored_job(name)
             for run in (job.run, job.previous):
@@ -225,12 +225,12 @@ class JobService:
 
         async def checked(job: JobRecord) -> None:
             if job.run is None or (job.run.id, job.run.attempt) != (run, attempt):
-                raise Missing(run)
+                raise NotFound(run)
             edit(job, job.run)
 
         try:
             await self._change(name, checked)
-        except Missing:
+        except NotFound:
             return False
         return True
 
@@ -241,7 +241,7 @@ class JobService:
         for _ in range(MAX_TRIES):
             try:
                 history, data = await self.records.passes(await self.records.job(name))
-            except Missing:
+            except NotFound:
                 return
             history.add(run, passes)
             if await self.store.compare_and_swap("passes", name, data, msgspec.json.encode(history)):
@@ -262,7 +262,7 @@ class JobService:
             if starts:
                 try:
                     await self._start_run(job)
-                except Refusal:  # its recipe is deleted
+                except ApiError:  # its recipe is deleted
                     starts = False
             if not starts:
                 job.skipped += 1
@@ -299,7 +299,7 @@ class JobService:
 
 def _check_schedule(job: JobRecord, schedule: str) -> None:
     if job.tasks and schedule:
-        raise Refusal(
+        raise ApiError(
             "a job with tasks takes no schedule", remedy="give a schedule to its tasks", field="schedule"
         )
     naming_field("schedule", lambda: next_start(schedule, time.time()))

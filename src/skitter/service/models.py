@@ -13,7 +13,7 @@ import msgspec
 from skitter.errors import FrontierError, did_you_mean
 from skitter.frontends.tasks.changes import Schedule, TaskChange
 from skitter.run.passes import MAX_HISTORY, MAX_KNOWN, Passes, PassRecord
-from skitter.service.errors import Missing, Refusal
+from skitter.service.errors import ApiError, NotFound
 from skitter.service.storage import KeyValueStore
 
 FORMAT = 2
@@ -105,7 +105,7 @@ class TaskList(Record, kw_only=True):
     entries: list[TaskChange] = []
 
 
-class KeptPass(msgspec.Struct, kw_only=True):
+class StoredPass(msgspec.Struct, kw_only=True):
     """A pass of a run that has ended."""
 
     run: str
@@ -118,7 +118,7 @@ class PassHistory(Record, kw_only=True):
 
     job_created: float
     """When the job was created: a later job of the same name starts without a history."""
-    passes: list[KeptPass] = []
+    passes: list[StoredPass] = []
     """Newest first."""
     known: dict[str, list[str]] = {}
     unreported: list[int] = []
@@ -127,7 +127,7 @@ class PassHistory(Record, kw_only=True):
     def add(self, run: str, passes: Passes) -> None:
         """Add the passes that a run has ended. Adding them again changes nothing."""
         others = [kept for kept in self.passes if kept.run != run]
-        found = [*(KeptPass(run=run, record=_finite(record)) for record in passes.own), *others]
+        found = [*(StoredPass(run=run, record=_finite(record)) for record in passes.own), *others]
         found.sort(key=lambda kept: -kept.record.ended)
         self.passes = found[: max(MAX_HISTORY, len(passes.history))]
         for field, values in passes.known.items():
@@ -185,14 +185,14 @@ class Records:
         self.store = store
 
     async def job(self, name: str) -> JobRecord:
-        """Return a job. Raises :class:`~skitter.service.errors.Missing` if it does not exist."""
+        """Return a job. Raises :class:`~skitter.service.errors.NotFound` if it does not exist."""
         return (await self.stored_job(name))[0]
 
     async def stored_job(self, name: str) -> tuple[JobRecord, bytes]:
-        """Return a job and its record, for a comparison. Raises :class:`~skitter.service.errors.Missing`."""
+        """Return a job and its record, for a comparison. Raises :class:`~skitter.service.errors.NotFound`."""
         data = await self.store.get("jobs", name)
         if data is None:
-            raise Missing(f"job {name!r} does not exist", remedy="list the jobs with GET /jobs")
+            raise NotFound(f"job {name!r} does not exist", remedy="list the jobs with GET /jobs")
         return decode(data, JobRecord), data
 
     async def jobs(self) -> list[JobRecord]:
@@ -202,14 +202,14 @@ class Records:
     async def recipe(self, name: str, field: str = "") -> StoredRecipe:
         """Return a recipe.
 
-        Raises :class:`~skitter.service.errors.Missing` if it does not exist, or, if a ``field`` of a request names it,
-        :class:`~skitter.service.errors.Refusal`.
+        Raises :class:`~skitter.service.errors.NotFound` if it does not exist, or, if a ``field`` of a request names it,
+        :class:`~skitter.service.errors.ApiError`.
         """
         data = await self.store.get("recipes", name)
         if data is None:
             names = list(await self.store.all("recipes"))
             remedy = did_you_mean(name, names) if names else "upload it with PUT /recipes/NAME"
-            kind = Refusal if field else Missing
+            kind = ApiError if field else NotFound
             raise kind(f"recipe {name!r} does not exist", remedy=remedy, field=field)
         return decode(data, StoredRecipe)
 

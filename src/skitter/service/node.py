@@ -30,13 +30,13 @@ from skitter.frontier.registry import make_frontier
 from skitter.politeness import Politeness
 from skitter.run.control import read_passes
 from skitter.run.log_frames import level_name, severity_of
-from skitter.service.errors import Refusal
+from skitter.service.errors import ApiError
 from skitter.service.jobs import JobService
 from skitter.service.log_collector import LogBuffer
 from skitter.service.models import JobRecord, JobRun, NodeError, NodeStatus, decode
 from skitter.service.queries import in_thread
 from skitter.service.run_process import RunProcess, RunStart
-from skitter.service.runner import RunEnd
+from skitter.service.runner import RunOutcome
 from skitter.service.storage import AppendLog
 
 log = logging.getLogger("skitter.service")
@@ -158,7 +158,7 @@ class Node:
         """Pass new tasks to the processes of a run."""
         try:
             await self._jobs.prepare(job, run)
-        except Refusal as error:  # this node lacks an output of a task
+        except ApiError as error:  # this node lacks an output of a task
             if run.id not in self._status.errors:
                 self._failed(run.id, str(error), error.remedy)
 
@@ -327,7 +327,7 @@ def _logs_of(jobs: list[JobRecord]) -> set[str]:
     return {run for job in jobs for run in ([] if job.run is None else [job.run.id, *job.logs])}
 
 
-def _record_end(end: RunEnd) -> Callable[[JobRecord, JobRun], None]:
+def _record_end(end: RunOutcome) -> Callable[[JobRecord, JobRun], None]:
     def edit(job: JobRecord, run: JobRun) -> None:
         if end.error or end.state == "incomplete":
             run.ended, run.reason, run.ended_at = "failed", end.error or end.reason, time.time()

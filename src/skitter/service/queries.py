@@ -27,11 +27,11 @@ from skitter.run.control import (
 from skitter.run.seeding import SeedParser
 from skitter.secrets import stored_arguments, stored_settings
 from skitter.service.config import TASK_ITEMS, RunFolder, check_settings
-from skitter.service.errors import Conflict, Missing, Refusal
+from skitter.service.errors import ApiError, Conflict, NotFound
 from skitter.service.inspection import (
+    DeadLetterFilter,
     FigureHistory,
     Host,
-    LetterSelection,
     figures_of,
     frontier_view,
     list_failures,
@@ -100,7 +100,7 @@ class JobQueries:
         """Return the status of the run of a job; ``None`` if no node has started it."""
         try:
             return await in_thread(job_status(await self._folder(job)))
-        except (NoSuchJob, Refusal):
+        except (NoSuchJob, ApiError):
             return None
 
     async def watched(self, job: JobRecord) -> dict[str, Any]:
@@ -231,9 +231,9 @@ class JobQueries:
         run_ids = {kept.id for kept in (job.run, job.previous) if kept is not None}
         chosen = run or (job.run.id if job.run is not None else "")
         if not chosen:
-            raise Missing(f"job {job.name!r} has no run yet", remedy="start it, or wait for its schedule")
+            raise NotFound(f"job {job.name!r} has no run yet", remedy="start it, or wait for its schedule")
         if chosen not in run_ids:
-            raise Missing(
+            raise NotFound(
                 f"job {job.name!r} has no run {chosen!r}",
                 remedy="see `run` and `previous` in GET /jobs/NAME",
                 field="run",
@@ -246,7 +246,7 @@ class JobQueries:
             await log.close()
 
     async def failures(
-        self, job: JobRecord, after: int, limit: int, selection: LetterSelection
+        self, job: JobRecord, after: int, limit: int, selection: DeadLetterFilter
     ) -> list[dict[str, Any]]:
         """Return the selected failed requests with ids above ``after``, sorted by id."""
         folder = await self._folder(job)
@@ -260,7 +260,7 @@ class JobQueries:
     # --- changing ----------------------------------------------------------------------------------------
 
     async def settle(
-        self, job: JobRecord, ids: Sequence[int] | None, selection: LetterSelection, *, again: bool
+        self, job: JobRecord, ids: Sequence[int] | None, selection: DeadLetterFilter, *, again: bool
     ) -> int:
         """Queue failed requests again, or drop them, see :func:`~skitter.service.inspection.settle_failures`."""
         return await self._on_frontier(
@@ -270,7 +270,7 @@ class JobQueries:
     async def add(
         self, job: JobRecord, seeds: Sequence[str | Mapping[str, Any]], priority: int, callback: str | None
     ) -> AddResult:
-        """Add seeds: all of them, or none, with a :class:`Refusal` that names the first invalid one."""
+        """Add seeds: all of them, or none, with a :class:`ApiError` that names the first invalid one."""
         folder = await self._folder(job)
 
         async def act(opened: OpenFrontier) -> AddResult:
@@ -282,13 +282,13 @@ class JobQueries:
                 try:
                     entry = parser.entry(text)
                 except SkitterError as error:
-                    raise Refusal(str(error), remedy=error.remedy, field=field) from None
+                    raise ApiError(str(error), remedy=error.remedy, field=field) from None
                 except (ValueError, OverflowError, TypeError) as error:  # while encoding a huge number
-                    raise Refusal(
+                    raise ApiError(
                         f"cannot store the seed: {error}", remedy="correct it", field=field
                     ) from None
                 if isinstance(entry, str):
-                    raise Refusal(entry, remedy="remove or correct the seed", field=field)
+                    raise ApiError(entry, remedy="remove or correct the seed", field=field)
                 entries.append(entry)
             return await opened.frontier.add(entries)
 
@@ -302,13 +302,13 @@ class JobQueries:
     async def change(self, job: JobRecord, limits: Mapping[str, Any], *, reset: bool) -> dict[str, Any]:
         """Change settings for all workers; return all changes in effect.
 
-        Raises :class:`Refusal` for a setting that cannot be changed, or an invalid value.
+        Raises :class:`ApiError` for a setting that cannot be changed, or an invalid value.
         """
         check_settings(limits, "settings")
         try:
             changes = changes_of(limits)
         except SkitterError as error:
-            raise Refusal(str(error), remedy=error.remedy, field="settings") from None
+            raise ApiError(str(error), remedy=error.remedy, field="settings") from None
 
         async def act(opened: OpenFrontier) -> dict[str, Any]:
             changed = await change_settings(opened.frontier, changes, reset=reset)

@@ -21,7 +21,7 @@ from skitter.frontends.tasks.changes import TaskChange
 from skitter.frontends.tasks.python_task import new_python_change
 from skitter.frontends.tasks.recipe_task import new_task_change
 from skitter.service.config import AUTH_VARIABLE, check_settings
-from skitter.service.errors import Refusal, naming_field
+from skitter.service.errors import ApiError, naming_field
 from skitter.service.models import StoredRecipe, next_start
 
 _SECONDS = 10.0
@@ -66,7 +66,7 @@ class RecipeChecker:
     async def check(self, recipe: StoredRecipe, arguments: dict[str, Any] | None) -> None:
         """Check that a caller may run a recipe. With ``None``, the variables are not checked.
 
-        Raises :class:`~skitter.frontends.recipe.source.RecipeError`, and :class:`Refusal` for fields reserved to the
+        Raises :class:`~skitter.frontends.recipe.source.RecipeError`, and :class:`ApiError` for fields reserved to the
         operator, or a recipe that exceeds the limits.
         """
         await asyncio.to_thread(self._call, RecipeCall(recipe, arguments))
@@ -78,7 +78,7 @@ class RecipeChecker:
         return task
 
     async def new_python_task(self, spider: str, task: str, schedule: str) -> TaskChange:
-        """Return the line that adds a task of a spider, whose code runs in a process of its own. Raises :class:`Refusal`."""
+        """Return the line that adds a task of a spider, whose code runs in a process of its own. Raises :class:`ApiError`."""
         call = RecipeCall(StoredRecipe(name=task, text=""), None, schedule, spider)
         checker = RecipeChecker()  # imports the file as it is now
         try:
@@ -92,17 +92,17 @@ class RecipeChecker:
         try:
             result = msgspec.json.decode(self._process.call(call), type=RecipeResult)
         except ProcessDied as error:
-            raise Refusal(
+            raise ApiError(
                 f"recipe {call.recipe.name!r} cannot be checked: {error}",
                 remedy="make it smaller and simpler",
                 field="recipe",
             ) from None
         except (OverflowError, TypeError) as error:
-            raise Refusal(str(error), remedy="correct the arguments", field="arguments") from None
+            raise ApiError(str(error), remedy="correct the arguments", field="arguments") from None
         if result.lines:
             raise RecipeError(result.lines, remedy=result.remedy, field=result.field)
         if result.error:
-            raise Refusal(result.error, remedy=result.remedy, field=result.field)
+            raise ApiError(result.error, remedy=result.remedy, field=result.field)
         return result.task
 
     def close(self) -> None:
@@ -136,7 +136,7 @@ def _checked(call: RecipeCall) -> TaskChange | None:
     plan = compile_recipe(source, arguments or {}, complete=arguments is not None)
     check_settings(plan.recipe.settings, "settings")
     if plan.recipe.outputs:
-        raise Refusal(
+        raise ApiError(
             f"recipe {recipe.name!r} names outputs, which only the operator of the service may choose",
             remedy="remove `outputs`; read the items with GET /jobs/NAME/items",
             field="outputs",

@@ -19,7 +19,7 @@ from skitter.request import Request
 from skitter.run.job import JobSpec
 from skitter.run.page_fetcher import CallbackTrial, try_callback
 from skitter.service.config import AUTH_VARIABLE
-from skitter.service.errors import Refusal
+from skitter.service.errors import ApiError
 
 _CPU_SECONDS = 10.0
 _SECONDS = 45.0
@@ -32,7 +32,7 @@ _AT_ONCE = asyncio.Semaphore(2)
 """Trials of a node at the same time."""
 
 
-class TrialOrder(msgspec.Struct):
+class TrialCommand(msgspec.Struct):
     """What to try."""
 
     text: str
@@ -60,8 +60,8 @@ class TrialResult(msgspec.Struct):
     remedy: str = ""
 
 
-async def run_trial(order: TrialOrder) -> TrialResult:
-    """Run a trial in a process of its own. Raises :class:`Refusal` if the process exceeds its limits."""
+async def run_trial(order: TrialCommand) -> TrialResult:
+    """Run a trial in a process of its own. Raises :class:`ApiError` if the process exceeds its limits."""
     environment = {name: value for name, value in os.environ.items() if name != AUTH_VARIABLE}
     async with _AT_ONCE:
         process = await asyncio.create_subprocess_exec(
@@ -80,7 +80,7 @@ async def run_trial(order: TrialOrder) -> TrialResult:
     try:
         return msgspec.json.decode(answer, type=TrialResult)
     except msgspec.MsgspecError:
-        raise Refusal(
+        raise ApiError(
             f"the trial exceeded its limits ({_SECONDS:g} s, {_CPU_SECONDS:g} s of CPU time, 1 GB of memory)",
             remedy="make the recipe simpler, or choose a smaller page",
             field="recipe",
@@ -90,7 +90,7 @@ async def run_trial(order: TrialOrder) -> TrialResult:
 # --- in the process ------------------------------------------------------------------------------------------
 
 
-async def _try(order: TrialOrder, folder: Path) -> TrialResult:
+async def _try(order: TrialCommand, folder: Path) -> TrialResult:
     path = folder / f"recipe.{order.syntax}"
     path.write_text(order.text, "utf-8")
     settings = {"seeds_open_networks": False, "allow_networks": order.networks}
@@ -122,7 +122,7 @@ def _result(trial: CallbackTrial) -> TrialResult:
 def main() -> None:
     """Try the recipe that standard input names, and print the result as JSON."""
     limit_memory(_MEMORY)
-    order = msgspec.json.decode(sys.stdin.buffer.read(), type=TrialOrder)
+    order = msgspec.json.decode(sys.stdin.buffer.read(), type=TrialCommand)
     signal.setitimer(signal.ITIMER_PROF, _CPU_SECONDS)
     with tempfile.TemporaryDirectory() as folder:
         result = asyncio.run(_try(order, Path(folder)))

@@ -18,7 +18,7 @@ from skitter.run.passes import Passes
 from skitter.service.config import AUTH_VARIABLE, RunFolder
 from skitter.service.items import ITEMS_VARIABLE
 from skitter.service.log_collector import LogPipe
-from skitter.service.runner import RunEnd, RunOrder
+from skitter.service.runner import RunCommand, RunOutcome
 from skitter.worker import DRAIN_SECONDS
 
 _STOP_TIMEOUT = DRAIN_SECONDS + 15.0
@@ -52,12 +52,12 @@ class RunProcess:
         self._result_pipe = result_pipe
         self._log_pipe = log_pipe
         self._stopped_at = 0.0
-        self._end: RunEnd | None = None
+        self._end: RunOutcome | None = None
 
     @classmethod
     async def start(cls, order: RunStart, take: Callable[[LogLine], None]) -> RunProcess:
         """Start the process; ``take`` receives each log line of the process and its workers."""
-        runner_order = RunOrder(order.spec, os.getpid(), order.log_level, order.passes)
+        runner_order = RunCommand(order.spec, os.getpid(), order.log_level, order.passes)
         log_pipe = LogPipe(take)
         reader, writer = os.pipe()
         try:
@@ -110,7 +110,7 @@ class RunProcess:
         with contextlib.suppress(ProcessLookupError):
             self._process.send_signal(number)
 
-    async def wait(self) -> RunEnd | None:
+    async def wait(self) -> RunOutcome | None:
         """Wait for the end and return the result; ``None`` if the process was killed. A process that takes too long is killed."""
         try:
             await asyncio.wait_for(self._process.wait(), _STOP_TIMEOUT)
@@ -121,7 +121,7 @@ class RunProcess:
             self._log_pipe.close()
             data, self._result_pipe = _read_all(self._result_pipe), -1
             with contextlib.suppress(msgspec.MsgspecError):
-                self._end = msgspec.json.decode(data, type=RunEnd)
+                self._end = msgspec.json.decode(data, type=RunOutcome)
         return self._end
 
 

@@ -30,7 +30,7 @@ _MAX_ERROR_LENGTH = 8000
 """Characters of an error; the result has to fit into a pipe that nothing reads yet."""
 
 
-class RunOrder(msgspec.Struct):
+class RunCommand(msgspec.Struct):
     """What the process should run."""
 
     spec: JobSpec
@@ -41,7 +41,7 @@ class RunOrder(msgspec.Struct):
     """Passes of earlier runs, whose history the first pass of the run continues."""
 
 
-class RunEnd(msgspec.Struct):
+class RunOutcome(msgspec.Struct):
     """The result of the process."""
 
     state: str = ""
@@ -53,7 +53,7 @@ class RunEnd(msgspec.Struct):
     """Whether a new attempt would fail on any node: a hook of the spider, or its seeds, ended the crawl."""
 
 
-async def _run(order: RunOrder) -> RunEnd:
+async def _run(order: RunCommand) -> RunOutcome:
     overrides = RunOverrides(passes=order.passes)
     crawl = Crawl(order.spec, resume=True, log=LogOptions(order.log_level, FRAMES), overrides=overrides)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, crawl.stop, "stopped by its node")
@@ -63,7 +63,7 @@ async def _run(order: RunOrder) -> RunEnd:
         result = await crawl.run()
     finally:
         watching.cancel()
-    return RunEnd(result.state.value, result.reason)
+    return RunOutcome(result.state.value, result.reason)
 
 
 async def _watch_node(crawl: Crawl, node: int) -> None:
@@ -76,14 +76,14 @@ async def _watch_node(crawl: Crawl, node: int) -> None:
 def main() -> int:
     """Run one job to its end and return the exit status."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the node decides when to stop
-    order = msgspec.json.decode(sys.stdin.buffer.read(), type=RunOrder)
+    order = msgspec.json.decode(sys.stdin.buffer.read(), type=RunCommand)
     set_up_logging(order.log_level, FRAMES)
     try:
         end = run_async(_run(order))
     except SkitterError as error:
         log_cause(error)
         final = isinstance(error, CrawlFailed)
-        end = RunEnd(
+        end = RunOutcome(
             error=str(error)[:_MAX_ERROR_LENGTH], remedy=error.remedy[:_MAX_ERROR_LENGTH], final=final
         )
     with contextlib.suppress(BrokenPipeError):

@@ -19,7 +19,7 @@ from skitter.frontends.tasks.changes import (
     with_key,
 )
 from skitter.service.config import ServiceConfig
-from skitter.service.errors import Conflict, Missing, Refusal, too_busy
+from skitter.service.errors import ApiError, Conflict, NotFound, too_busy
 from skitter.service.models import JobRecord, Records, TaskList
 from skitter.service.recipe_check import RecipeChecker
 
@@ -45,10 +45,10 @@ class TaskService:
         return [*tasks_by_name((await self._records.tasks(job))[0].entries).values()]
 
     async def get(self, job: str, task: str) -> TaskState:
-        """Return a task of a job. Raises :class:`Missing`."""
-        for standing in await self.all(job):
-            if standing.name == task:
-                return standing
+        """Return a task of a job. Raises :class:`NotFound`."""
+        for state in await self.all(job):
+            if state.name == task:
+                return state
         raise _no_task(job, task)
 
     async def add(
@@ -82,7 +82,7 @@ class TaskService:
 
         def entry(known: TaskList) -> TaskChange:
             if sum(len(entry.text) for entry in known.entries) + len(new.text) > _MAX_TEXT:
-                raise Refusal(
+                raise ApiError(
                     f"the tasks of job {job!r} are too large together",
                     remedy="create another job for more tasks",
                     field="recipe",
@@ -102,7 +102,7 @@ class TaskService:
     async def change(self, job: str, task: str, change: ChangeKind) -> TaskState:
         """Pause, resume or close a task; return its new state.
 
-        Closing a task drops its queued requests; requests in progress are finished. Raises :class:`Missing`, and
+        Closing a task drops its queued requests; requests in progress are finished. Raises :class:`NotFound`, and
         :class:`Conflict` for a closed task.
         """
         await self._job_with_tasks(job)
@@ -125,8 +125,8 @@ class TaskService:
         known, data = await self._records.tasks(job)
         due = [
             TaskChange(task=task, recrawl=number)
-            for task, standing in task_states(known.entries).items()
-            if (number := standing.due_recrawl(now)) is not None
+            for task, state in task_states(known.entries).items()
+            if (number := state.due_recrawl(now)) is not None
         ]
         if due:
             known.entries += due
@@ -151,5 +151,5 @@ class TaskService:
         raise too_busy(job)
 
 
-def _no_task(job: str, task: str) -> Missing:
-    return Missing(f"job {job!r} has no task {task!r}", remedy=f"list its tasks with GET /jobs/{job}/tasks")
+def _no_task(job: str, task: str) -> NotFound:
+    return NotFound(f"job {job!r} has no task {task!r}", remedy=f"list its tasks with GET /jobs/{job}/tasks")

@@ -74,9 +74,8 @@ class StoreContext(msgspec.Struct, frozen=True):
     durability: str = "process"
     """``process``: items survive a killed process; ``machine``: they also survive a power loss (``write`` syncs)."""
     section: str = ""
-    """Part of the job's items that is kept apart from all others; usable as a file name. Empty: the items of the job's
-    own outputs. A ranged store keeps each section in part files of its own.
-    """
+    """Part of the job's items that is stored separately from all others; usable as a file name. Empty: the items of
+    the job's own outputs. A ranged store keeps each section in part files of its own."""
     fleet: bool = False
     """Whether workers on other machines may belong to the job."""
 
@@ -135,45 +134,44 @@ def buffering_of(stores: Iterable[Store]) -> Buffering | None:
 class Output(Protocol):
     """A named destination for items. Only the job's parent process calls it; the workers get ``store()``.
 
-    Every method raises :class:`~skitter.errors.StoreError` with a remedy if the destination fails.
+    Every method raises :class:`~skitter.errors.StoreError` with a remedy if the destination fails. A keyed output, whose
+    items are complete as soon as they are written, inherits :meth:`occupied`, :meth:`emit` and :meth:`merge`.
     """
 
-    @property
-    def target(self) -> str:
-        """The name as the user gave it, without secrets."""
-        ...
-
-    @property
-    def stream(self) -> str:
-        """Name of the target of the stores, usable as a file name. Outputs with the same name share one store per worker."""
-        ...
+    target: str
+    """The name as the user gave it, without secrets."""
+    stream: str
+    """Name of the target of the stores, usable as a file name. Outputs with the same name share one store per worker."""
 
     async def check(self, context: OutputContext) -> None:
         """Test, before the crawl starts, whether the destination is writable."""
         ...
 
-    async def occupied(self, context: OutputContext) -> bool:
-        """Whether ``merge`` would replace data that this job did not write itself."""
-        ...
+    async def occupied(self, context: OutputContext) -> bool:  # noqa: ARG002 - for subclasses
+        """Whether ``merge`` would replace data that this job did not write itself. Default: ``False``."""
+        return False
 
     async def clear(self, context: OutputContext) -> None:
-        """Remove what earlier runs of the job left in a shared destination, for a job that starts afresh."""
-        ...
+        """Remove what earlier runs of the job left in a shared destination, for a job that starts afresh. Default: nothing."""
+        del context
 
     def store(self) -> Store:
         """Return a new store for one worker."""
         ...
 
-    async def emit(self, context: OutputContext, ranges: RangesByPart) -> bool:
+    async def emit(self, context: OutputContext, ranges: RangesByPart) -> bool:  # noqa: ARG002 - for subclasses
         """Publish newly committed items while the crawl runs; the same ranges may be passed more than once.
 
-        Returns ``False`` when no reader is left, for example of a closed pipe. Most outputs do nothing here.
+        Returns ``False`` when no reader is left, for example of a closed pipe. Default: do nothing, and return ``True``.
         """
-        ...
+        return True
 
     async def merge(self, context: OutputContext, ranges: RangesByPart) -> None:
-        """Make the destination hold exactly the committed items. Called at every stop, and may be repeated."""
-        ...
+        """Make the destination hold exactly the committed items. Called at every stop, and may be repeated.
+
+        Default: do nothing.
+        """
+        del context, ranges
 
 
 def item_id(job: str, fingerprint: bytes, index: int) -> str:

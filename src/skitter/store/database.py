@@ -1,7 +1,7 @@
 """The buffering and retries that all database stores share.
 
 The items of many pages are sent to the server in few writes. If a server rejects items of one page, only that page
-fails; if a server is away, the store waits for it. ``write`` returns when everything is in the database, and the
+fails; if a server is unavailable, the store waits for it. ``write`` returns when everything is in the database, and the
 pages are committed only then, so a buffer never holds committed items.
 """
 
@@ -22,8 +22,8 @@ from skitter.store.contract import (
     Buffering,
     GroupError,
     ItemGroup,
+    Output,
     OutputContext,
-    RangesByPart,
     StoreContext,
     item_id,
 )
@@ -244,7 +244,7 @@ def _batches(pages: dict[int, PageItems], largest: int) -> Iterator[dict[int, Pa
         yield batch
 
 
-class DatabaseOutput:
+class DatabaseOutput(Output):
     """A keyed output: items are stored under their ids, so there is nothing to merge."""
 
     def __init__(
@@ -259,10 +259,6 @@ class DatabaseOutput:
         """Connect as the user that writes items, and create missing tables and indexes."""
         await self._ask(context, lambda driver: driver.check(context.job))
 
-    async def occupied(self, context: OutputContext) -> bool:  # noqa: ARG002 - ids keep jobs apart
-        """Return ``False``: jobs share the database, and items of other jobs are kept."""
-        return False
-
     async def clear(self, context: OutputContext) -> None:
         """Remove the items of this job: after a fresh start its pages have other fingerprints."""
         await self._ask(context, lambda driver: driver.clear(context.job))
@@ -270,13 +266,6 @@ class DatabaseOutput:
     def store(self) -> DatabaseStore:
         """Return a new connection for one worker."""
         return DatabaseStore(self._new_driver(), self._buffer_options)
-
-    async def emit(self, context: OutputContext, ranges: RangesByPart) -> bool:  # noqa: ARG002 - see Output
-        """Do nothing: the items are in the database already."""
-        return True
-
-    async def merge(self, context: OutputContext, ranges: RangesByPart) -> None:
-        """Do nothing: the items are in the database already."""
 
     async def _ask(self, context: OutputContext, question: Callable[[Driver], object]) -> None:
         driver = self._new_driver()

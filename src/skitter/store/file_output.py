@@ -12,13 +12,13 @@ import xxhash
 
 from skitter.secrets import shown_url
 from skitter.store.committed import CHUNK, CommittedRanges
-from skitter.store.contract import OutputContext, RangesByPart, Store, parts_folder
+from skitter.store.contract import Output, OutputContext, RangesByPart, Store, parts_folder
 from skitter.store.files import ITEMS_STREAM, PartFileStore, ranges_for
 from skitter.store.merge import Format, check_target, merge
 from skitter.store.redis_output import RedisOutput
 
 
-class FileOutput:
+class FileOutput(Output):
     """JSON lines, CSV or Parquet, plain or compressed. The file is replaced atomically at every stop of the job.
 
     ``shared_parts``: a place on a server for the parts of all machines of a fleet. The file of each machine then holds
@@ -52,10 +52,6 @@ class FileOutput:
     def store(self) -> Store:
         """Return a new part."""
         return PartFileStore() if self.shared_parts is None else self.shared_parts.staging_store()
-
-    async def emit(self, context: OutputContext, ranges: RangesByPart) -> bool:  # noqa: ARG002 - see merge
-        """Do nothing: ``merge`` writes the file."""
-        return True
 
     async def merge(self, context: OutputContext, ranges: RangesByPart) -> None:
         """Replace the file with one that holds the committed ranges."""

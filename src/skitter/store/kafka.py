@@ -40,7 +40,7 @@ _REFUSALS = (
     UnsupportedSaslMechanismError,
     UnsupportedVersionError,
 )
-"""Errors that do not go away by themselves."""
+"""Permanent errors, which a retry cannot solve."""
 _KEY_AND_FRAMING = 512
 """Bytes of a message beside its value."""
 _LINGER_MS = 5
@@ -124,7 +124,7 @@ class _ConnectionErrors(logging.Filter):
 _CONNECTION_ERRORS = _ConnectionErrors()
 logging.getLogger("aiokafka").addFilter(_CONNECTION_ERRORS)
 for _part in ("cluster", "conn", "producer"):
-    logging.getLogger(f"aiokafka.{_part}").setLevel(logging.CRITICAL)  # what they log, they also raise
+    logging.getLogger(f"aiokafka.{_part}").setLevel(logging.CRITICAL)  # they also raise what they log
 
 
 class KafkaDriver:
@@ -208,7 +208,9 @@ class KafkaDriver:
         outcomes = await self._send(producer, messages)
         for owner, message, outcome in zip(owners, messages, outcomes, strict=True):
             last = outcome
-            if isinstance(last, MessageSizeTooLargeError):  # perhaps it is only another one of its batch
+            if isinstance(
+                last, MessageSizeTooLargeError
+            ):  # perhaps another message of its batch caused the error
                 [last] = await self._send(producer, [message])
             if isinstance(last, MessageSizeTooLargeError):
                 refusals[owner] = "a message is larger than the limit of the broker"

@@ -1,7 +1,7 @@
 """MediaStore: the downloaded files of jobs, in a folder, on S3 or on another file system of fsspec.
 
-The name of a file is the hash of its content, so the same content is stored once. An index beside the files says for
-each URL which file it gave. ``docs/design/media.md`` describes the layout and the order of the writes.
+The name of a file is the hash of its content, so the same content is stored once. An index beside the files maps each
+URL to its file. ``docs/design/media.md`` describes the layout and the order of the writes.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _MAX_SUSPENDED = 16
 
 
 class FileRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the index knows about a URL: its file, the URL that it redirects to, or the reason why there is no file."""
+    """The index entry of a URL: its file, the URL that it redirects to, or the reason why there is no file."""
 
     url: str
     at: float
@@ -62,7 +62,7 @@ class FileRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class DraftSource(msgspec.Struct, frozen=True):
-    """What a later request needs to know of a response whose body was interrupted."""
+    """The data of an interrupted response that a later request needs to continue it."""
 
     validator: str
     """A strong validator for ``If-Range`` (RFC 9110, 13.1.5): the ``ETag``, or else ``Last-Modified``."""
@@ -158,19 +158,19 @@ class _Folder:
         return FileDraft(place.open("xb"), place)
 
     def suspend(self, draft: FileDraft, key: str) -> None:
-        """Keep a draft for the next process that resumes it. What it needs to know is at the end of the file."""
+        """Keep a draft for the next process that resumes it. The data that it needs is appended to the file."""
         assert draft.place is not None
         source = msgspec.json.encode(draft.source)
         draft.file.write(source + len(source).to_bytes(_SOURCE_SIZE, "big"))
         draft.file.flush()
-        sync_file(draft.file.fileno())  # after a power loss, the end must not be there without the rest
+        sync_file(draft.file.fileno())  # after a power loss, the file must not have this end without the rest
         draft.file.close()
         draft.place.replace(self._part(key))
 
     def resume(self, key: str) -> FileDraft | None:
         place = self._root / _DRAFTS / uuid.uuid4().hex
         try:
-            self._part(key).replace(place)  # one process gets it
+            self._part(key).replace(place)  # only one process can rename it
         except FileNotFoundError:
             return None
         draft = FileDraft(place.open("r+b"), place)
@@ -416,7 +416,7 @@ class MediaStore:
         """Keep the draft of an interrupted download if a later request can continue it. Otherwise, remove it."""
         draft.end()
         if draft.source is not None and draft.size and not draft.file.closed:
-            with suppress(OSError):  # a full disk: the file is downloaded again
+            with suppress(OSError):  # a full disk: the file will be downloaded again
                 self._tree.suspend(draft, _url_hash(url))
                 return
         draft.discard()

@@ -28,7 +28,7 @@ from skitter.item import encode_item
 from skitter.store.contract import StoreContext
 from skitter.store.database import Encoded, PageItems, read_options, tls_context
 
-logging.getLogger("opensearch").setLevel(logging.CRITICAL)  # what it logs, it also raises
+logging.getLogger("opensearch").setLevel(logging.CRITICAL)  # it also raises what it logs
 JOB_FIELD = "skitter_job"
 """Field of every document with the name of its job, so that a fresh start can remove the documents of one job."""
 _DEFAULT_PORT = 9200
@@ -133,7 +133,7 @@ class OpenSearchDriver:
         return Encoded(data[:-1] + (b"," if len(data) > 2 else b"") + self._job_field)
 
     async def put(self, pages: Sequence[PageItems]) -> list[str]:
-        """Write the documents, and remove those that the pages had more before."""
+        """Write the documents, and remove surplus documents of earlier visits."""
         with self._translated_errors():
             outcomes = await self._index_all(pages)
             surplus: list[_Document] = []
@@ -146,7 +146,7 @@ class OpenSearchDriver:
                 found = await self._existing(ahead)
                 surplus += found
                 ahead = {prefix: ahead[prefix] + _LOOK_AHEAD for prefix, _ in found}
-            # The last ones first: what a kill leaves has no gap.
+            # The last ones are removed first, so that a kill leaves no gap.
             await self._bulk([(action("delete", *document),) for document in reversed(surplus)])
         return [refusal for refusal, _ in outcomes]
 

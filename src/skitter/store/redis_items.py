@@ -19,7 +19,7 @@ _encode_pair = msgspec.json.Encoder().encode
 _decode_pair = msgspec.json.Decoder(tuple[str, bytes]).decode
 
 
-class ItemForm(msgspec.Struct, frozen=True):
+class RedisItemFormat(msgspec.Struct, frozen=True):
     """The key to which an item goes, and its bytes there.
 
     ``key`` may contain fields of the item, as in ``%(category)s:items``. ``serializer``: dotted path of a function that receives

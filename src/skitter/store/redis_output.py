@@ -37,6 +37,7 @@ from skitter.store.committed import CommittedRanges
 from skitter.store.contract import (
     GroupError,
     ItemGroup,
+    Output,
     OutputAddress,
     OutputContext,
     RangesByPart,
@@ -52,7 +53,7 @@ from skitter.store.files import (
     ranges_for,
     ranges_of,
 )
-from skitter.store.redis_items import ItemForm, by_key, to_frame, to_line
+from skitter.store.redis_items import RedisItemFormat, by_key, to_frame, to_line
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
@@ -217,10 +218,10 @@ def _outages_as_unavailable() -> Iterator[None]:
         raise
 
 
-class RedisOutput:
+class RedisOutput(Output):
     """``redis://HOST/DB/KEY``: a list, or with ``?type=stream`` a stream. ``maxlen=N`` keeps only the newest items.
 
-    ``form``: the keys and the bytes of items; see :class:`~skitter.store.redis_items.ItemForm`.
+    ``form``: the keys and the bytes of items; see :class:`~skitter.store.redis_items.RedisItemFormat`.
 
     ``outage_timeout``: how long the last push waits for an unavailable server, in seconds. The crawl itself never waits.
     """
@@ -229,7 +230,7 @@ class RedisOutput:
         self,
         target: str,
         server: str,
-        form: ItemForm,
+        form: RedisItemFormat,
         *,
         kind: str = "list",
         maxlen: int | None = None,
@@ -291,7 +292,7 @@ class RedisOutput:
                 remedy="use type=list or type=stream, maxlen=NUMBER, outage_timeout=SECONDS and serializer=MODULE:FUNCTION",
                 field="output",
             )
-        form = ItemForm(key, serializer)
+        form = RedisItemFormat(key, serializer)
         form.function()  # report a missing one now
         server = f"{address.kind}://{host}/{database}"
         max_length = None if maxlen is None else int(maxlen)
@@ -319,7 +320,7 @@ class RedisOutput:
                 remedy="write ?parts=redis://HOST/DATABASE/KEY",
                 field="parts",
             )
-        return cls(target, f"{scheme}://{server}", ItemForm(key), kind="parts", password=password)
+        return cls(target, f"{scheme}://{server}", RedisItemFormat(key), kind="parts", password=password)
 
     async def check(self, context: OutputContext) -> None:  # noqa: ARG002 - does not depend on the job
         """Test whether the server answers and the key can hold items.
@@ -337,10 +338,6 @@ class RedisOutput:
                     remedy=f"name another key, or change ?type={self._kind}",
                     field="type",
                 )
-
-    async def occupied(self, context: OutputContext) -> bool:  # noqa: ARG002 - items are only appended
-        """Return ``False``: jobs share a list or a stream."""
-        return False
 
     async def clear(self, context: OutputContext) -> None:
         """Reset the pushed positions of the job. Items that were pushed already belong to their consumers."""
@@ -387,7 +384,7 @@ class RedisOutput:
         delay = self._backoff.next_delay() if self._is_away else 0.0
         self._is_away = True
         self._next_attempt = time.monotonic() + delay
-        away = "is away" if _is_outage(error.__cause__) else "rejects items"
+        away = "is unavailable" if _is_outage(error.__cause__) else "rejects items"
         self._backoff.outage.meet(
             f"{away} (%s); the crawl continues, and committed items are pushed when it is back",
             error.__cause__ or error,

@@ -20,7 +20,7 @@ from skitter._utils.concurrency import SingleThreadExecutor
 from skitter.errors import StoreError
 from skitter.item import OutputRange
 from skitter.store.committed import lines_of
-from skitter.store.contract import GroupError, ItemGroup, OutputContext, RangesByPart, StoreContext
+from skitter.store.contract import GroupError, ItemGroup, Output, OutputContext, RangesByPart, StoreContext
 from skitter.store.database import BufferOptions
 from skitter.store.files import encode_group, ranges_of
 from skitter.store.merge import fill
@@ -168,7 +168,7 @@ _UPLOAD_BLOCK = 16 << 20
 """Bytes of an upload held in memory. S3 allows 10,000 blocks per upload, so a file can have 160 GB."""
 
 
-class RemoteOutput:
+class RemoteOutput(Output):
     """A remote file that is merged from the parts next to it at every stop of the job.
 
     The file is replaced atomically, because an upload becomes visible when it is complete. The identity of the last
@@ -196,10 +196,6 @@ class RemoteOutput:
     def store(self) -> RemotePartStore:
         """Return a new part."""
         return RemotePartStore(self._location, self.stream, self._buffer_options)
-
-    async def emit(self, context: OutputContext, ranges: RangesByPart) -> bool:  # noqa: ARG002 - see merge
-        """Do nothing: ``merge`` writes the file."""
-        return True
 
     async def merge(self, context: OutputContext, ranges: RangesByPart) -> None:
         """Replace the file with one that holds the committed ranges; wait for an unavailable service."""

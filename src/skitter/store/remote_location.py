@@ -119,5 +119,5 @@ def _typed(text: str) -> Any:
 
 
 def unreachable(location: RemoteLocation, error: Unavailable) -> StoreError:
-    """Return the error to raise when the service is away and the caller cannot wait."""
+    """Return the error to raise when the service is unavailable and the caller cannot wait."""
     return StoreError(f"{location.name} cannot be reached: {error}", remedy=_RETRY_REMEDY)

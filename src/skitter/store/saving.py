@@ -14,9 +14,9 @@ from skitter.secrets import shown_url, without_secrets
 from skitter.store.contract import (
     GroupError,
     ItemGroup,
+    Output,
     OutputAddress,
     OutputContext,
-    RangesByPart,
     StoreContext,
 )
 
@@ -121,7 +121,7 @@ def _told(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}"[:500]
 
 
-class SavingOutput:
+class SavingOutput(Output):
     """The output of a :class:`Saver`. There is nothing to merge."""
 
     def __init__(self, address: OutputAddress, make: Callable[[], Saver]) -> None:
@@ -137,20 +137,6 @@ class SavingOutput:
         finally:
             await store.close()
 
-    async def occupied(self, context: OutputContext) -> bool:  # noqa: ARG002 - see Output
-        """Return ``False``: only the class of the user could know."""
-        return False
-
-    async def clear(self, context: OutputContext) -> None:
-        """Do nothing: what was saved stays."""
-
     def store(self) -> SavingStore:
         """Return a new store for one worker."""
         return SavingStore(self.target, self._make)
-
-    async def emit(self, context: OutputContext, ranges: RangesByPart) -> bool:  # noqa: ARG002 - see Output
-        """Do nothing: the items are saved already."""
-        return True
-
-    async def merge(self, context: OutputContext, ranges: RangesByPart) -> None:
-        """Do nothing: the items are saved already."""

@@ -19,7 +19,15 @@ from skitter._utils.concurrency import SingleThreadExecutor
 from skitter.errors import StoreError
 from skitter.item import encode_item, item_fields, without_surrogates
 from skitter.store.columns import ID_COLUMN, Columns, quoted
-from skitter.store.contract import GroupError, ItemGroup, OutputContext, RangesByPart, StoreContext, item_id
+from skitter.store.contract import (
+    GroupError,
+    ItemGroup,
+    Output,
+    OutputContext,
+    RangesByPart,
+    StoreContext,
+    item_id,
+)
 
 SqliteRow = tuple[tuple[str, ...], list[Any]]
 
@@ -265,7 +273,7 @@ def _text(value: str) -> str:
     return value
 
 
-class SqliteOutput:
+class SqliteOutput(Output):
     """``items.db`` or ``sqlite:PATH?table=NAME&fields=NAME,NAME``. The default table is ``items``.
 
     ``fields``: as in :class:`SqliteStore`. The constructor raises :class:`~skitter.errors.StoreError` for an invalid file or
@@ -294,10 +302,6 @@ class SqliteOutput:
         """Create the database and the table before the workers start."""
         await asyncio.to_thread(self._check, context)
 
-    async def occupied(self, context: OutputContext) -> bool:  # noqa: ARG002 - ids keep jobs apart
-        """Return ``False``: jobs share a table, and items of other jobs are kept."""
-        return False
-
     async def clear(self, context: OutputContext) -> None:
         """Delete the rows of this job: after a fresh start its pages have other fingerprints."""
         await asyncio.to_thread(self._clear, context)
@@ -305,10 +309,6 @@ class SqliteOutput:
     def store(self) -> SqliteStore:
         """Return a new connection for one worker."""
         return SqliteStore(self._path, self._table, self._fields)
-
-    async def emit(self, context: OutputContext, ranges: RangesByPart) -> bool:  # noqa: ARG002 - see Output
-        """Do nothing: the rows are in the table already."""
-        return True
 
     async def merge(self, context: OutputContext, ranges: RangesByPart) -> None:  # noqa: ARG002 - keyed
         """Fold the write-ahead log (also that of killed workers) into the file, so that the file alone is the output."""

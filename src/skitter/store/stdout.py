@@ -13,7 +13,7 @@ from threading import Lock
 
 from skitter.errors import StoreError
 from skitter.store.committed import CommittedRanges
-from skitter.store.contract import OutputContext, RangesByPart, parts_folder
+from skitter.store.contract import Output, OutputContext, RangesByPart, parts_folder
 from skitter.store.disk import disk_error
 from skitter.store.files import ITEMS_STREAM, PartFileStore, ranges_for
 
@@ -67,7 +67,7 @@ class Tail:
         return [gap for start, end in ranges for gap in printed.add(start, end)]
 
 
-class StdoutOutput:
+class StdoutOutput(Output):
     """``-o -``: JSON lines on standard output, starting with the items of earlier runs of the job."""
 
     target = "-"
@@ -85,13 +85,6 @@ class StdoutOutput:
             raise StoreError(
                 "standard output is closed", remedy="name a file, such as -o items.jsonl", field="output"
             ) from error
-
-    async def occupied(self, context: OutputContext) -> bool:  # noqa: ARG002 - nothing is replaced
-        """Return ``False``: standard output replaces nothing."""
-        return False
-
-    async def clear(self, context: OutputContext) -> None:
-        """Do nothing: the part files are removed with the job's folder."""
 
     def store(self) -> PartFileStore:
         """Return a new part file."""

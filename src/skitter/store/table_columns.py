@@ -16,7 +16,7 @@ _EXACT = 2**53
 """Integers up to this value are exact as floating-point numbers."""
 
 
-class FilledColumnError(ValueError):
+class GeneratedColumnError(ValueError):
     """An item has a field that is named like a column that the database fills itself."""
 
 
@@ -95,7 +95,7 @@ class TableColumns:
     def misfits(self, shapes: Iterable[RowShape]) -> dict[str, str]:
         """Return the columns that items of these shapes lack, or that are too narrow, with the types they need.
 
-        Raises :class:`FilledColumnError` and :class:`~skitter.store.columns.FieldLimitError`.
+        Raises :class:`GeneratedColumnError` and :class:`~skitter.store.columns.FieldLimitError`.
         """
         needed: dict[str, str] = {}
         unknown = [shape for shape in shapes if shape not in self._fitting]
@@ -103,7 +103,7 @@ class TableColumns:
             for column, kind in zip(columns, kinds, strict=True):
                 present = needed.get(column) or self.types.get(column)
                 if kind and column in self._filled:
-                    raise FilledColumnError(
+                    raise GeneratedColumnError(
                         f"the database fills the column {column!r} itself, which has a default value; rename the field,"
                         f" or remove the default"
                     )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import re
+import time
+from collections.abc import Mapping
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
@@ -28,6 +30,27 @@ def parse_headers(block: bytes) -> Headers:
         if colon and (name := name.strip(_SPACE)):
             fields.add(name, value.strip(_SPACE))
     return CIMultiDictProxy(fields)
+
+
+def with_defaults(own: Mapping[str, str], defaults: Mapping[str, str]) -> dict[str, str]:
+    """Return request headers with defaults for the missing ones. Names are compared without regard to case."""
+    names = {name.lower() for name in own}
+    return {**{name: value for name, value in defaults.items() if name.lower() not in names}, **own}
+
+
+def strong_last_modified(modified: str, date: str) -> str:
+    """Return ``Last-Modified``, unless the page may change again within the same second (RFC 9110, 8.8.2.2).
+
+    ``date``: the ``Date`` header; empty: now.
+    """
+    if not modified:
+        return ""
+    try:
+        changed_at = parsedate_to_datetime(modified).timestamp()
+        sent_at = parsedate_to_datetime(date).timestamp() if date else time.time()
+    except (ValueError, OverflowError):
+        return ""
+    return modified if changed_at <= sent_at - 1 else ""
 
 
 _FOLD = re.compile(rb"\r?\n[ \t]+")

@@ -1,7 +1,8 @@
-"""BoundedCounters: limits the number of counters whose names come from user code or from items, over the whole fleet.
+"""BoundedCounters: limits how many counter names user code and items may create, over the whole fleet.
 
-A counter is admitted before its first commit. The admitted names of a group are in a note that all workers share, so that
-neither more workers nor restarts lead to more names. Counts under other names are added up in one counter of the group.
+A counter is admitted before its first commit. All workers share the admitted names of a group through a note in the
+frontier, so more workers or restarts do not add names. Counts under other names are added up in one counter of the
+group.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ MAX_VALUES = 1000
 """Values of one field."""
 MAX_VIOLATIONS = 200
 OTHERS = "(others)"
-"""Last part of the name of the counter that adds up the counts that were not admitted."""
+"""Last part of the name of the counter that receives all counts under names that were not admitted."""
 _NOTE = "skitter:counters:"
 _NOTE_TTL = 10 * 365 * 86_400.0
 _decode = msgspec.msgpack.Decoder(list[str]).decode
 
 
-class Counted(Protocol):
+class CountedPage(Protocol):
     """A page with counters."""
 
     counters: dict[str, int]
@@ -41,8 +42,8 @@ class BoundedCounters:
         self._admitted: dict[str, set[str]] = {}
         """The admitted names, by group."""
 
-    async def admit(self, pages: Iterable[Counted]) -> None:
-        """Rename the counters of pages that are not admitted."""
+    async def admit(self, pages: Iterable[CountedPage]) -> None:
+        """Rename those counters of the pages that are not admitted."""
         wanted: dict[str, set[str]] = {}
         for page in pages:
             for name in page.counters:

@@ -1,4 +1,4 @@
-"""Callbacks: finds and runs the functions of a spider, whatever their kind."""
+"""Callbacks: finds and runs the methods of a spider, whether plain, generator or asynchronous."""
 
 from __future__ import annotations
 
@@ -31,14 +31,15 @@ if TYPE_CHECKING:
 log = logging.getLogger("skitter.crawl")
 
 _TURN_SECONDS = 0.004
-"""Time that callbacks may take in one turn of the event loop. A place is taken again after about four turns."""
+"""Seconds that callbacks may take in one turn of the event loop. A free fetch slot is filled again after about four
+turns."""
 
 
 class CallbackPacer:
     """Spreads the callbacks of a burst of answers over several turns of the event loop.
 
-    If all of them ran in one turn, no socket would be served and no place taken again meanwhile, so that the next answers
-    would come in a burst as well.
+    If all of them ran in one turn, no socket would be read and no new fetch started in the meantime, so the next
+    answers would arrive in a burst too.
     """
 
     def __init__(self) -> None:
@@ -47,12 +48,12 @@ class CallbackPacer:
         self._is_busy = False
         """Whether callbacks have run in this turn."""
         self._began = 0.0
-        """When the first callback of this turn was let through."""
+        """When the first callback of this turn started."""
         self._share = 1
-        """Number of waiting callbacks to let through in one turn: as many as fitted before."""
+        """Number of waiting callbacks to start in one turn: as many as fitted into the previous one."""
 
     async def wait(self) -> None:
-        """Wait for the turn in which the next callback may run: this one, unless its time is used up."""
+        """Wait until the callback may run: at once if this turn has time left, otherwise in a later turn."""
         if not self._is_busy:
             self._is_busy = True
             self._began = time.perf_counter()
@@ -87,7 +88,7 @@ def find_method(owner: object, name: str) -> Callable[..., Any] | None:
 
 
 def callable_name(function: Callable[..., Any]) -> str:
-    """Return the name of a function of user code, for messages. Other callable objects may have none."""
+    """Return the name of a user's callable, for messages; its ``repr`` if it has no name."""
     return function.__qualname__ if inspect.isroutine(function) else repr(function)
 
 
@@ -125,8 +126,8 @@ class CallbackRunner:
     def find(self, spider: Spider, name: str | None) -> Callable[..., Any]:
         """Return the callback of a spider by its stored name (default ``parse``).
 
-        The rules of a spider apply after ``parse``, which may be missing then, and after a callback with such a name (see
-        :data:`~skitter.link_extractor.RULES`). Raises :class:`~skitter.errors.SpiderError`.
+        If the spider has rules, they apply after ``parse``, which may then be missing, and after callbacks with a name
+        for rules (see :data:`~skitter.link_extractor.RULES`). Raises :class:`~skitter.errors.SpiderError`.
         """
         if name is not None and name.startswith(RULES):
             name, rules = name.removeprefix(RULES), spider.rules
@@ -151,7 +152,10 @@ class CallbackRunner:
         return await results_of(await self.call(callback, *arguments, **named))
 
     async def call(self, callback: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-        """Call a callback and return what it returns. From a thread, a generator comes back as the list of its results."""
+        """Call a callback and return its result.
+
+        If it ran in a thread, a generator is returned as the list of its results.
+        """
         if self._pool is None or _is_async(callback):
             return callback(*arguments, **named)
         context = contextvars.copy_context()
@@ -172,7 +176,7 @@ def _run_in_thread(call: Callable[[], Any]) -> Any:
     """Call a callback. A generator is read to its end here, because its steps block as well."""
     try:
         returned = call()
-    except StopIteration as error:  # a future cannot hold it
+    except StopIteration as error:  # a future cannot carry a StopIteration
         raise RuntimeError("the callback raised StopIteration") from error
     if returned.__class__ is not GeneratorType:
         return returned
@@ -211,7 +215,10 @@ async def results_of(returned: Any) -> list[Any]:
 
 
 class CallbackNames:
-    """Checks the names of callbacks in requests when a page yields them: a dead letter would keep a misspelt name."""
+    """Checks callback names when a page yields a request.
+
+    Otherwise a misspelt name would be stored, even in dead letters.
+    """
 
     def __init__(self, spider: Spider) -> None:
         self._spider = spider
@@ -242,9 +249,10 @@ def unsupported_result(result: object) -> SpiderError:
 
 
 _STEP = 10
-"""Results of a generator that are taken before the time of its turn is checked."""
+"""Number of results to take from a generator between two checks of the time."""
 _LONGEST_TURN = 0.02
-"""Time in seconds after which other tasks have their turn. Each result may be a batch of a thousand links."""
+"""Seconds after which a generator yields to the event loop. Each of its results may be a batch of a thousand
+links."""
 
 
 async def _all_of(generator: Iterator[Any]) -> list[Any]:
@@ -285,7 +293,7 @@ def _note_dropped(error: Exception, found: Sequence[Any]) -> None:
         )
         items = sum(map(is_item, found))
         counts = f"{_counted(links, 'link')} and {_counted(items, 'item')}"
-        error.add_note(f"{counts} that it had yielded were dropped")
+        error.add_note(f"{counts} that it had yielded before were dropped")
 
 
 def _counted(amount: int, noun: str) -> str:
@@ -314,9 +322,9 @@ _MAX_KINDS = 1_000
 
 
 def traceback_of(error: BaseException) -> str:
-    """Return the traceback of an error of user code from its first frame outside skitter on; a long one loses its middle.
+    """Return the traceback of an error in user code, from the first frame outside skitter.
 
-    Errors of skitter explain themselves: theirs is empty.
+    The middle of a long one is cut out. Errors of skitter explain themselves, so the result is empty for them.
     """
     if isinstance(error, SkitterError):
         return ""
@@ -334,9 +342,10 @@ def _in_user_code(error: BaseException) -> TracebackType | None:
 
 
 class ErrorLog:
-    """Logs the errors of user code: the first of a kind with its traceback, then only their number at 10, 100, 1,000 ...
+    """Logs errors of user code: the first of each kind with its traceback, then only their number.
 
-    Errors of one kind have the same type and were raised at the same place. All are logged at the level ``debug``.
+    The number is logged at 10, 100, 1,000 and further powers of ten. Errors of one kind have the same type and were
+    raised at the same line. The level ``debug`` shows all of them.
     """
 
     def __init__(self) -> None:
@@ -358,6 +367,8 @@ class ErrorLog:
         elif count == 1:
             log.error("%s: %s", url, text)
         elif count >= 10 and str(count).rstrip("0") == "1":
-            log.error("%d pages failed like this in this process, the last one is %s: %s", count, url, text)
+            log.error(
+                "%d pages have failed with this error in this process, most recently %s: %s", count, url, text
+            )
         else:
             log.debug("%s: %s", url, text)

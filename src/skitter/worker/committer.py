@@ -21,7 +21,7 @@ from skitter.worker.control import CrawlControl
 from skitter.worker.hooks import HookAction, Hooks
 from skitter.worker.inflight import Inflight
 from skitter.worker.links import LinkCollector
-from skitter.worker.pipeline import Page
+from skitter.worker.page import Page
 from skitter.worker.retry import RetryDecision
 from skitter.worker.revisit import visit_of
 from skitter.worker.routing import ItemWriter
@@ -36,13 +36,13 @@ log = logging.getLogger("skitter.crawl")
 _MAX_BATCH = 256
 """Pages of one commit."""
 _MIN_BATCH = 32
-"""Pages for which a commit does not wait for more."""
+"""A commit of this many pages does not wait for more."""
 _BATCH_DELAY = 0.01
-"""Time in seconds that a smaller batch waits for more pages: ten pages cost hardly more to commit than one."""
+"""Seconds that a smaller batch waits for more pages, because ten pages cost hardly more to commit than one."""
 _PARTITION_TIMEOUT = 0.1
-"""Time in seconds that commits wait for the slowest partition before the other partitions continue."""
+"""Seconds that a commit waits for the slowest partition before the other partitions continue."""
 _MIN_LINKS_TO_ASK = 6
-"""New links per page, on average, from which on asking the frontier which ones are new is cheaper than sending all."""
+"""Average number of new links per page above which it is cheaper to ask the frontier first which links are new."""
 
 
 class Committer:
@@ -86,9 +86,9 @@ class Committer:
         """First error of a commit to a partition."""
 
     def put(self, page: Page) -> None:
-        """Accept a page whose result is final."""
+        """Queue a page whose result is final."""
         if not self._after_save_hooks:
-            page.response = None  # many pages may wait, and a body is larger than its items
+            page.response = None  # free the body: many pages may wait, and a body is larger than its items
         if self._outputs.buffering is not None and not self._waiting:
             self._waiting_since = asyncio.get_running_loop().time()
         if page.trace is not None:
@@ -103,7 +103,7 @@ class Committer:
         self._wakeup.set()
 
     async def run(self) -> None:
-        """Commit until closed. Raises what a store or the frontier raises."""
+        """Commit until closed. Raises the errors of stores and of the frontier."""
         try:
             await self._run()
             self._raise_error()
@@ -127,7 +127,7 @@ class Committer:
             seconds = self._loop.time() - began
             for page in pages:
                 if page.items:
-                    page.took(STORE, seconds)
+                    page.record_time(STORE, seconds)
             for start in range(0, len(pages), _MAX_BATCH):
                 end = start + _MAX_BATCH
                 await self._commit(pages[start:end], ranges[start:end])
@@ -153,7 +153,7 @@ class Committer:
         return taken
 
     async def _collect_batch(self) -> None:
-        """Wait for more pages if a larger commit, or a larger write to a buffering store, is worth it."""
+        """Wait for more pages if a larger commit, or a larger write to a buffering store, is worthwhile."""
         if self._outputs.buffering is not None:
             await self._fill_buffer(self._outputs.buffering)
         elif len(self._waiting) < min(_MIN_BATCH, self._inflight.held) and not self._closing:
@@ -289,7 +289,7 @@ class Committer:
     async def _after_save(self, page: Page) -> bool:
         """Run the ``after_save`` hooks. Return whether to commit the page."""
         try:
-            action = await self._hooks.ask("after_save", page.response, page.items)
+            action = await self._hooks.run("after_save", page.response, page.items)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - user code: any error is an outcome of this page
             log.error("%s: hook after_save: %s", page.lease.url, describe(error))  # noqa: TRY400 - one line
             page.count("errors/hook")

@@ -20,7 +20,7 @@ Result = TypeVar("Result")
 
 
 class CrawlControl:
-    """What the parts of one worker may do with the crawl as a whole."""
+    """The actions by which a component of a worker affects the whole crawl."""
 
     def __init__(self, frontier: Frontier, inflight: Inflight) -> None:
         self._frontier = frontier
@@ -57,15 +57,15 @@ class CrawlControl:
             self._leasing.cancel()
 
     async def pause_slot(self, slot: str, seconds: float) -> None:
-        """Lease nothing from a slot for some seconds, on all workers."""
+        """Pause a slot for some seconds, for all workers."""
         await self._frontier.control.pause_slot(slot, seconds)
 
     # --- tasks -----------------------------------------------------------------------------------------
 
     def start_leasing(self, work: Coroutine[Any, Any, JobState]) -> asyncio.Task[JobState]:
-        """Start the main loop of the worker, which a failure cancels."""
+        """Start the main loop of the worker. A failure cancels it."""
         self._leasing = asyncio.get_running_loop().create_task(work)
-        if self._failure is not None:  # a background task was quicker
+        if self._failure is not None:  # a background task has failed already
             self._leasing.cancel()
         return self._leasing
 
@@ -91,7 +91,7 @@ class CrawlControl:
         self.fail(failure)
 
     async def cancel_tasks(self) -> None:
-        """Cancel all background tasks and wait for their ends."""
+        """Cancel all background tasks and wait until they have ended."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

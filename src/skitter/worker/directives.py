@@ -1,4 +1,4 @@
-"""DirectiveRules: obeys the directives of pages, as the settings ask for it."""
+"""DirectiveRules: obeys page directives such as ``nofollow`` and ``noindex``, if the settings say so."""
 
 from __future__ import annotations
 
@@ -64,14 +64,14 @@ class DirectiveRules:
         return [*kept, Links(response.url, named, {"callback": callback})] if named else kept
 
     def _drops_items(self, found: Directives) -> str:
-        """Return the directive for which the items of a page are dropped; empty: they are kept."""
+        """Return the directive that drops the items of a page; empty if none does."""
         if self._settings.obey_noindex and not found.is_indexable():
             return "noindex"
         return "tdm" if self._settings.obey_tdm and found.reserves_mining else ""
 
 
 def _without_nofollow(results: list[Any], response: Response, found: Directives) -> list[Any]:
-    """Remove the links that the page, or all of their elements, mark as ``nofollow``."""
+    """Remove links with ``nofollow``: all links if the page says so, otherwise those whose every element says so."""
     refused: set[str] = set()
     if not found.nofollow and response.is_html:
         marked = Counter(

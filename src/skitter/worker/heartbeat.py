@@ -20,7 +20,7 @@ from skitter.worker.committer import Committer
 from skitter.worker.inflight import Inflight
 
 _WINDOW = 10.0
-"""Length in seconds of the interval that is measured."""
+"""Length of the measured interval in seconds."""
 
 
 class Throughput:
@@ -46,7 +46,7 @@ _REPORT_SECONDS = 2.0
 _RETRY_SECONDS = 1.0
 """Seconds between two heartbeats while the server does not answer."""
 _TTL = 10.0
-"""Time in seconds after which a silent worker is no longer listed."""
+"""Seconds after which a worker without a report is no longer listed."""
 
 
 class WorkerReporter:
@@ -87,7 +87,7 @@ class WorkerReporter:
             await asyncio.sleep(_REPORT_SECONDS)
 
     async def leave(self) -> None:
-        """Report that the worker has ended, if the frontier is still there."""
+        """Report that the worker has ended, if the frontier is still reachable."""
         with contextlib.suppress(SkitterError):
             await self._frontier.reports.announce(self.report(), 0.0)
 
@@ -123,7 +123,7 @@ class Heartbeat:
 
     def _run(self) -> None:
         loop = self._loop
-        assert loop is not None, "start() has made it"
+        assert loop is not None, "start() sets it"
         try:
             loop.run_until_complete(self._beat())
         finally:
@@ -140,7 +140,7 @@ class Heartbeat:
                 if dead := await self._liveness.beat(self._worker):
                     self._owner.call_soon_threadsafe(self._on_dead, dead)
                 pause = HEARTBEAT_SECONDS
-            except SkitterError as error:  # the worker meets and reports it in its own calls
+            except SkitterError as error:  # the worker reports the same error after its own calls
                 log.debug("no heartbeat: %s", error)
                 await self._liveness.close()
                 is_open, pause = False, _RETRY_SECONDS

@@ -17,7 +17,7 @@ from skitter.errors import SpiderError
 from skitter.request import Request
 from skitter.worker.callbacks import callable_name, find_method
 
-if TYPE_CHECKING:  # the owner of a fleet reads no pages
+if TYPE_CHECKING:  # a process without workers does not need it
     from skitter.response import Response
 
 
@@ -94,7 +94,7 @@ class Hooks:
     def __getitem__(self, point: str) -> list[Hook]:
         return self._hooks[point]
 
-    async def ask(self, point: str, *arguments: Any) -> HookAction:
+    async def run(self, point: str, *arguments: Any) -> HookAction:
         """Run the hooks of a point. Return the first decision."""
         for hook in self._hooks[point]:
             answer = await call(hook, *arguments)
@@ -102,8 +102,8 @@ class Hooks:
                 return _action(answer, hook)
         return HookAction.CONTINUE
 
-    async def tell(self, request: Request, error: BaseException) -> None:
-        """Report a final failure to all ``on_error`` hooks. Errors in the hooks are only logged."""
+    async def report_error(self, request: Request, error: BaseException) -> None:
+        """Call all ``on_error`` hooks for a failure that is final. Errors in the hooks are only logged."""
         for hook in self._hooks["on_error"]:
             try:
                 await call(hook, request, error)

@@ -17,13 +17,14 @@ if TYPE_CHECKING:  # needs an extra
     from skitter.worker.tracing import Tracer
 
 REPORT_DELAY = 0.002
-"""Time in seconds to collect fetch reports for a frontier that many workers share, so that one call serves several. It is
-cut short when a quarter of the concurrency has ended. A frontier on this machine is asked at once."""
+"""Time in seconds to collect fetch reports for a frontier that many workers share, so that one call serves several.
+The wait ends early when a quarter of the concurrent fetches have ended. A frontier on this machine is called without
+a wait."""
 _CONTACT_SECONDS = 5.0
-"""Time in seconds that a request to an origin that does not answer is expected to take, to schedule those that wait."""
+"""Seconds that a request to an unresponsive origin is expected to take. Waiting requests are scheduled by it."""
 _MIN_CONTACT_WAIT = 0.5
 _BUSY_SHARE = 8
-"""One such request for this many concurrent fetches makes the next ones not count from the start."""
+"""Once one request per this many concurrent fetches is set aside, further ones are set aside from the start."""
 _UNCOMMITTED_PER_FETCH = 1
 """Pages that may wait for their commit, per concurrent fetch, unless a store buffers more."""
 
@@ -45,9 +46,10 @@ class QueueCapacity:
             self._available.clear()
 
     def take(self, amount: int) -> bool:
-        """Use some of the capacity. Return ``False`` if there is none.
+        """Use some of the capacity.
 
-        An amount above the remaining capacity is accepted once, so that a page with many links is not stuck.
+        Return ``False`` if nothing is left. A page with more links than the remaining capacity is accepted, so that it
+        is not stuck; the capacity is used up then.
         """
         if self._left is None or amount == 0:
             return True
@@ -80,7 +82,10 @@ class QueueBudget:
         return sum(self._sizes.values()) if all_sized else None
 
     def quotas(self, limit: int) -> QueueQuotas:
-        """Return the maximum number of leases to request from each queue, if ``limit`` is that of all together."""
+        """Return the maximum number of leases to request from each queue.
+
+        ``limit``: maximum for all queues together.
+        """
         names = self._served or (*self._sizes, EVERY_OTHER)
         return {queue: self._quota(queue, limit) for queue in names}
 
@@ -124,15 +129,16 @@ class InflightRequest:
         self.leased_at = leased_at
         """Event loop time at which the frontier was asked for the lease."""
         self.waited = waited
-        """Seconds for which the worker had a free place, but no host could be fetched from."""
+        """Seconds for which the worker had capacity, but politeness allowed no fetch."""
         self.expires = lease.start_within is not None
-        """Whether the request may be sent for a short time only, because its host has a fixed delay."""
+        """Whether the permit to send expires soon, because the host has a fixed delay."""
         self.fetched = False
         """Whether the fetch has ended and was reported."""
         self._connecting = 0.0
         self._grace: asyncio.TimerHandle | None = None
         self.is_aside = False
-        """Whether the fetch does not count as one of the concurrent fetches, because its origin may never answer."""
+        """Whether the fetch is set aside: it does not count as one of the concurrent fetches, because its origin may
+        never answer."""
         tracer = inflight.tracer
         self.trace = None if tracer is None else tracer.begin(lease, leased_at, waited)
         """``None`` if the request is not traced."""
@@ -169,8 +175,8 @@ class InflightRequest:
     def begin_contact(self) -> bool:
         """Prepare for a request to an origin that has not answered yet, and may never.
 
-        After a second without an answer it no longer counts as one of the concurrent fetches; at once if there are
-        several such requests. Return ``False`` if there are too many: the request must wait.
+        After a second without an answer it no longer counts as one of the concurrent fetches. If many such requests
+        are running, it never counts. Return ``False`` if there are too many: the request must wait.
         """
         inflight = self._inflight
         if not inflight.max_aside or self.is_aside or self._grace is not None:
@@ -189,7 +195,10 @@ class InflightRequest:
             self._inflight.set_aside(self.lease.slot)
 
     def end_contact(self) -> bool:
-        """Record that the origin has answered. Return whether the request may continue now: too many others may run."""
+        """Record that the origin has answered.
+
+        Return whether the request may continue now; ``False`` if too many others are running.
+        """
         if self._grace is not None:
             self._grace.cancel()
             self._grace = None
@@ -205,9 +214,10 @@ class InflightRequest:
         retry_after: float | None = None,
         sent: bool = True,
     ) -> None:
-        """Record the end of the fetch, successful or not. Only the first call has an effect.
+        """Record the end of the fetch, successful or not.
 
-        ``sent``: whether anything was sent, or at least tried. If not, the slot may grant its turn again.
+        Only the first call has an effect. ``sent``: whether an attempt to send was made. If not, the slot may use the
+        time slot for another request.
         """
         if not self.fetched:
             self.fetched = True
@@ -220,8 +230,8 @@ class InflightRequest:
 class Inflight:
     """What one worker holds: leases, running requests, and fetch reports to send.
 
-    The :class:`~skitter.worker.leaser.Leaser` and the :class:`~skitter.worker.committer.Committer` share it. Each
-    waits for an event of it: ``lease_wakeup`` and ``commit_wakeup``.
+    The :class:`~skitter.worker.leaser.Leaser` and the :class:`~skitter.worker.committer.Committer` share it. Each of
+    them waits for one of its events, ``lease_wakeup`` or ``commit_wakeup``.
     """
 
     def __init__(
@@ -237,7 +247,7 @@ class Inflight:
         """``buffered``: number of items that a store collects before it writes them. ``report_delay``: see :data:`REPORT_DELAY`."""
         self.loop = asyncio.get_running_loop()
         self.concurrency = concurrency
-        """Maximum number of concurrent fetches. It may change at any time."""
+        """Maximum number of concurrent fetches. It may change during the run."""
         self.budget = budget
         """Limits per queue; ``None``: any number from any queue."""
         self.tracer = tracer
@@ -252,13 +262,13 @@ class Inflight:
         self.aside = 0
         """Number of running requests to origins that have not answered yet, and that do not count as fetches."""
         self.draining = False
-        """Whether the worker leases nothing more."""
+        """Whether the worker no longer leases requests."""
         self.wants_more = True
-        """Whether the last answer left fetches free. Then every commit is a reason to ask again."""
+        """Whether the last answer had fewer leases than requested. Then every commit is a reason to ask again."""
         self.lease_wakeup = asyncio.Event()
-        """Set when there may be a reason to ask the frontier for leases, or to end."""
+        """Set when the leaser should check whether to request leases or to end."""
         self.commit_wakeup = asyncio.Event()
-        """Set when there may be something to commit."""
+        """Set when the committer should check whether there is something to commit."""
         self._backlog = max(buffered, concurrency * _UNCOMMITTED_PER_FETCH)
         """Maximum number of pages that wait for their commit (back-pressure)."""
         self._tasks: dict[int, asyncio.Task[None]] = {}
@@ -364,7 +374,7 @@ class Inflight:
     async def wait_reported(self) -> None:
         """Wait until the frontier has all reports of fetches that have ended: a commit ends the lease."""
         own_reports = self._reports
-        # Until the call that carries them is answered. After the end of the job there is none, and no lease to protect.
+        # Wait until the call that carries them is answered. After the end of the job no call follows, and no lease needs protection.
         while own_reports and self._reports is own_reports and not self._has_ended:
             sent = self._reports_sent
             self.lease_wakeup.set()
@@ -373,7 +383,7 @@ class Inflight:
     # --- ends of leases --------------------------------------------------------------------------------
 
     def end_processing(self, lease_id: int, *, returned: bool) -> None:
-        """Record the end of a task. ``returned``: there is nothing to commit, and the lease is to be released."""
+        """Record the end of a task. ``returned``: release the lease, because there is nothing to commit."""
         del self._tasks[lease_id]
         if returned:
             self._returned.append(lease_id)
@@ -389,7 +399,7 @@ class Inflight:
         self._held.difference_update(lease_ids)
 
     def spill(self, lease_ids: Iterable[int]) -> None:
-        """Record leases whose pages wait on disk for queue capacity: others may take their place."""
+        """Record leases whose pages wait on disk for queue capacity. They no longer count as held."""
         lease_ids = list(lease_ids)
         self._held.difference_update(lease_ids)
         self._spilled.update(lease_ids)
@@ -417,7 +427,7 @@ class Inflight:
     # --- the end ---------------------------------------------------------------------------------------
 
     def drain(self) -> None:
-        """Lease nothing more, and finish the requests in progress.
+        """Stop leasing, and finish the requests in progress.
 
         Requests that run longer than :data:`~skitter.worker.DRAIN_SECONDS` are cancelled, and their leases released.
         """

@@ -1,4 +1,4 @@
-"""ItemMeter: counts what monitors ask about items, and checks items against their schema.
+"""ItemMeter: counts item fields for the monitors, and validates items against the job's schema.
 
 The counts are added to the counters of the page, so they are committed together with its items.
 """
@@ -24,15 +24,15 @@ COVERED = "coverage/"
 INVALID = "invalid"
 """Counter of items that violate the schema; ``invalid/FIELD/KIND`` counts the violations."""
 MAX_FIELD = 60
-"""Characters of a field in the name of a counter of violations."""
+"""Maximum length of a field name within the name of a counter of violations."""
 Policy = Literal["keep", "drop", "fail"]
 
 
 class InvalidItem(SkitterError):
-    """An item that violates the schema of its job, whose page fails for it (``invalid_items=fail``)."""
+    """An item violates the schema of its job, and the page fails because of it (``invalid_items=fail``)."""
 
 
-class Counting(Protocol):
+class PageCounts(Protocol):
     """Counts for a page; the counts take effect with its commit."""
 
     def count(self, name: str, amount: int = 1) -> None:
@@ -51,7 +51,7 @@ def make_item_meter(settings: Settings) -> ItemMeter | None:
     """
     if settings.item_schema is None and not settings.monitors:
         return None
-    # Few jobs have a schema or monitors, and no other worker waits for their modules.
+    # Imported only here, because few jobs have a schema or monitors.
     from skitter.item_schema import make_item_schema  # noqa: PLC0415 - as said
     from skitter.monitors import compile_monitors  # noqa: PLC0415 - as said
 
@@ -78,7 +78,7 @@ class ItemMeter:
         self._schema = schema
         self._policy = policy
 
-    def measure(self, items: list[Any], page: Counting) -> list[Any]:
+    def measure(self, items: list[Any], page: PageCounts) -> list[Any]:
         """Count items. Return those to keep. Raises :class:`InvalidItem` if the page is to fail."""
         if self._schema is not None:
             items = self._valid(self._schema, items, page)
@@ -87,7 +87,7 @@ class ItemMeter:
                 self._count_fields(item, page)
         return items
 
-    def _valid(self, schema: ItemSchema, items: list[Any], page: Counting) -> list[Any]:
+    def _valid(self, schema: ItemSchema, items: list[Any], page: PageCounts) -> list[Any]:
         kept = []
         for item in items:
             violations = schema.violations(item)
@@ -103,7 +103,7 @@ class ItemMeter:
             kept.append(item)
         return kept
 
-    def _count_fields(self, item: Any, page: Counting) -> None:
+    def _count_fields(self, item: Any, page: PageCounts) -> None:
         fields: Any = item if item.__class__ is dict else item_fields(item)
         for counter, path in self._coverage:
             if _has_value(_at(fields, path)):
@@ -129,7 +129,7 @@ def _has_value(value: Any) -> bool:
 
 
 def _digest(value: Any) -> str:
-    """Return 16 characters for a value. Two values of a field share them with a probability of 1 to 10^13 or less."""
+    """Return a digest of 16 characters. Two values of a field collide with a probability of at most 1 to 10^13."""
     data = (
         value.encode("utf-8", "surrogatepass")
         if isinstance(value, str)

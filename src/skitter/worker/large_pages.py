@@ -1,4 +1,4 @@
-"""LargePages: keeps the large pages that a worker processes at a time within a limit of memory."""
+"""LargePageLimiter: limits the memory of the large pages that a worker processes at the same time."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ LARGE = 256 * 1024
 """Bytes. A larger page is decoded and parsed in a thread, so that it does not block the event loop."""
 
 
-class LargePages:
-    """Admits large pages one after the other. ``memory``: bytes that one page may take, or several together.
+class LargePageLimiter:
+    """Admits large pages within a memory limit.
 
-    A page takes the room that it might need before its fetch counts as ended. So a host that sends large pages faster than
-    they are processed has to wait, and not the memory. When the page is parsed, only its actual memory counts.
+    ``memory``: bytes that all admitted pages may take together. A page reserves the memory that it may need before its
+    fetch counts as ended. A host that sends large pages faster than they are processed therefore has to wait. When the
+    page is parsed, only its actual memory counts.
     """
 
     def __init__(self, memory: int) -> None:
@@ -24,8 +25,8 @@ class LargePages:
         self._taken = 0
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
-    async def take(self, response: Response) -> int:
-        """Wait until there is room for a page. Return the number of bytes to :meth:`give` back."""
+    async def acquire(self, response: Response) -> int:
+        """Wait until there is enough memory for a page. Return the number of bytes to pass to :meth:`release`."""
         share = largest_tree(len(response.body), self._memory)
         if self._waiting or not self._fits(share):
             turn = asyncio.get_running_loop().create_future()
@@ -34,21 +35,21 @@ class LargePages:
                 await turn
             except asyncio.CancelledError:
                 if not turn.cancelled():  # it was admitted at the same time
-                    self.give(share)
+                    self.release(share)
                 raise
         else:
             self._taken += share
         return share
 
     async def prepare(self, response: Response, share: int) -> int:
-        """Decode and parse a page in a thread. Return its new share, by its actual memory."""
+        """Decode and parse a page in a thread. Return its new share: the memory that it actually takes."""
         response.max_memory = self._memory
         used = min(share, await asyncio.to_thread(_prepare, response))
-        self.give(share - used)
+        self.release(share - used)
         return used
 
-    def give(self, share: int) -> None:
-        """Return room, and admit the next pages."""
+    def release(self, share: int) -> None:
+        """Return memory, and admit the next pages."""
         if not share:
             return
         self._taken -= share

@@ -11,12 +11,13 @@ from skitter.frontier.records import JobState, LeaseResult
 from skitter.worker.callbacks import describe
 from skitter.worker.committer import Committer
 from skitter.worker.inflight import Inflight, InflightRequest
-from skitter.worker.pipeline import Page, RequestPipeline
+from skitter.worker.page import Page
+from skitter.worker.pipeline import RequestPipeline
 
 _POLL_INTERVAL = 0.1
-"""Seconds between two looks at the job while the worker can take no lease, or the frontier grants none."""
+"""Seconds between two status checks of the job while the worker cannot take leases, or the frontier grants none."""
 _MIN_WAIT = 0.001
-"""Minimum time in seconds before the frontier is asked again, whatever its answer says."""
+"""Minimum time in seconds between two calls for leases, whatever the frontier answers."""
 
 
 class Leaser:
@@ -39,14 +40,14 @@ class Leaser:
         self._committer = committer
         self._on_answer = on_answer
         self._idle_since: float | None = None
-        """Event loop time since which the worker has had a free place, but every host with requests had to be left alone."""
+        """Event loop time since which the worker has had capacity, but politeness allowed no fetch from any host."""
         self._failure: SkitterError | None = None
         """Error that ends the worker. The leases are released."""
 
     async def run(self) -> JobState:
         """Lease until the job is finished, or until it is stopped and all leases have ended.
 
-        Raises the error of a frontier or a store that a request met outside the handling of its own errors.
+        Raises errors of a frontier or a store that concern the whole job and not a single request.
         """
         inflight = self._inflight
         while True:
@@ -88,7 +89,7 @@ class Leaser:
         inflight = self._inflight
         timer = None
         if inflight.wants_more or not inflight.is_processing:
-            # If nothing was granted although something is ready, the job is paused or limited: do not ask at once.
+            # If nothing was granted although requests are ready, the job is paused or has reached a limit: do not ask again at once.
             seconds = max(ask_again, _MIN_WAIT) if limit > 0 and ask_again > 0 else _POLL_INTERVAL
             timer = inflight.loop.call_later(seconds, inflight.lease_wakeup.set)
         await inflight.lease_wakeup.wait()
@@ -101,9 +102,9 @@ class Leaser:
         try:
             page = await self._pipeline.process(request)
         except asyncio.CancelledError:
-            pass  # the lease is released, and the request stays as it was
+            pass  # the lease is released, and the request stays unchanged in the queue
         except SkitterError as error:
-            self._failure = self._failure or error  # of the frontier or a store, not of this page
+            self._failure = self._failure or error  # an error of the frontier or a store, not of this page
         except Exception as error:  # noqa: BLE001 - a fault of skitter: retried at once, it would never end
             page = self._pipeline.give_up(request.lease, error)
         finally:
@@ -132,7 +133,7 @@ class Leaser:
         while True:
             await asyncio.sleep(interval)
             lost = await self._frontier.renew(self._worker, self._inflight.lease_ids())
-            self._inflight.cancel(lost)  # another worker has them, and would win
+            self._inflight.cancel(lost)  # other workers have them now, and our commits would be rejected
 
     async def release_all(self) -> None:
         """Cancel everything in progress and release the leases."""

@@ -1,8 +1,8 @@
 """LinkCollector: turns the results of a callback into items to store and requests to add.
 
-A page may have a hundred links, so they are processed in batches: compiled code joins and normalizes them, the scope is
-checked by origin, and one record serves all of a batch. Requests that a callback yields one by one become batches too, if
-they differ only in their URL.
+A page may have a hundred links, so they are processed in batches: compiled code joins and normalizes them, the scope
+is checked once per origin, and all links of a batch share one record. Requests that a callback yields one by one
+become batches too, if they differ only in their URL.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class LinkBatch(msgspec.Struct):
     fingerprints: list[bytes]
     slots: list[str]
     penalties: list[int]
-    """What each link loses of its priority."""
+    """How much the priority of each link is reduced."""
 
     def entry(self, index: int) -> Entry:
         """Return one of the links as an entry for the frontier."""
@@ -93,11 +93,11 @@ class LinkBatch(msgspec.Struct):
 
 
 class LinkCache:
-    """Links that one worker has met before, so that it need not check them again.
+    """Links that a worker has seen before and need not check again.
 
-    Four links in five lead to a known page. The cache recognises such a link by its raw text, before it is joined and
-    parsed, or else by its URL, before it is scoped and fingerprinted. It holds only URLs that are in the frontier for
-    certain, and URLs that the scope refuses everywhere.
+    Four out of five links lead to a known page. The cache recognises such a link by its raw text, before it is joined
+    and parsed, or by its URL, before the scope is checked and the fingerprint computed. It holds only URLs that are in
+    the frontier for certain, and URLs that the scope refuses everywhere.
 
     ``known_forever``: a URL in the frontier stays known. Otherwise nothing is cached.
     """
@@ -156,7 +156,7 @@ def _parent_of(folder: str) -> str:
 
 
 class HostLinkCache:
-    """Hrefs that mean the same on every page of a host."""
+    """Hrefs that lead to the same URL from every page of a host."""
 
     __slots__ = ("known", "refused")
 
@@ -166,14 +166,17 @@ class HostLinkCache:
 
 
 class FolderLinkCache:
-    """Hrefs that mean the same on every page of a folder, together with those of its host and its siblings."""
+    """Hrefs that lead to the same URL from every page of a folder.
+
+    It uses the caches of its host and of its sibling folders, too.
+    """
 
     __slots__ = ("_host", "_parent", "known")
 
     def __init__(self, host: HostLinkCache, parent: set[str]) -> None:
         self._host = host
         self._parent = parent
-        """Known hrefs with the prefix ``../``: they mean the same in all sibling folders."""
+        """Known hrefs with the prefix ``../``: they lead to the same URL from all sibling folders."""
         self.known: set[str] = set()
 
     def unknown(self, hrefs: Sequence[str], counts: defaultdict[str, int]) -> list[str]:
@@ -220,7 +223,8 @@ class FolderLinkCache:
 
 
 _STREAMED_LINKS = 400
-"""Links of a running callback that are added at once: few, because their URLs may be long and each is copied several times."""
+"""Number of links that a running callback adds at a time: few, because URLs may be long and each is copied several
+times."""
 _NO_TEMPLATE = Entry(b"", "", "", b"")
 
 
@@ -238,7 +242,7 @@ class CallbackResult(msgspec.Struct):
     own_links: int = 0
     """Number of new links that have the URL pattern of the page."""
     penalty: int = 0
-    """What all links of the page lose of their priority."""
+    """How much the priority of all links of the page is reduced."""
 
 
 TURN = 2_000
@@ -280,7 +284,10 @@ class LinkStream:
         await self._frontier.add(entries)  # which counts those that it refuses
 
     async def add_most(self, batches: list[LinkBatch]) -> list[LinkBatch]:
-        """Add the links of a page with very many in parts, so that no commit takes long. Return those that are left."""
+        """Add the links of a page that has very many of them, in parts, so that no commit takes long.
+
+        Return the remaining links.
+        """
         if sum(len(batch.urls) for batch in batches) <= 2 * TURN:
             return batches
         left = deque(part for batch in batches for part in batch.parts(TURN))
@@ -333,9 +340,9 @@ class LinkCollector:
     ) -> CallbackResult:
         """Sort the results of a callback. The depth of a request is always that of its parent + 1.
 
-        ``found``: what earlier results of the same callback gave, to be extended.
+        ``found``: the collected results of the same callback so far, which are extended.
 
-        Raises :class:`~skitter.errors.SpiderError` for an object that is neither item nor request, and
+        Raises :class:`~skitter.errors.SpiderError` for an object that is neither an item nor a request, and
         :class:`~skitter.errors.RequestError` for a request that cannot be stored.
         """
         if found is None:
@@ -366,7 +373,7 @@ class LinkCollector:
         return self._scope.too_deep(depth) or (limit is not None and depth > limit)
 
     def _admit(self, found: CallbackResult, amount: int) -> int:
-        """Return how many of some more links of the page are followed, and count the others."""
+        """Return how many of the next links of the page are followed, and count the others as refused."""
         followed = found.links - found.refused.get(PAGE_LINKS, 0)
         admitted = max(0, min(amount, self._max_links - followed))
         if admitted < amount:
@@ -511,10 +518,10 @@ class LinkCollector:
             batch.slots.append(slot)
 
     def _judge(self, batch: LinkBatch, traps: TrapDetector, found: CallbackResult, parent: Request) -> None:
-        """Remove the links that lead into a trap, and note what the others lose of their priority."""
-        verdicts = traps.admit_all(batch.urls, parent.depth + 1, traps.path_of(parent.url))
+        """Remove the links that lead into a trap, and record how much the priority of the others is reduced."""
+        decisions = traps.admit_all(batch.urls, parent.depth + 1, traps.path_of(parent.url))
         kept = []
-        for index, (refusal, penalty, is_own) in enumerate(verdicts):
+        for index, (refusal, penalty, is_own) in enumerate(decisions):
             found.own_links += is_own
             if refusal is None:
                 kept.append(index)
@@ -527,7 +534,7 @@ class LinkCollector:
             batch.slots = [batch.slots[index] for index in kept]
 
     def _check_origin(self, url: str) -> tuple[str | None, str]:
-        """Return the reason to refuse the origin of a URL, or its slot, and cache it."""
+        """Return the slot of a URL, or the reason to refuse its origin, and cache either."""
         if not url.startswith(("http://", "https://")):
             return reasons.SCHEME, ""  # not cached: such URLs have no origin
         host = host_of(url)
@@ -582,7 +589,7 @@ class LinkCollector:
         return changes
 
     def refusal(self, url: str, depth: int) -> str | None:
-        """Return the reason for which the scope refuses a URL at a depth, or ``None``."""
+        """Return the reason why the scope refuses a URL at a depth; ``None`` if it does not."""
         return self._scope.refusal(url, depth)
 
     def entry(self, request: Request) -> Entry | str:
@@ -646,7 +653,7 @@ def _move_userinfo(url: str, request: Request, changes: dict[str, Any]) -> str:
 
 
 def _check_schedule(request: Request, url: str) -> None:
-    """Refuse a request that the frontier cannot put in order."""
+    """Refuse a request whose priority or time the frontier cannot represent."""
     priority = request.priority
     if not isinstance(priority, int) or not -(2**63) < priority < 2**63:
         raise RequestError(

@@ -28,11 +28,11 @@ from skitter.request import Request
 from skitter.response import Response
 from skitter.settings import Settings
 from skitter.store.media import DraftSource, FileDraft, FileRecord, MediaStore, suffix_of
+from skitter.web.headers import strong_last_modified
 from skitter.web.media_types import media_type
 from skitter.web.urls import is_same_origin, normalize, origin_of, split_userinfo
 from skitter.worker.links import LinkCollector
 from skitter.worker.retry import DONE, RetryDecision
-from skitter.worker.revisit import strong_last_modified
 
 FILE = "skitter:file"
 """Callback of a file request."""
@@ -44,14 +44,14 @@ _IDENTITY = "skitter:files"
 _CLAIM_SECONDS = 6.0
 """Lifetime of the claim of a worker that downloads a file, unless it is renewed."""
 CLAIM_RETRY = 1.0
-"""Seconds after which an items request looks again for a file that another worker downloads."""
+"""Seconds after which an items request checks again for a file that another worker is downloading."""
 _OUTAGE_TIMEOUT = 600.0
 """Seconds to wait for a store that does not answer, as for outputs."""
 _SMALL_BODY = 64 * 1024
 _T = TypeVar("_T")
 
 
-class WantedFiles(msgspec.Struct, array_like=True, frozen=True):
+class ItemFiles(msgspec.Struct, array_like=True, frozen=True):
     """The URLs in one field of an item."""
 
     item: int
@@ -62,21 +62,21 @@ class WantedFiles(msgspec.Struct, array_like=True, frozen=True):
 
 
 _CONDITIONS = {"etag": "If-None-Match", "last-modified": "If-Modified-Since"}
-"""The header that asks whether a response changed, by the header of the response."""
+"""The conditional request header for each validator of a response."""
 
 
 class FileWork(msgspec.Struct, frozen=True):
-    """What a file request or an items request is for, as stored in its ``cb_kwargs``."""
+    """The data of a file request or an items request, stored in its ``cb_kwargs``."""
 
     since: float
-    """Unix time at which the page was processed. Files that were stored later are as new as the page."""
+    """Unix time at which the page was processed. Files stored after that time need no new download."""
     page: str = ""
     """URL of the page."""
     item_key: bytes = b""
-    """Under which keyed stores write the items of the page."""
+    """The key under which keyed stores write the items of the page."""
     items: bytes = b""
     """The packed items of the page; empty for a file request."""
-    files: list[WantedFiles] = []
+    files: list[ItemFiles] = []
     visit: PageVisit | None = None
     """The visit of the page, which is complete when the items are written."""
 
@@ -97,14 +97,14 @@ class Download:
         self.head: Response | None = None
         """A response without the file, whose body was not read."""
         self.part: FileDraft | None = None
-        """The draft of an interrupted request. The server is asked for the rest."""
+        """The draft of an interrupted download, which the request continues."""
         self.is_settled = False
-        """Whether the index has the result."""
+        """Whether the result is stored in the index."""
         self.renewal = renewal
 
 
 class FileSink:
-    """Writes a body to a draft, up to a size, and undoes a gzip or deflate coding."""
+    """Writes a body to a draft, up to a maximum size, and decodes gzip and deflate."""
 
     def __init__(self, draft: FileDraft, limit: int, coding: str) -> None:
         self.draft = draft
@@ -186,13 +186,13 @@ class MediaPipeline:
     def hold(
         self, items: list[Any], request: Request, item_key: bytes, base_url: str, visit: PageVisit | None
     ) -> tuple[list[Any], list[Entry]]:
-        """Take the items of a page that name files, and its visit.
+        """Hold back the items of a page that name files, and its visit.
 
         Return the items to write at once, and the requests to add instead: one or the other is empty. Raises
         :class:`~skitter.errors.StoreError` for an item that cannot be stored.
         """
         wanted = [
-            WantedFiles(index, result, [_normal(url, base_url) for url in urls])
+            ItemFiles(index, result, [_normal(url, base_url) for url in urls])
             for index, item in enumerate(items)
             for field, result in self._settings.files_fields.items()
             if (urls := _urls_in(item, field)) is not None
@@ -227,7 +227,7 @@ class MediaPipeline:
     # --- leases ----------------------------------------------------------------------------------------
 
     def work_of(self, request: Request) -> FileWork:
-        """Return what a leased request is for. Raises :class:`~skitter.errors.UndecodableRecord`."""
+        """Return the data of a leased request for files. Raises :class:`~skitter.errors.UndecodableRecord`."""
         try:
             return msgspec.convert(request.cb_kwargs["work"], FileWork)
         except (KeyError, msgspec.ValidationError) as error:
@@ -262,9 +262,9 @@ class MediaPipeline:
     async def begin(
         self, request: Request, slot: str, work: FileWork, missing: Sequence[str]
     ) -> Download | None:
-        """Begin the download of a missing file whose host is that of the lease.
+        """Begin the download of a missing file on the host of the lease.
 
-        Return ``None`` if other workers download all of these, or have done so.
+        Return ``None`` if other workers have downloaded or are downloading all of them.
         """
         for url in sorted(missing, key=lambda url: url != request.url):  # that of the lease first
             if self._links.slot_of(url, request.queue) == slot and await self._claim(url):
@@ -316,7 +316,7 @@ class MediaPipeline:
             return False
         if response.status in {200, 203}:
             await self.start_over(download)
-            # A transfer that fails meanwhile cancels this call, but not the thread: close() removes its draft.
+            # If the transfer fails in the meantime, this call is cancelled, but not its thread: close() removes the draft.
             download.drafting = asyncio.ensure_future(asyncio.to_thread(self._store.draft))
             draft = await asyncio.shield(download.drafting)
             draft.source = _source_of(response, coding)
@@ -341,7 +341,7 @@ class MediaPipeline:
         draft = download.sink.draft
         kind = media_type(response.header("content-type"))
         validators = {name: value for name in _CONDITIONS if (value := response.header(name))}
-        if draft is download.part and draft.source is not None:  # a 206 need not repeat these
+        if draft is download.part and draft.source is not None:  # a 206 may omit these
             kind, validators = draft.source.type, draft.source.validators | validators
         suffix = await self._suffix(draft.checksum, suffix_of(download.url, kind))
         await self._call(self._store.keep, draft, download.url, kind, suffix, validators)
@@ -349,13 +349,13 @@ class MediaPipeline:
         return download.sink.received
 
     async def confirm(self, download: Download) -> None:
-        """Renew the record of a stored file that the server has not changed."""
+        """Renew the record of a stored file that has not changed on the server."""
         assert download.stored is not None
         await self._call(self._store.remember, msgspec.structs.replace(download.stored, at=time.time()))
         download.is_settled = True
 
     async def _suffix(self, checksum: str, suffix: str) -> str:
-        """Return the suffix under which all workers store a content: that of the first of them."""
+        """Return the file suffix for a content. All workers use the suffix of the first one."""
         stored: str | None = await self._call(self._store.stored_suffix, checksum)
         if stored is not None:
             return stored
@@ -384,15 +384,16 @@ class MediaPipeline:
         error = decision.error or "refused: by robots.txt or a hook"
         if self._settings.files_required:
             failed = RetryDecision(Resolution.FAILED, error)
-            return (
-                failed if download.work.items else DONE
-            )  # the items request tries it again, and keeps the items
+            return failed if download.work.items else DONE  # the items request will try again
         await self._call(self._store.remember, FileRecord(download.url, time.time(), error=error))
         download.is_settled = True
         return DONE
 
     def complete(self, work: FileWork, found: dict[str, FileRecord]) -> tuple[list[Any], str]:
-        """Return the items whose files are all settled, and the first error if files are required."""
+        """Return the completed items when the outcome of each file is known.
+
+        If files are required, also return the first error.
+        """
         items = self._complete(work, found)
         if not self._settings.files_required:
             return items, ""
@@ -405,7 +406,7 @@ class MediaPipeline:
         """Release what a download holds."""
         download.renewal.cancel()
         self._downloading.discard(download.url)
-        # Also if the request is cancelled meanwhile, as at the end of a failed run.
+        # Release it even if the request is cancelled, as at the end of a failed run.
         await asyncio.shield(self._release(download))
 
     async def _release(self, download: Download) -> None:
@@ -440,7 +441,7 @@ class MediaPipeline:
                 await self._notes.compare_and_swap(key, self._worker, self._worker, _CLAIM_SECONDS)
 
     async def _call(self, function: Callable[..., _T], /, *arguments: object) -> _T:
-        """Call a method of the store in a thread, and wait for a store that does not answer."""
+        """Call a method of the store in a thread. While the store does not answer, try again."""
         return await self._backoff.call(lambda: asyncio.to_thread(function, *arguments))
 
 
@@ -448,9 +449,18 @@ _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)", re.IGNORECASE).fullma
 
 
 def _source_of(response: Response, coding: str) -> DraftSource | None:
-    """Return what a later request needs to continue this response; ``None`` if it could not be sure of the content."""
+    """Return the data that a later request needs to continue this response.
+
+    ``None`` if that request could not verify that the content is the same.
+    """
     etag = response.header("etag")
-    validator = etag if etag.startswith('"') else "" if etag else strong_last_modified(response)
+    validator = (
+        etag
+        if etag.startswith('"')
+        else ""
+        if etag
+        else strong_last_modified(response.header("last-modified"), response.header("date"))
+    )
     if not validator or coding not in {"", "identity"} or response.header("accept-ranges").lower() == "none":
         return None
     length = response.header("content-length")
@@ -463,7 +473,10 @@ def _source_of(response: Response, coding: str) -> DraftSource | None:
 
 
 def _continues(part: FileDraft, response: Response) -> bool:
-    """Return whether a 206 continues a draft: the same content (RFC 9110, 15.3.7.3), from its end on."""
+    """Return whether a 206 response continues a draft.
+
+    It must have the same content (RFC 9110, 15.3.7.3) and start where the draft ends.
+    """
     source, found = part.source, _CONTENT_RANGE(response.header("content-range").strip())
     if source is None or found is None or response.header("content-encoding").lower() not in {"", "identity"}:
         return False
@@ -497,7 +510,7 @@ def _urls_in(item: Any, field: str) -> list[str] | None:
 
 
 def _normal(url: str, base_url: str) -> str:
-    """Return a URL as it is requested, or unchanged if it cannot be."""
+    """Return the normalized form of a URL; the URL itself if it is invalid."""
     joined = normalize(url, base_url)
     if joined is None or not joined.startswith(("http://", "https://")):
         return url
@@ -510,7 +523,7 @@ def _fetchable(work: FileWork) -> list[str]:
 
 
 def _result(url: str, record: FileRecord | None) -> dict[str, Any]:
-    """Return what an item says about one of its files."""
+    """Return the entry of an item about one of its files."""
     if record is None:
         return {"url": url, "error": "not an http(s) URL"}
     if record.error:

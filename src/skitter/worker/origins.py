@@ -1,4 +1,4 @@
-"""Origins: which origins answer, and what happens to the requests of one that does not.
+"""Origins: tracks which origins answer, and decides what happens to requests for unavailable ones.
 
 Availability is judged per origin (scheme, host and port), not per slot: a closed port must not hold up the other ports
 of its host. ``docs/design/politeness.md`` gives the reasons.
@@ -19,22 +19,23 @@ from skitter.settings import Settings
 from skitter.worker.retry import RetryDecision, allowed_retries, backoff, wait_too_long
 
 CONTACT_GRACE = 1.0
-"""Time in seconds after which a first answer is late, so that other requests no longer wait for it."""
+"""Seconds after which a first answer is late: other requests no longer wait for it."""
 
 log = logging.getLogger("skitter.crawl")
 
 _LONGEST_PAUSE = 30.0
 """Maximum time in seconds between two attempts to reach an origin."""
 _GIVEN_UP_FOR = 60.0
-"""Time in seconds for which the requests of an origin that was given up fail without an attempt."""
+"""Seconds for which requests fail without an attempt after their origin was given up."""
 _SPREAD = 1.1
-"""Maximum factor of a wait, so that the requests of an origin do not all come back at once."""
+"""Waits are multiplied by a random factor up to this one, so that the requests of an origin do not all return at
+once."""
 _MAX_KNOWN = 100_000
-"""Number of origins that answered, and of origins that did not, which one worker remembers."""
+"""Maximum number of responsive origins, and of unresponsive ones, that a worker remembers."""
 
 
 class _WaitTooLong(FetchError):
-    """A server that throttles asks to wait for more than ``retry_after_cap`` seconds."""
+    """A throttling server asks to wait longer than ``retry_after_cap`` seconds."""
 
     retryable = False
 
@@ -60,8 +61,8 @@ class _Outage:
         self.given_up = False
 
 
-class Standing(Enum):
-    """What is known of the origin of a request that is about to be sent."""
+class OriginState(Enum):
+    """What is known about the origin of a request that is about to be sent."""
 
     KNOWN = "known"
     """It has answered before."""
@@ -74,11 +75,11 @@ class Standing(Enum):
 
 
 class Origins:
-    """The origins that one worker has met.
+    """The origins that a worker has contacted.
 
-    An origin that has answered in this job is waited for until ``outage_timeout``, because a short outage must not lose
-    its pages. Any other one is given up after ``max_retries`` retries, and at the latest after ``unreachable_timeout``.
-    All times are seconds of a monotonic clock.
+    If an origin that has answered before becomes unavailable, its requests wait for up to ``outage_timeout``, because
+    a short outage must not lose pages. Any other origin is given up after ``max_retries`` retries, and at the latest
+    after ``unreachable_timeout``. All times are seconds of a monotonic clock.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -110,19 +111,19 @@ class Origins:
             if not siblings:
                 del self._siblings[_name_of(oldest)]
 
-    def begin_contact(self, origin: str) -> Standing:
+    def begin_contact(self, origin: str) -> OriginState:
         """Record a request to an origin that has not answered yet, unless it is refused.
 
-        Such requests must not take all places of a slot whose host has other origins that answer: then only one is sent
-        at a time. Otherwise, others may join as long as the first one is not late.
+        Such requests must not block a slot whose host has other, responsive origins: in that case, only one is sent at
+        a time. Otherwise, further requests are allowed as long as the first one is not late.
         """
         name, now = _name_of(origin), time.monotonic()
         contacts = self._contacts.get(name, [])
         if contacts and (not self.is_alone(origin) or now - contacts[0][0] >= CONTACT_GRACE):
-            return Standing.REFUSED
+            return OriginState.REFUSED
         is_first = all(other != origin for _, other in contacts)
         self._contacts.setdefault(name, []).append((now, origin))
-        return Standing.FIRST if is_first else Standing.FOLLOWS
+        return OriginState.FIRST if is_first else OriginState.FOLLOWS
 
     def end_contact(self, origin: str) -> None:
         """Record the end of a request for which :meth:`begin_contact` was called, and not refused."""
@@ -138,7 +139,7 @@ class Origins:
         return not any(other != origin and other not in self._outages for other in others)
 
     def refusal(self, origin: str, request: Request) -> tuple[FetchError, RetryDecision] | None:
-        """Return how the lease of a request ends whose origin must not be contacted now, and why."""
+        """If the origin must not be contacted now, return the error and how the lease of the request ends."""
         outage = self._outages.get(origin) if self._outages else None
         if outage is None or time.monotonic() >= outage.retry_at:
             return None
@@ -155,12 +156,15 @@ class Origins:
             outage = self._outages[origin] = _Outage(began, error)
             if len(self._outages) > _MAX_KNOWN:
                 self._outages.popitem(last=False)
-        if began >= outage.failed_at:  # else it is the same failure, seen by concurrent requests
+        if began >= outage.failed_at:  # otherwise concurrent requests report the same failure
             self._record(outage, origin, error, began)
         return self._decide(outage, origin, request, free=self.has_answered(origin))
 
     def give_up(self, origin: str, status: int, seconds: float) -> None:
-        """Give up an origin that asked for no requests for ``seconds``, until then or until it answers without such a wait."""
+        """Give up an origin that asked to wait for ``seconds``.
+
+        It is tried again after that time, or as soon as it answers another request without such a wait.
+        """
         error = _WaitTooLong(status, seconds)
         outage = _Outage(time.monotonic(), error)
         outage.given_up, outage.retry_at = True, outage.began + seconds
@@ -183,7 +187,7 @@ class Origins:
             if not outage.given_up:
                 log.info("%s is given up: %s: %s", origin, error.kind, error)
         elif known and outage.failures == 1:
-            log.warning("%s does not answer any more (%s: %s); its requests wait", origin, error.kind, error)
+            log.warning("%s no longer answers (%s: %s); its requests wait", origin, error.kind, error)
         outage.given_up = ends
         outage.retry_at = now + pause
 

@@ -10,9 +10,9 @@ import logging
 import random
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -41,10 +41,9 @@ from skitter.html.limits import ALWAYS_SAFE
 from skitter.item import item_fields
 from skitter.links import Links
 from skitter.request import Request, decode_request
-from skitter.response import OpenPage, Response
+from skitter.response import Response
 from skitter.settings import Settings
 from skitter.spider import Spider
-from skitter.stats import USER
 from skitter.store.media import FileRecord
 from skitter.web.headers import parse_retry_after
 from skitter.web.urls import origin_of
@@ -61,10 +60,11 @@ from skitter.worker.directives import DirectiveRules
 from skitter.worker.hooks import HookAction, Hooks
 from skitter.worker.inflight import InflightRequest
 from skitter.worker.item_meter import InvalidItem, make_item_meter
-from skitter.worker.large_pages import LARGE, LargePages
-from skitter.worker.links import TURN, CallbackResult, LinkBatch, LinkCollector, LinkStream, turns_of
+from skitter.worker.large_pages import LARGE, LargePageLimiter
+from skitter.worker.links import TURN, CallbackResult, LinkCollector, LinkStream, turns_of
 from skitter.worker.media import CLAIM_RETRY, FILE_CALLBACKS, Download, FileWork, MediaPipeline
-from skitter.worker.origins import CONTACT_GRACE, Origins, Standing
+from skitter.worker.origins import CONTACT_GRACE, Origins, OriginState
+from skitter.worker.page import Page
 from skitter.worker.retry import (
     DONE,
     REDIRECTS,
@@ -79,137 +79,35 @@ from skitter.worker.retry import (
 )
 from skitter.worker.revisit import (
     NOT_MODIFIED,
-    PageMemory,
     Revisits,
     mark_unchanged,
     unpack_links,
     without_items,
 )
 from skitter.worker.robots import RobotsCheck, RobotsDecision, RobotsGate, RobotsUnavailable
-from skitter.worker.timings import CALLBACK, FETCH, WAIT, Histogram
+from skitter.worker.timings import CALLBACK, FETCH, WAIT
 from skitter.worker.traps import DUPLICATE_CONTENT, PATTERN
 
 if TYPE_CHECKING:  # needs an extra
-    from skitter.worker.tracing import AttemptTrace
+    pass
 
 log = logging.getLogger("skitter.crawl")
-_Result = TypeVar("_Result")
 
 _MAX_REPORTED_SEEDS = 20
 _MAX_DEPTH = 50
-"""Depth from which pages are counted together, so that a trap does not create counters without end."""
+"""Deeper pages share one counter, so that a trap does not create an unlimited number of counters."""
 _DEPTHS = [f"depth/{depth}" for depth in range(_MAX_DEPTH + 1)]
 """Counters of pages by depth."""
 _NO_RANGE = frozenset(
     {HTTPStatus.PARTIAL_CONTENT, HTTPStatus.PRECONDITION_FAILED, HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE}
 )
-"""Statuses by which a server does not continue a file, so that it is downloaded from its beginning."""
+"""Statuses of a server that does not continue a partial download. The file is downloaded from its start."""
 _HOLD_BACK_INTERVAL = 0.2
-"""Time in seconds for which a slot is paused when a request of an unavailable origin was put back."""
-
-
-class Page:
-    """A leased request and its results so far. The pipeline creates it, the committer closes its lease."""
-
-    __slots__ = (
-        "batches", "began", "counters", "decision", "download", "draft", "entries", "has_bounded", "has_output", "hook",
-        "item_key", "items", "lease", "memory", "open_page", "origin", "remedy", "request", "response", "share", "trace", "visit",
-    )  # fmt: skip
-
-    def __init__(self, lease: Lease, request: Request) -> None:
-        self.lease = lease
-        self.request = request
-        """As it was queued. The fetched request differs if a hook replaced it."""
-        self.began = 0.0
-        """When the fetch began (:func:`time.monotonic`)."""
-        self.origin = ""
-        """Origin of the fetched request, as soon as the fetch begins."""
-        self.response: Response | None = None
-        self.open_page: OpenPage | None = None
-        """The page in a browser that the callback uses. It is closed when the callback has ended."""
-        self.decision: RetryDecision = DONE
-        self.remedy = ""
-        """Remedy of the last error of its fetch."""
-        self.items: list[Any] = []
-        self.item_key = lease.fingerprint
-        """Under which keyed stores write the items."""
-        self.has_output = True
-        """Whether the items replace those of an earlier visit. Not if they wait for their files."""
-        self.download: Download | None = None
-        """The file that the request downloads in place of a page."""
-        self.entries: list[Entry] = []
-        self.batches: list[LinkBatch] = []
-        self.counters: dict[str, int] = {}
-        self.has_bounded = False
-        """Whether it has counters whose number is bounded (:class:`~skitter.worker.bounded_counters.BoundedCounters`)."""
-        self.memory: PageMemory | None = None
-        """What the job remembers of the last visit."""
-        self.draft: PageMemory | None = None
-        """What it will remember of this visit."""
-        self.visit: PageVisit | None = None
-        self.share = 0
-        """Memory that a large page takes of :class:`~skitter.worker.large_pages.LargePages`."""
-        self.hook = ""
-        """Point of the hook that is running; it stays if the hook raises an exception."""
-        self.trace: AttemptTrace | None = None
-        """``None`` if the request is not traced."""
-
-    async def in_hook(self, point: str, hook: Awaitable[_Result]) -> _Result:
-        """Wait for a hook. If it raises an exception, ``self.hook`` keeps its point."""
-        self.hook = point
-        result = await hook
-        self.hook = ""
-        return result
-
-    def took(self, stage: Histogram, seconds: float) -> None:
-        """Record the time of a stage that has just ended."""
-        stage.observe(self.counters, seconds)
-        if self.trace is not None:
-            self.trace.add(stage.name, seconds)
-
-    def count(self, name: str, amount: int = 1) -> None:
-        """Add to a counter. It takes effect with the commit of the page."""
-        counters = self.counters
-        counters[name] = counters.get(name, 0) + amount
-
-    def count_bounded(self, name: str, amount: int = 1) -> None:
-        """Add to a counter whose name comes from user code or an item."""
-        self.has_bounded = True
-        self.count(name, amount)
-
-    def forget_user_counts(self) -> None:
-        """Forget what user code has counted in an attempt that failed."""
-        if self.has_bounded:
-            self.counters = {
-                name: count for name, count in self.counters.items() if not name.startswith(USER)
-            }
-
-    def finish(self, decision: RetryDecision) -> None:
-        """Decide how the lease ends. A page that is not done has neither items nor links."""
-        if not decision.error.isascii() or not decision.traceback.isascii():
-            # No store accepts half a surrogate pair, which a str may contain.
-            decision = msgspec.structs.replace(
-                decision, error=_encodable(decision.error), traceback=_encodable(decision.traceback)
-            )
-        self.decision = decision
-        if decision.resolution is not Resolution.DONE:
-            self.items, self.entries, self.batches = [], [], []
-            kind = decision.error.partition(":")[0]
-            if decision.resolution is Resolution.FAILED:
-                self.count("failed/" + kind)
-            else:
-                self.forget_user_counts()
-                if not decision.free:
-                    self.count("retried/" + kind)
-
-    def drop(self) -> None:
-        """Finish the page as done, without items and links."""
-        self.items, self.entries, self.batches = [], [], []
-        self.finish(DONE)
+"""Seconds for which a slot is paused after a request for an unavailable origin was put back."""
 
 
 _KINDS: dict[type[BaseException], str] = {PageTooComplex: "too_complex", InvalidItem: "invalid"}
-"""Kinds of errors of callbacks that have one of their own."""
+"""Error kinds of callback errors; other errors are of the kind ``callback``."""
 
 
 class _ReleaseLease(Exception):
@@ -221,7 +119,10 @@ class _Decided(Exception):
 
 
 class RequestPipeline:
-    """Takes each leased request through the loop, up to its decision. Items and links are committed elsewhere."""
+    """Takes each leased request through the loop, up to the decision how its lease ends.
+
+    The committer stores items and links.
+    """
 
     def __init__(
         self,
@@ -253,7 +154,7 @@ class RequestPipeline:
         self.callbacks = CallbackRunner(settings.callback_threads)
         self._error_log = ErrorLog()
         self._blocked_statuses = fetcher.capabilities.blocked_statuses
-        self._large_pages = LargePages(settings.max_page_memory)
+        self._large_pages = LargePageLimiter(settings.max_page_memory)
         self._meter = make_item_meter(settings)
         self._directives = DirectiveRules(settings, product_token(settings.user_agent))
         self._media: MediaPipeline | None = None
@@ -261,7 +162,10 @@ class RequestPipeline:
         self._link_stream: LinkStream | None = None
 
     def stream_links(self, link_stream: LinkStream) -> None:
-        """Add the links of the callbacks that the spider names, and very many links of a page, before the commit of the page."""
+        """Add links to the frontier before the commit of their page.
+
+        This concerns ``streaming_callbacks``, and pages with very many links.
+        """
         self._link_stream = link_stream
 
     def read_tdm_files(self, files: TdmFiles) -> None:
@@ -301,7 +205,7 @@ class RequestPipeline:
             await self._callback_failed(page, error)
         finally:
             self._spider.stats.end(page)
-            self._large_pages.give(page.share)
+            self._large_pages.release(page.share)
             if page.open_page is not None:
                 await page.open_page.close()
         await self._finish(page)
@@ -347,7 +251,7 @@ class RequestPipeline:
         if isinstance(error, asyncio.CancelledError) and _is_cancelled():
             raise error
         lost = page.open_page.failure if page.open_page is not None else None
-        if isinstance(lost, FetchError):  # not the fault of the callback
+        if isinstance(lost, FetchError):  # an error of the page, not of the callback
             return await self._fetch_failed(page, lost)
         page.forget_user_counts()
         kind = _KINDS.get(type(error)) or _kind_of_user_code(page)
@@ -359,7 +263,7 @@ class RequestPipeline:
         return None
 
     def give_up(self, lease: Lease, error: Exception) -> Page:
-        """Return a request as failed whose processing raised an error that is not handled: a fault of skitter."""
+        """Return a failed page for a request whose processing raised an unhandled error, which is a bug in skitter."""
         self._error_log.report(lease.url, error)
         page = Page(lease, Request(lease.url))
         page.finish(
@@ -391,7 +295,7 @@ class RequestPipeline:
 
     async def _before_request(self, page: Page) -> Request | None:
         try:
-            request, action = await page.in_hook("before_request", self._hooks.rewrite(page.request))
+            request, action = await page.run_hook("before_request", self._hooks.rewrite(page.request))
         except DeferRequest as deferral:
             if deferral.slot:
                 await self._control.pause_slot(page.lease.slot, deferral.seconds)
@@ -525,7 +429,7 @@ class RequestPipeline:
         if work.visit is not None and not media.is_here(request, page.lease.slot, [work.page]):
             page.entries.append(
                 media.again(request, work.page)
-            )  # only its slot can hold the visit of the page
+            )  # only the slot of the page can hold its visit
             return
         items, error = media.complete(work, found)
         if error:
@@ -553,24 +457,24 @@ class RequestPipeline:
             return None
         page.began = time.monotonic()
         if origins.has_answered(origin):
-            return await self._send(page, request, inflight, Standing.KNOWN)
-        standing = origins.begin_contact(origin)
-        if standing is Standing.REFUSED:
+            return await self._send(page, request, inflight, OriginState.KNOWN)
+        origin_state = origins.begin_contact(origin)
+        if origin_state is OriginState.REFUSED:
             self._put_back(page, inflight, random.uniform(0.5, 2.0))
             return None
         try:
             if not inflight.begin_contact():
                 self._put_back(page, inflight, inflight.wait_for_contact())
                 return None
-            return await self._send(page, request, inflight, standing)
+            return await self._send(page, request, inflight, origin_state)
         finally:
             origins.end_contact(origin)
 
     async def _send(
-        self, page: Page, request: Request, inflight: InflightRequest, standing: Standing
+        self, page: Page, request: Request, inflight: InflightRequest, origin_state: OriginState
     ) -> Response | None:
         if self._robots is not None and not await self._is_allowed(
-            self._robots, page, request, inflight, standing
+            self._robots, page, request, inflight, origin_state
         ):
             return None
         if self._tdm_files is not None and page.download is None:
@@ -587,7 +491,7 @@ class RequestPipeline:
         status = response.status
         self._origins.answered(page.origin)
         if len(response.body) > LARGE:
-            page.share = await self._large_pages.take(response)
+            page.share = await self._large_pages.acquire(response)
         retry_after = _retry_after(response)
         if retry_after is not None and retry_after > self._settings.retry_after_cap:
             retry_after = self._give_up_for(page.origin, status, retry_after)
@@ -613,7 +517,7 @@ class RequestPipeline:
 
     async def _fetch_with_hooks(self, page: Page, request: Request, inflight: InflightRequest) -> Response:
         """Run the hooks ``before_send`` and ``on_headers`` around the fetch."""
-        request, action = await page.in_hook("before_send", self._hooks.rewrite(request, "before_send"))
+        request, action = await page.run_hook("before_send", self._hooks.rewrite(request, "before_send"))
         if not self._continues(page, action, "before_send"):
             raise _Decided
         if not inflight.may_send():
@@ -623,7 +527,7 @@ class RequestPipeline:
             return await self._fetcher.fetch(request, permit=inflight)
 
         async def wants_body(response: Response) -> bool | BodySink:
-            action = await page.in_hook("on_headers", self._hooks.ask("on_headers", response))
+            action = await page.run_hook("on_headers", self._hooks.run("on_headers", response))
             if not self._continues(page, action, "on_headers"):
                 return False
             return True if download is None or media is None else await media.accept(download, response)
@@ -638,7 +542,7 @@ class RequestPipeline:
     async def _hold_back(
         self, page: Page, error: FetchError, decision: RetryDecision, inflight: InflightRequest
     ) -> None:
-        """Finish a request whose origin is not to be contacted now."""
+        """Finish a request whose origin must not be contacted now."""
         inflight.finish_fetch(sent=False)
         if decision.resolution is Resolution.FAILED:
             await self._failed(page, error, decision)
@@ -647,24 +551,32 @@ class RequestPipeline:
             await self._slow_down(page)
 
     async def _slow_down(self, page: Page) -> None:
-        """Pause the slot shortly, so that its requests do not all come and go at once, unless it has others to serve."""
+        """Pause the slot briefly, unless it has other origins to serve.
+
+        Otherwise its requests would be leased and put back in a loop.
+        """
         if self._origins.is_alone(page.origin):
             await self._control.pause_slot(page.lease.slot, _HOLD_BACK_INTERVAL)
 
     def _put_back(self, page: Page, inflight: InflightRequest, seconds: float) -> None:
-        """Put a request back while others wait for the first answer of its origin, or of too many origins."""
+        """Put a request back while others wait for the first answer of its origin, or of too many unknown origins."""
         inflight.finish_fetch(sent=False)
         text = "connect: the origin has not answered yet"
         page.finish(RetryDecision(Resolution.RETRY, text, seconds, free=True))
 
     async def _is_allowed(
-        self, robots: RobotsGate, page: Page, request: Request, inflight: InflightRequest, standing: Standing
+        self,
+        robots: RobotsGate,
+        page: Page,
+        request: Request,
+        inflight: InflightRequest,
+        origin_state: OriginState,
     ) -> bool:
         """Return whether robots.txt allows the request; if not, finish it."""
-        is_first = standing is not Standing.KNOWN
+        is_first = origin_state is not OriginState.KNOWN
         timeout = self._settings.unreachable_timeout if is_first else None
-        # Several requests wait for the same robots.txt, but not for long, because they take the places of their slot.
-        grace = CONTACT_GRACE if standing is Standing.FOLLOWS else None
+        # Several requests may wait for the same robots.txt, but not for long, because they count as fetches in flight of their slot.
+        grace = CONTACT_GRACE if origin_state is OriginState.FOLLOWS else None
         began = None if page.trace is None or robots.knows(request.url) else time.monotonic()
         try:
             async with asyncio.timeout(grace):
@@ -737,13 +649,13 @@ class RequestPipeline:
     # --- response --------------------------------------------------------------------------------------
 
     def _is_plain(self, response: Response) -> bool:
-        """Return whether there is nothing to decide, as for nearly every response."""
+        """Return whether the callback can run without further checks, as for nearly every response."""
         return 200 <= response.status < 300 and not self._after_request_hooks and response.moved_to is None
 
     async def _after_request(self, page: Page, response: Response) -> bool:
         """Handle a status other than 2xx, and the hooks. Return whether to run the callback."""
         if self._after_request_hooks:
-            response, action = await page.in_hook("after_request", self._hooks.revise(response))
+            response, action = await page.run_hook("after_request", self._hooks.revise(response))
             page.response = response
             if action is HookAction.IGNORE:
                 return True
@@ -810,7 +722,7 @@ class RequestPipeline:
         results, hops = unpack_links(page.memory, page.request.url)
         if results:
             found = CallbackResult([], [], [], defaultdict(int))
-            if len(page.memory.links) > TURN:  # compressed, a link takes a byte or more
+            if len(page.memory.links) > TURN:  # even compressed, a link takes at least a byte
                 await self._collect_in_turns(results, page.request, found)
             else:
                 self._links.collect(results, page.request, found)
@@ -837,7 +749,7 @@ class RequestPipeline:
             results = await self._run_streaming(page, callback(response, **page.request.cb_kwargs), streamed)
         else:
             results = await self.callbacks.run(callback, response, **page.request.cb_kwargs)
-        page.took(CALLBACK, time.perf_counter() - began)
+        page.record_time(CALLBACK, time.perf_counter() - began)
         results = await self._collect(page, results, response)
         if streamed is not None:
             page.batches = [*streamed.batches, *page.batches]
@@ -853,7 +765,7 @@ class RequestPipeline:
             hops = self._follow_refresh(page, response, self._settings.refresh_delay_cap)
         visit = None if revisits is None else revisits.visit(page, results, hops)
         self._put_items(page, response.base_url if self._media is not None else "", visit)
-        if page.has_output:  # otherwise the page counts when its items are complete
+        if page.has_output:  # otherwise the page is counted when its items are complete
             page.count("pages")
             page.count(_DEPTHS[min(page.request.depth, _MAX_DEPTH)])
         if visit is not None:
@@ -863,7 +775,10 @@ class RequestPipeline:
             page.batches = await self._link_stream.add_most(page.batches)
 
     def _may_stream_links(self, page: Page, response: Response) -> bool:
-        """Return whether the links of a callback may enter the queue while it runs: nothing else depends on all of them."""
+        """Return whether the links of a callback may be queued while it runs.
+
+        That is so if nothing needs the complete list of them.
+        """
         if _name(page.request.callback) not in self._spider.streaming_callbacks:
             return False
         traps = self._links.traps
@@ -915,7 +830,7 @@ class RequestPipeline:
         if page.items and self._settings.item_meta_fields:
             page.items = with_meta_fields(page.items, page.request, self._settings.item_meta_fields)
         if page.items and self._hooks["before_save"]:
-            action = await page.in_hook("before_save", self._hooks.ask("before_save", response, page.items))
+            action = await page.run_hook("before_save", self._hooks.run("before_save", response, page.items))
             if not self._continues(page, action, "before_save"):
                 return results
         if page.items and self._meter is not None:
@@ -982,7 +897,7 @@ class RequestPipeline:
             return await self._retry_or_give_up(page, error, decision, is_settled=is_settled)
         except _ReleaseLease:
             page.finish(RetryDecision(Resolution.RETRY, decision.error, free=True))
-        except RetryRequest:  # an errback may retry a request that the rules would give up
+        except RetryRequest:  # an errback may retry a request that the retry rules give up
             page.finish(self._decide_failure(page, decision.error, retryable=True))
         except (Exception, SystemExit) as second:  # noqa: BLE001 - user code: an errback or hook that fails too
             self._error_log.report(page.lease.url, second)
@@ -996,9 +911,9 @@ class RequestPipeline:
         return False
 
     async def _report_error(self, page: Page, error: BaseException) -> None:
-        """Report an error to ``on_error`` whose decision stands."""
+        """Report an error to ``on_error``; the hooks cannot change the decision."""
         if self._hooks["on_error"]:
-            await self._hooks.tell(page.request, error)
+            await self._hooks.report_error(page.request, error)
 
     async def _retry_or_give_up(
         self, page: Page, error: BaseException, decision: RetryDecision, *, is_settled: bool
@@ -1006,7 +921,7 @@ class RequestPipeline:
         if is_settled:
             await self._report_error(page, error)
         elif self._hooks["on_error"]:
-            action = await self._hooks.ask("on_error", page.request, error)
+            action = await self._hooks.run("on_error", page.request, error)
             if action is HookAction.IGNORE:
                 page.drop()
                 page.count("errors/ignored")
@@ -1019,7 +934,7 @@ class RequestPipeline:
         return False
 
     async def _run_errback(self, page: Page, error: BaseException) -> bool:
-        """Pass a final failure to the errback. Return whether it gave any result, so that the request is done."""
+        """Pass a final failure to the errback. Return whether it yielded any result; then the request is done."""
         page.draft = None
         errback = self.callbacks.find(self._spider, _name(page.request.errback))
         results = await self.callbacks.run(errback, page.request, error)
@@ -1035,15 +950,11 @@ def _kind_of_user_code(page: Page) -> str:
 
 
 def _skip_links(found: CallbackResult) -> None:
-    """Follow no link of a page whose content another page has."""
+    """Drop the links of a page whose content duplicates another page."""
     skipped = sum(len(batch.urls) for batch in found.batches)
     if skipped:
         found.refused[DUPLICATE_CONTENT] += skipped
         found.batches = []
-
-
-def _encodable(text: str) -> str:
-    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _count_links(page: Page, found: CallbackResult) -> None:
@@ -1060,7 +971,7 @@ def _is_cancelled() -> bool:
 
 
 def _retry_after(response: Response) -> float | None:
-    """Return the seconds to wait that a throttling server asks for, if it does."""
+    """Return the number of seconds that a throttling server asks to wait, if it does."""
     if response.status not in THROTTLED:
         return None
     return parse_retry_after(response.header("retry-after") or None, time.time())

@@ -1,4 +1,4 @@
-"""Retry rules: how a lease ends after a response or a failure. Pure functions without I/O."""
+"""Retry rules: decide how a lease ends after a response or a failure. Pure functions without I/O."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from skitter.settings import Settings
 from skitter.web.headers import url_in_header
 from skitter.web.urls import is_same_origin, may_carry_cookies, normalize
 
-if TYPE_CHECKING:  # the owner of a fleet reads no pages
+if TYPE_CHECKING:  # a process without workers does not need it
     from skitter.response import Response
 
 THROTTLED = frozenset({429, 503})
@@ -53,14 +53,14 @@ DONE = RetryDecision(Resolution.DONE)
 
 
 def allowed_retries(settings: Settings, request: Request) -> int:
-    """Return how often a request may be retried after a transient failure."""
+    """Return how many times a request may be retried after transient failures."""
     return settings.max_retries if request.max_retries is None else request.max_retries
 
 
 def decide_after_failure(
     settings: Settings, request: Request, attempt: int, error: str, *, retryable: bool
 ) -> RetryDecision:
-    """Retry a transient failure, as often as the request or the settings allow."""
+    """Retry a transient failure, up to the limit of the request or the settings."""
     if retryable and attempt < allowed_retries(settings, request):
         return RetryDecision(Resolution.RETRY, error, backoff(settings, attempt))
     return RetryDecision(Resolution.FAILED, error)
@@ -77,7 +77,7 @@ def decide_after_status(
 ) -> RetryDecision:
     """Retry after a transient status, unless the server asks to wait longer than ``retry_after_cap``.
 
-    ``blocked``: the status concerns the session, and another one may succeed.
+    ``blocked``: the status concerns only the session; another session may succeed.
     """
     error = f"status/{status}: the server answered {status}"
     if status not in THROTTLED:

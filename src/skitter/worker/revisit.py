@@ -1,14 +1,12 @@
-"""Revisits: conditional requests, the comparison with the last visit, and what is remembered of a page.
+"""Revisits: makes conditional requests, compares pages with their last visit, and records visits.
 
 ``docs/design/revisiting.md`` explains the protocol.
 """
 
 from __future__ import annotations
 
-import time
 import zlib
 from collections.abc import Iterator, Sequence
-from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -21,13 +19,13 @@ from skitter.item import encode_item
 from skitter.links import Links
 from skitter.request import Request, decode_request, encode_request
 from skitter.settings import Settings
+from skitter.web.headers import strong_last_modified
+from skitter.worker.page import MEMORY_VERSION, Page, PageSnapshot
 from skitter.worker.retry import REDIRECTS
 
 if TYPE_CHECKING:
     from skitter.response import Response
-    from skitter.worker.pipeline import Page
 
-MEMORY_VERSION = 1
 _WORTH_COMPRESSING = 300
 """Bytes of links above which they are compressed."""
 NOT_MODIFIED = 304
@@ -38,22 +36,6 @@ _CONDITIONS = frozenset(
 _DIGEST_SIZE = 8
 
 
-class PageMemory(msgspec.Struct, array_like=True):
-    """What is remembered of a page, as it is stored in the frontier."""
-
-    version: int = MEMORY_VERSION
-    etag: str = ""
-    modified: str = ""
-    """``Last-Modified``; empty if the page may have changed within the same second."""
-    digest: bytes = b""
-    """Hash of body and status."""
-    items: bytes = b""
-    """Hashes of the items, with ``changes=changed``."""
-    links: bytes = b""
-    """What the callback yielded besides items; see :func:`pack_links`."""
-    compressed: bool = False
-
-
 class _FollowedLinks(msgspec.Struct, array_like=True):
     """Links or requests of a page with the same fields."""
 
@@ -62,7 +44,7 @@ class _FollowedLinks(msgspec.Struct, array_like=True):
     base_url: str
     urls: list[str]
     one_by_one: bool = False
-    """Whether the requests must be made one by one."""
+    """Whether the requests must be processed one by one."""
 
 
 class _Followed(msgspec.Struct, array_like=True):
@@ -72,7 +54,7 @@ class _Followed(msgspec.Struct, array_like=True):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode_memory = msgspec.msgpack.Decoder(PageMemory).decode
+_decode_memory = msgspec.msgpack.Decoder(PageSnapshot).decode
 _decode_followed = msgspec.msgpack.Decoder(_Followed).decode
 
 
@@ -98,7 +80,7 @@ class Revisits:
         memory = page.lease.memory
         if memory is not None and not page.request.dont_filter:
             page.memory = _read(memory)
-        if self._mode != "all" and self._pass > 1:  # keyed stores keep a version for each pass
+        if self._mode != "all" and self._pass > 1:  # keyed stores keep one version per pass
             page.item_key = xxhash.xxh3_128_digest(page.lease.fingerprint, self._pass)
 
     def conditional(self, page: Page, request: Request) -> Request:
@@ -120,7 +102,7 @@ class Revisits:
         return request.replace(headers=headers)
 
     def is_unchanged(self, page: Page, response: Response) -> bool:
-        """Return whether a response has the content of the last visit. If not, begin to remember the page."""
+        """Return whether a response has the content of the last visit. If not, begin a new record of the page."""
         if page.request.dont_filter:
             return False
         if page.memory is not None and response.status == NOT_MODIFIED:
@@ -128,8 +110,10 @@ class Revisits:
         digest = xxhash.xxh3_128_digest(response.body, response.status)
         if page.memory is not None and page.memory.digest == digest:
             return True
-        page.draft = PageMemory(
-            etag=response.header("etag"), modified=strong_last_modified(response), digest=digest
+        page.draft = PageSnapshot(
+            etag=response.header("etag"),
+            modified=strong_last_modified(response.header("last-modified"), response.header("date")),
+            digest=digest,
         )
         return False
 
@@ -150,7 +134,7 @@ class Revisits:
         return [item for item, digest in zip(items, digests, strict=True) if digest not in known]
 
     def visit(self, page: Page, results: Sequence[Any], hops: Sequence[Request]) -> PageVisit | None:
-        """Return what to remember of a page whose callback has ended with these results."""
+        """Return the record of a page whose callback has ended with these results."""
         draft, response = page.draft, page.response
         if draft is None or response is None:
             return None
@@ -161,7 +145,7 @@ class Revisits:
         return PageVisit(change, response.status, page.lease.url, _encode(draft))
 
     def settle(self, page: Page) -> bool:
-        """Note the outcome of a page whose callback did not run. Return whether to keep its links alive."""
+        """Record the outcome of a page whose callback did not run. Return whether to follow its known links again."""
         if page.decision.resolution is Resolution.RETRY or page.memory is None or page.visit is not None:
             return False
         status = 0 if page.response is None else page.response.status
@@ -174,19 +158,19 @@ class Revisits:
 
 
 def mark_unchanged(page: Page, status: int) -> None:
-    """Note that a page has the content of its last visit."""
+    """Record that a page has the content of its last visit."""
     page.visit = PageVisit(PageChange.UNCHANGED, status)
     page.count("visits/unchanged")
 
 
 def without_items(visit: PageVisit) -> PageVisit:
-    """Return a visit without what shows that the page is unchanged, as long as its items are not written.
+    """Return a record without validators and hashes, for a page whose items are not written yet.
 
     If they are never written, the next pass fetches and parses the page again.
     """
     assert visit.memory is not None
     memory = _decode_memory(visit.memory)
-    links = PageMemory(links=memory.links, compressed=memory.compressed)
+    links = PageSnapshot(links=memory.links, compressed=memory.compressed)
     return msgspec.structs.replace(visit, memory=_encode(links))
 
 
@@ -206,33 +190,19 @@ def keeps_items(page: Page) -> bool:
     return visit is not None and visit.change in {PageChange.UNCHANGED, PageChange.UNCHECKED}
 
 
-def _read(memory: bytes) -> PageMemory:
-    """Decode the memory of a page. That of another version only means that the page is known."""
+def _read(memory: bytes) -> PageSnapshot:
+    """Decode the record of a page. A record of another version only means that the page is known."""
     try:
         found = _decode_memory(memory)
     except msgspec.MsgspecError:
-        return PageMemory()
-    return found if found.version == MEMORY_VERSION else PageMemory()
-
-
-def strong_last_modified(response: Response) -> str:
-    """Return ``Last-Modified``, unless the page may change again within the same second (RFC 9110, 8.8.2.2)."""
-    modified = response.header("last-modified")
-    if not modified:
-        return ""
-    try:
-        changed_at = parsedate_to_datetime(modified).timestamp()
-        date = response.header("date")
-        sent_at = parsedate_to_datetime(date).timestamp() if date else time.time()
-    except (ValueError, OverflowError):
-        return ""
-    return modified if changed_at <= sent_at - 1 else ""
+        return PageSnapshot()
+    return found if found.version == MEMORY_VERSION else PageSnapshot()
 
 
 def _digest(item: Any) -> bytes:
     try:
         return xxhash.xxh3_64_digest(encode_item(item))
-    except StoreError:  # the store tells what is wrong with it
+    except StoreError:  # the store reports the error
         return bytes(_DIGEST_SIZE)
 
 
@@ -259,10 +229,11 @@ def pack_links(results: Sequence[Any], hops: Sequence[Request]) -> bytes:
     return _encode(_Followed(found, [(hop.url, encode_request(hop)) for hop in hops]))
 
 
-def unpack_links(memory: PageMemory, page_url: str) -> tuple[list[Links | Request], list[Request]]:
-    """Return what the callback of the last visit yielded besides items, and the requests at the depth of the page.
+def unpack_links(memory: PageSnapshot, page_url: str) -> tuple[list[Links | Request], list[Request]]:
+    """Return the links and requests that the callback of the last visit yielded.
 
-    Raises :class:`~skitter.errors.UndecodableRecord` if they are damaged.
+    The second result are the requests at the depth of the page itself. Raises
+    :class:`~skitter.errors.UndecodableRecord` if they are damaged.
     """
     if not memory.links:
         return [], []

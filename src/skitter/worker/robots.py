@@ -19,19 +19,19 @@ from skitter.worker.inflight import InflightRequest
 log = logging.getLogger("skitter.crawl")
 
 _FIRST_DEFERRAL = 10.0
-"""Seconds to wait after the first answer with a server error. Doubles with each further one."""
+"""Seconds to wait after the first server error. The wait doubles with each further one."""
 _MAX_FAILURES = 5
-"""Server errors in a row, after which the pages of the origin are given up (to the dead letters)."""
+"""Number of consecutive server errors after which the pages of the origin become dead letters."""
 
 
 class RobotsUnavailable(FetchError):
-    """The server answers, but not with its robots.txt, so that nothing may be fetched (RFC 9309, 2.3.1.4)."""
+    """The server answers the request for robots.txt with an error, so nothing may be fetched (RFC 9309, 2.3.1.4)."""
 
     kind = "robots"
 
 
 class RobotsDecision(StrEnum):
-    """What robots.txt means for a request."""
+    """The consequence of robots.txt for a request."""
 
     ALLOWED = "allowed"
     FORBIDDEN = "forbidden"
@@ -86,38 +86,38 @@ class RobotsGate:
         :class:`~skitter.fetch.contract.FetchError` if the origin does not answer.
         """
         lease = inflight.lease
-        verdict = self._cache.known(url)
-        is_new = verdict is None
-        if verdict is None:
+        policy = self._cache.known(url)
+        is_new = policy is None
+        if policy is None:
             if not inflight.may_send():
                 return _LATER
-            verdict = await self._cache.verdict(url, inflight, timeout)
-        if isinstance(verdict, Deferred):
-            return await self._defer(verdict, url, lease, is_new=is_new)
-        if verdict.crawl_delay and await self._slow_down(verdict, lease):
+            policy = await self._cache.policy(url, inflight, timeout)
+        if isinstance(policy, Deferred):
+            return await self._defer(policy, url, lease, is_new=is_new)
+        if policy.crawl_delay and await self._slow_down(policy, lease):
             return _LATER
-        if not verdict.allowed(url):
+        if not policy.allowed(url):
             return _FORBIDDEN
         return _LATER if is_new and inflight.expires else _ALLOWED
 
     def knows(self, url: str) -> bool:
-        """Return whether the origin of a URL has answered the request for its robots.txt, here or to another worker."""
+        """Return whether the origin of a URL has answered a request for its robots.txt, from this or another worker."""
         return self._cache.known(url) is not None
 
     def policy(self, url: str) -> RobotsPolicy | None:
         """Return the policy of the origin of a URL; ``None`` if its robots.txt is not known here, or unavailable."""
-        verdict = self._cache.known(url)
-        return verdict if isinstance(verdict, RobotsPolicy) else None
+        policy = self._cache.known(url)
+        return policy if isinstance(policy, RobotsPolicy) else None
 
-    async def _defer(self, verdict: Deferred, url: str, lease: Lease, *, is_new: bool) -> RobotsCheck:
-        """Let the requests of the origin wait. A server that asks for fewer requests means its whole host."""
+    async def _defer(self, policy: Deferred, url: str, lease: Lease, *, is_new: bool) -> RobotsCheck:
+        """Let the requests of the origin wait. If the server asks for fewer requests, its whole host waits."""
         if is_new:
             text = "%s: robots.txt is unavailable (%s); its pages wait for %.0f s"
-            log.warning(text, origin_of(url), verdict.error, verdict.seconds)
-            if verdict.throttled and verdict.seconds <= self._longest_pause:
-                await self._frontier.control.pause_slot(lease.slot, verdict.seconds)
-        decision = RobotsDecision.FAILED if verdict.exhausted else RobotsDecision.DEFERRED
-        return RobotsCheck(decision, verdict.seconds, verdict.error, is_new)
+            log.warning(text, origin_of(url), policy.error, policy.seconds)
+            if policy.throttled and policy.seconds <= self._longest_pause:
+                await self._frontier.control.pause_slot(lease.slot, policy.seconds)
+        decision = RobotsDecision.FAILED if policy.exhausted else RobotsDecision.DEFERRED
+        return RobotsCheck(decision, policy.seconds, policy.error, is_new)
 
     async def _slow_down(self, policy: RobotsPolicy, lease: Lease) -> bool:
         """Report a Crawl-delay to the frontier. Return whether the lease was granted without a delay."""

@@ -20,13 +20,13 @@ from skitter.worker.hooks import Hooks
 from skitter.worker.retry import RetryDecision
 from skitter.worker.revisit import keeps_items
 
-if TYPE_CHECKING:  # the owner of a fleet reads no pages
-    from skitter.worker.pipeline import Page
+if TYPE_CHECKING:  # a process without workers does not need it
+    from skitter.worker.page import Page
 
 Route = tuple[str, ...]
-"""Names of the outputs that some requests share; empty: the outputs of the job."""
+"""Names of outputs. An empty route means the outputs of the job."""
 RoutedGroups = list[tuple[Sequence[Store] | StoreError, list[int]]]
-"""For each route its stores, or the error that prevents opening them, and the positions of its pages."""
+"""For each route: its stores, or the error that occurred when they were opened, and the positions of its pages."""
 
 
 @runtime_checkable
@@ -34,9 +34,9 @@ class OutputRouter(Protocol):
     """A spider that chooses outputs by request."""
 
     def route_of(self, request: Request) -> Route:
-        """Return the only outputs for the items of a request.
+        """Return the outputs for the items of a request, instead of those of the job.
 
-        Called for every page. The route of a request must not change during the life of its job.
+        Called for every page. The route of a request must not change as long as its job exists.
         """
         ...
 
@@ -156,7 +156,7 @@ class ItemWriter:
                     await self._fail(pages[index], answer.error)
             if refused:
                 for earlier in stores[:number]:
-                    await earlier.write(refused)  # without its items, which replaces what they hold
+                    await earlier.write(refused)  # without its items, which removes those of an earlier visit
                 done = [index for index in done if pages[index].decision.resolution is Resolution.DONE]
                 groups = [ItemGroup(pages[index].item_key, pages[index].items) for index in done]
                 refused = []
@@ -166,4 +166,4 @@ class ItemWriter:
         page.counters = {}
         page.finish(RetryDecision(Resolution.FAILED, f"store: {error}"))
         if self._hooks["on_error"]:
-            await self._hooks.tell(page.request, StoreError(error))
+            await self._hooks.report_error(page.request, StoreError(error))

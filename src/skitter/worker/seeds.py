@@ -28,29 +28,31 @@ from skitter.worker.links import LinkCollector
 
 log = logging.getLogger("skitter.crawl")
 SKIPPED = object()
-"""``start`` may yield it in place of a seed that is no longer wanted. The following seeds keep their positions."""
+"""``start`` yields it in place of a seed that is no longer wanted, so that later seeds keep their positions."""
 _BATCH_SIZE = 500
 _MAX_BATCH_DELAY = 0.2
-"""Time in seconds after which an incomplete batch is added, because the next seed may take long."""
+"""Seconds after which an incomplete batch is added, because the next seed may take long."""
 _SEED_KEY_POLL_INTERVAL = 0.5
 _MAX_SEED_KEY_POLL_INTERVAL = 2.0
-"""Seconds between two looks at the seed keys. The interval grows while they are empty."""
+"""Seconds between two polls of the seed keys. The interval grows while they are empty."""
 _REJECTED_SLOT = "seeds"
 """Slot of the dead letter of a rejected seed, which has no host."""
 _SEED_FIELDS = frozenset(Request.__struct_fields__) - {"referer", "redirects"}
 _GOCRAWLER_FIELDS = frozenset({"URL", "Method", "Retry", "Data", "IsSecondary"})
 """Fields of ``request.Request`` of superjcd/gocrawler, as Go encodes it."""
 _MAX_REPORTED = 20
-"""Number of refused seeds that are named. All are counted."""
+"""Number of refused seeds that are logged by URL. All are counted."""
 _REFUSED_REMEDY = "use absolute http(s) URLs within the scope of the crawl"
 _SEED_REMEDY = 'write a URL, or {"url": "https://...", ...}'
 
 
 class SeedLoader:
-    """Loads the seeds of a job, unless another worker does. It can resume an interrupted load, and holds one batch in memory.
+    """Loads the seeds of a job, unless another worker does.
 
-    ``accepts_external``: the job also receives seeds from other programs, so its spider need not have any.
-    ``guard``: opens the networks of the seeds.
+    It resumes an interrupted load, and keeps one batch in memory.
+
+    ``accepts_external``: the job also receives seeds from other programs, so its spider need not have any. ``guard``:
+    opens the networks of the seeds.
     """
 
     def __init__(
@@ -136,10 +138,12 @@ class SeedLoader:
     async def _add_batch(self, claim: SeedClaim, *, done: bool = False) -> None:
         async with self._lock:
             if self._batch:
-                await self._capacity.wait()  # more seeds may join the batch meanwhile
+                await self._capacity.wait()  # more seeds may be added to the batch in the meantime
                 self._capacity.take(len(self._batch))
             seen = 0
-            while new := self._batch[seen:]:  # the batch stays in place: this may be cancelled
+            while new := self._batch[
+                seen:
+            ]:  # the batch is kept until now, because this call may be cancelled
                 seen += len(new)
                 await self._guard.open_for_seeds(entry.url for entry in new)
             batch, self._batch = self._batch, []
@@ -189,10 +193,12 @@ async def _stream(spider: Spider) -> AsyncIterator[object]:
 
 
 class SeedKeyReader:
-    """Takes seeds from the seed keys of the frontier. All workers read the keys; each seed goes to one of them.
+    """Takes seeds from the seed keys of the frontier.
 
-    ``spider``: its method ``make_request_from_data``, if it has one, converts the seeds.
-    ``seed_format``: the setting of this name.
+    All workers read the keys, and each seed goes to exactly one worker.
+
+    ``spider``: its method ``make_request_from_data``, if it has one, converts the seeds. ``seed_format``: the setting
+    of this name.
     """
 
     def __init__(

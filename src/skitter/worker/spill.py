@@ -1,4 +1,4 @@
-"""SpillQueue: keeps pages on disk whose links exceed the capacity of the queue (``max_queued``)."""
+"""SpillQueue: stores pages on disk while their links exceed the capacity of the queue (``max_queued``)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import msgspec
 from skitter.frontier.records import Outcome
 
 _MAX_IN_MEMORY = 16 << 20
-"""Bytes of a segment that stay in memory. A larger segment is moved to a temporary file."""
+"""Maximum size in bytes of a segment in memory. A larger segment is moved to a temporary file."""
 _SEGMENT_SIZE = 64 << 20
 """Bytes after which a new segment starts. A segment is deleted when all of it has been read."""
 _LENGTH_BYTES = 4
@@ -31,7 +31,7 @@ _decode = msgspec.msgpack.Decoder(SpilledPage).decode
 
 class _Segment:
     def __init__(self) -> None:
-        # The file has no name, so nothing is left behind if the process dies.
+        # The file has no name, so the system removes it if the process dies.
         self._file = tempfile.SpooledTemporaryFile(_MAX_IN_MEMORY)  # noqa: SIM115 - it outlives a block
         self._read_at = 0
         self.size = 0

@@ -1,4 +1,4 @@
-"""Histograms of times, as counters of the pages that took them. The same times are the spans of a trace.
+"""Histograms of times, kept as counters of pages. The same times are the spans of a trace.
 
 They are committed with their page like all counters, so they never decrease and count nothing twice.
 """
@@ -27,7 +27,7 @@ class Histogram:
 
     def observe(self, counters: dict[str, int], seconds: float) -> None:
         """Add a time to counters."""
-        if not seconds:  # nearly every wait
+        if not seconds:  # zero, as for nearly every wait
             counters[self._first] = counters.get(self._first, 0) + 1
             return
         bucket, total = self._buckets[bisect_left(BOUNDS, seconds)], self._sum
@@ -40,7 +40,7 @@ class Histogram:
 
 
 def quantile(buckets: Sequence[int], share: float) -> float | None:
-    """Return the time in seconds that a share of all times does not exceed; ``None`` if there are no times.
+    """Return a quantile in seconds; ``None`` if there are no times. ``share``: from 0 to 1.
 
     As Prometheus' ``histogram_quantile``: linear within a bucket, and at most the last bound.
     """
@@ -56,12 +56,12 @@ def quantile(buckets: Sequence[int], share: float) -> float | None:
 
 
 WAIT = Histogram("wait")
-"""Time for which a worker with a free place waited until a host could be fetched from again; one for each fetch."""
+"""Time before each fetch for which the worker had capacity, but politeness allowed no fetch."""
 FETCH = Histogram("fetch")
 """Time to the first byte of a response."""
 CALLBACK = Histogram("callback")
-"""Time in which a callback yielded its results."""
+"""Time that a callback took to yield its results."""
 STORE = Histogram("store")
-"""Time in which the items of a page were written, together with those of other pages."""
+"""Time that it took to write the items of a page, together with those of other pages in the batch."""
 COMMIT = Histogram("commit")
 """Time of a commit of one or more pages. It is counted with the next commit of the worker."""

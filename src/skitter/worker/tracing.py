@@ -54,10 +54,10 @@ _MAX_QUEUED = 8192
 _MAX_BATCH = 512
 """Spans in one message, unless ``OTEL_BSP_MAX_EXPORT_BATCH_SIZE`` is set."""
 _MAX_REMEMBERED = 10_000
-"""Unfinished requests whose first attempt is remembered."""
+"""Maximum number of unfinished requests whose first attempt is remembered."""
 _DEFAULT_ENDPOINT = "http://localhost:4318"
 _EXPORTER_LOG = "opentelemetry.exporter.otlp.proto.http.trace_exporter"
-# Parameters of signed URLs that the semantic conventions want to be redacted, beside those of `shown_url`.
+# Parameters of signed URLs to redact, as the semantic conventions demand, in addition to those of `shown_url`.
 _SIGNATURE = re.compile(
     r"(?<=[?&])(AWSAccessKeyId|(?:X-(?:Amz|Goog)-)?Signature|sig|X-Amz-Credential)=[^&#]*", re.IGNORECASE
 )
@@ -71,7 +71,7 @@ _REDACTOR = Redactor()
 def check_environment() -> str:
     """Return the URL of the collector, for display.
 
-    Raises :class:`~skitter.errors.UsageError` for variables of OpenTelemetry that cannot be used.
+    Raises :class:`~skitter.errors.UsageError` for invalid OpenTelemetry environment variables.
     """
     names = (OTEL_EXPORTER_OTLP_TRACES_ENDPOINT, OTEL_EXPORTER_OTLP_ENDPOINT)
     name, endpoint = next(
@@ -130,7 +130,7 @@ class Tracer:
         self.resource = (
             Resource.create()
             .merge(Resource({"service.name": "skitter", "service.version": VERSION, **labels}))
-            .merge(OTELResourceDetector().detect())  # the variables win
+            .merge(OTELResourceDetector().detect())  # environment variables take precedence
         )
         self._delivery = _Delivery(collector)
         self._max_queued, batch = _queue_limits()
@@ -138,7 +138,7 @@ class Tracer:
             self._delivery, max_queue_size=self._max_queued, max_export_batch_size=batch
         )
         self._first: dict[int, int] = {}
-        """Beginning of the first attempt here of requests that are to be retried, by trace."""
+        """For requests that will be retried: when their first attempt in this process began, by trace."""
 
     def begin(self, lease: Lease, leased_at: float, waited: float) -> AttemptTrace | None:
         """Return the trace of a new attempt; ``None`` if it is not sampled.
@@ -158,7 +158,7 @@ class Tracer:
             del self._first[next(iter(self._first))]
 
     def first_began(self, trace_id: int, began: int) -> int:
-        """Return when the first known attempt of a request began that has ended now."""
+        """Return when the first known attempt of a request began, and forget it: the request has ended."""
         return self._first.pop(trace_id, began)
 
     def send(self, spans: Sequence[ReadableSpan]) -> None:
@@ -180,17 +180,20 @@ class Tracer:
             with contextlib.suppress(RuntimeError):  # the event loop has ended
                 loop.call_soon_threadsafe(closed.set)
 
-        # A thread of an executor would hold up the end of the process.
+        # A thread of an executor would delay the exit of the process.
         threading.Thread(target=close, daemon=True).start()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FLUSH_SECONDS):
                 await closed.wait()
-        self._delivery.shutdown()  # ends the wait for another try
+        self._delivery.shutdown()  # stop waiting for another attempt
         self._delivery.report()
 
 
 class _Delivery(SpanExporter):
-    """The exporter, with figures of what was delivered. Its failures are one warning, and one more line at the end."""
+    """The exporter, which also counts delivered spans.
+
+    Failures are logged as one warning, with a summary at the end.
+    """
 
     def __init__(self, collector: str) -> None:
         self._collector = collector
@@ -201,10 +204,10 @@ class _Delivery(SpanExporter):
         self._has_warned = self._is_closed = False
         self._taken = 0
         self.accepted = 0
-        """Spans that were given to the processor."""
+        """Number of spans passed to the processor."""
         self.delivered = 0
         self.dropped = 0
-        """Spans that did not fit into the queue."""
+        """Number of spans that did not fit into the queue."""
 
     @property
     def queued(self) -> int:
@@ -244,7 +247,7 @@ class _Delivery(SpanExporter):
 
 
 class _LastMessage(logging.Handler):
-    """Keeps the reason of the last failure, which the exporter only logs."""
+    """Keeps the reason of the last failure, because the exporter only logs it."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)

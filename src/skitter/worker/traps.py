@@ -1,7 +1,8 @@
-"""TrapDetector: recognises URL spaces without end, such as calendars, filters, session ids and repeated folders.
+"""TrapDetector: recognises infinite URL spaces, such as calendars, filters, session ids and repeated folders.
 
-Rules for single URLs are strict and cost a regular expression. Rules for patterns compare what their pages contain, first
-lower the priority of links, and refuse links only on strong evidence. ``docs/design/traps.md`` explains them.
+Rules for single URLs are strict and cost one regular expression. Rules for patterns compare the contents of pages.
+They first lower the priority of links, and refuse links only on strong evidence. ``docs/design/traps.md`` explains
+them.
 """
 
 from __future__ import annotations
@@ -34,10 +35,11 @@ _COMBINATIONS = 8
 _CHECKED = 12
 """Pages of a pattern that are all compared."""
 _SAMPLE, _SAMPLE_OF_SUSPECTS = 128, 8
-"""Later, one page in this number is compared. With evidence, all pages of a pattern are that is not proven."""
+"""After that, one page in this many is compared. If there is evidence against an unproven pattern, all its pages are
+compared."""
 _MAX_PATTERNS = 50_000
 _MAX_WORDS = 20_000
-"""Words kept of one path."""
+"""Maximum number of words kept per path."""
 _SHORT = 6
 """A URL with fewer slashes has at most three segments, which no limit refuses."""
 _MAX_DIGESTS = 100_000
@@ -55,12 +57,12 @@ _SESSION_NAMES = r"phpsessid|jsessionid|aspsessionid[a-z]*|cfid|cftoken"
 _GENERIC_SESSION_NAMES = r"s|sid|session|sessid|sessionid|session_id|oscsid|zenid"
 
 
-Verdict = tuple[str | None, int, bool]
+LinkDecision = tuple[str | None, int, bool]
 """The reason to refuse a new link, its penalty in priority, and whether it has the pattern of its page."""
-_NO_PATTERN: Verdict = (None, 0, False)
+_NO_PATTERN: LinkDecision = (None, 0, False)
 
 
-class LinkFormRules(msgspec.Struct, frozen=True):
+class UrlFormRules(msgspec.Struct, frozen=True):
     """Limits for single URLs, as in the settings of the same names."""
 
     max_path_repeats: int | None = 3
@@ -101,7 +103,7 @@ class LinkFormRules(msgspec.Struct, frozen=True):
 
 
 class PathGroup:
-    """The patterns that have their path in common, and the words of their pages."""
+    """The patterns with the same path, and the words on their pages."""
 
     __slots__ = ("admitted", "closed", "patterns", "stale", "words")
 
@@ -133,7 +135,7 @@ class _Pattern:
         self.path = path
         self.first_depth = depth
         self.hops = 0
-        """Longest known way from page to page since the first one."""
+        """Longest known chain of links within the pattern since its first page."""
         self.admitted = self.pages = self.checked = 0
         self.novel = 0
         """Checked pages with new words since the pattern was last disproved."""
@@ -164,16 +166,18 @@ class _Pattern:
 
 
 class TrapDetector:
-    """What one worker knows of the URL patterns and contents of the hosts that it crawls. Bounded; never stored.
+    """The URL patterns and page contents that a worker has seen on its hosts.
 
-    ``patience``: consecutive pages without new content after which a pattern with evidence is refused. ``max_urls``: number
-    of URLs of one pattern that are followed. ``duplicates``: what happens to the links of a page whose content another page
-    of its host has.
+    The size is bounded, and nothing is stored.
+
+    ``patience``: consecutive pages without new content after which a pattern with evidence is refused. ``max_urls``:
+    number of URLs of one pattern that are followed. ``duplicates``: what happens to the links of a page whose content
+    duplicates another page of its host.
     """
 
     def __init__(
         self,
-        rules: LinkFormRules,
+        rules: UrlFormRules,
         *,
         patience: int = 50,
         max_urls: int | None = None,
@@ -204,31 +208,31 @@ class TrapDetector:
                 url = stripped.replace("?&", "?", 1).rstrip("?")
         return url
 
-    def admit(self, url: str, depth: int, parent: PathGroup | None) -> Verdict:
-        """Judge a new link; see :class:`Verdict`. ``parent``: the path of the page."""
+    def admit(self, url: str, depth: int, parent: PathGroup | None) -> LinkDecision:
+        """Judge a new link; see :class:`LinkDecision`. ``parent``: the path of the page."""
         return self.admit_all([url], depth, parent)[0]
 
-    def admit_all(self, urls: Sequence[str], depth: int, parent: PathGroup | None) -> list[Verdict]:
+    def admit_all(self, urls: Sequence[str], depth: int, parent: PathGroup | None) -> list[LinkDecision]:
         """Judge the new links of a page."""
-        verdicts: list[Verdict] = []
+        decisions: list[LinkDecision] = []
         rules, patterns, max_urls = self._rules, self._patterns, self._max_urls
         for url, spelling in zip(urls, _spellings(urls), strict=True):
             if "?" in url or url.count("/") >= _SHORT:
                 refusal = rules.refusal(url)
                 if refusal is not None:
-                    verdicts.append((refusal, 0, False))
+                    decisions.append((refusal, 0, False))
                     continue
             pattern = patterns.get(spelling) or self._add(url, depth)
             if pattern is None:
-                verdicts.append(_NO_PATTERN)
+                decisions.append(_NO_PATTERN)
                 continue
             path = pattern.path
             is_own = path is parent
             if pattern.is_closed:
-                verdicts.append((PATTERN, 0, is_own))
+                decisions.append((PATTERN, 0, is_own))
                 continue
             if max_urls is not None and pattern.admitted >= max_urls:
-                verdicts.append((PATTERN_URLS, 0, is_own))
+                decisions.append((PATTERN_URLS, 0, is_own))
                 continue
             pattern.admitted += 1
             path.admitted += 1
@@ -236,8 +240,8 @@ class TrapDetector:
             if path.admitted > _PROBATION and not pattern.is_proven:
                 is_dull = pattern.dull >= _STALE or path.stale >= _STALE
                 penalty = -2 if is_dull else -1 if is_own else 0
-            verdicts.append((None, penalty, is_own))
-        return verdicts
+            decisions.append((None, penalty, is_own))
+        return decisions
 
     def _find(self, url: str) -> _Pattern | None:
         return self._patterns.get(_spelling(url))

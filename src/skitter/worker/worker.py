@@ -48,14 +48,14 @@ if TYPE_CHECKING:  # needs an extra
 log = logging.getLogger("skitter.crawl")
 
 _SEED_POLL_INTERVAL = 1.0
-"""Seconds between two looks whether another worker has loaded the seeds, or has stopped loading them."""
+"""Seconds between two checks whether another worker has loaded the seeds, or has stopped loading them."""
 
 
 class LeaseObserver(Protocol):
     """Sees the progress of leasing, for the process that watches the worker."""
 
     def answered(self, leases: int) -> None:
-        """Receive the number of leases in an answer of the frontier, maybe 0."""
+        """Receive the number of leases in an answer of the frontier, which may be 0."""
         ...
 
 
@@ -203,14 +203,14 @@ class Worker:
             await self._robots.close()
         if self._tdm_files is not None:
             await self._tdm_files.close()
-        with contextlib.suppress(SkitterError):  # a frontier that is gone takes no leases back
+        with contextlib.suppress(SkitterError):  # an unreachable frontier cannot take leases back
             await self._leaser.release_all()
         if self._heartbeat is not None:
             await self._heartbeat.stop()
         await self._reporter.leave()
 
     async def _on_answer(self, result: LeaseResult) -> None:
-        """Apply the news of an answer."""
+        """Apply the changes that an answer of the frontier reports."""
         if self._observer is not None:
             self._observer.answered(len(result.leases))
         if result.data_loss:
@@ -254,14 +254,14 @@ class Worker:
         )
         await loader.run()
         while (await self._frontier.status()).seeds_loading:
-            # Another worker has the claim, or this one has lost it. It is free again when its holder is silent.
+            # Another worker has the claim, or this one has lost it. The claim is released when the heartbeats of its holder stop.
             await asyncio.sleep(_SEED_POLL_INTERVAL)
             await loader.run()
 
     # --- for hooks and spiders -------------------------------------------------------------------------
 
     def drain(self) -> None:
-        """Lease nothing more, finish the requests in progress, then end."""
+        """Stop leasing, finish the requests in progress, then end."""
         self._inflight.drain()
 
     def stop(self, source: str) -> None:
@@ -278,7 +278,7 @@ class Worker:
         return self._control.start(work)
 
     def refusal(self, url: str, depth: int) -> str | None:
-        """Return the reason for which the scope refuses a URL at a depth, such as ``host``, or ``None``."""
+        """Return the reason why the scope refuses a URL at a depth, such as ``host``, or ``None``."""
         return self._links.refusal(url, depth)
 
     async def add(self, requests: Iterable[Any], parent: Request) -> None:
@@ -297,7 +297,7 @@ class Worker:
         await self._frontier.add(entries)
 
     async def knows(self, request: Request) -> bool:
-        """Return whether the job has met a request before: queued, in progress, done or given up.
+        """Return whether the job knows a request: it is queued, in progress, done or given up.
 
         A request that the scope refuses is never known. Other workers may add the request at any moment.
         """
@@ -307,12 +307,15 @@ class Worker:
         return not next(iter(await self._frontier.unknown([entry.fingerprint])))
 
     async def cookies(self, url: str, session: str = "") -> dict[str, str]:
-        """Return the cookies that a request for a URL would carry, by name."""
+        """Return the cookies that a request for a URL would send, by name."""
         header = await self._cookies.header_for(Request(url, session=session))
         return cookies_in(header)
 
     async def set_cookies(self, url: str, lines: Sequence[str], session: str = "") -> None:
-        """Set cookies as a response of a URL with these ``Set-Cookie`` values would. All workers that share cookies see them."""
+        """Set cookies as a response from this URL with these ``Set-Cookie`` values would.
+
+        All workers that share cookies see them.
+        """
         headers = "".join(f"Set-Cookie: {line}\r\n" for line in lines).encode()
         await self._cookies.absorb(Response(url, headers=headers, request=Request(url, session=session)))
 
@@ -325,7 +328,7 @@ class Worker:
     async def drop_task(self, task: str, interval: float) -> int:
         """Remove the waiting requests of a task from the queue. Return their number.
 
-        Of all workers only the first one does so within ``interval`` seconds; for the others the result is 0.
+        If several workers call it within ``interval`` seconds, only the first call has an effect; the others return 0.
         """
         claimant = self.name.encode()
         if not await self._frontier.notes.compare_and_swap(

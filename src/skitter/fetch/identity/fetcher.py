@@ -35,6 +35,7 @@ from skitter.fetch.identity.proxy_lists import label
 from skitter.fetch.identity.sessions import Session, SessionPool
 from skitter.request import Request
 from skitter.response import Response
+from skitter.web.headers import with_defaults
 
 _MAX_WAIT = 5.0
 """Maximum time in seconds to keep a request while no proxy is available; then its lease is released."""
@@ -281,16 +282,12 @@ class BorrowedFetcher:
 
 
 def _merged(headers: Mapping[str, str], request: Request) -> dict[str, str]:
-    """Return the headers to send. Those of the request win; its own ``User-Agent`` replaces all of the source."""
+    """Return the headers to send. Those of the request take precedence, and its own ``User-Agent`` replaces all of the source."""
     if not request.headers:
         return dict(headers)
-    request_names = {name.lower() for name in request.headers}
-    if "user-agent" in request_names:
+    if any(name.lower() == "user-agent" for name in request.headers):
         return request.headers
-    return {
-        **{name: value for name, value in headers.items() if name.lower() not in request_names},
-        **request.headers,
-    }
+    return with_defaults(request.headers, headers)
 
 
 async def _waited(error: NoProxyAvailable) -> NoProxyAvailable:

@@ -30,7 +30,7 @@ class ProxyList(Protocol):
         ...
 
 
-class GivenList:
+class FixedProxyList:
     """Proxies from the settings. Raises :class:`~skitter.errors.SettingsError` for an invalid proxy."""
 
     lasting = True
@@ -43,7 +43,7 @@ class GivenList:
         return self._proxies
 
 
-class FileList:
+class FileProxyList:
     """A file with one proxy per line."""
 
     lasting = False
@@ -62,7 +62,7 @@ class FileList:
         return _parsed(text, str(self._path))
 
 
-class UrlList:
+class UrlProxyList:
     """A list served by a vendor: one proxy per line, or a JSON array. It is fetched without a proxy.
 
     The guard checks the addresses of the proxies, and the URL of the list counts as a seed.
@@ -98,19 +98,19 @@ class UrlList:
         return proxies
 
 
-def file_list(context: SourceContext) -> FileList:
+def file_list(context: SourceContext) -> FileProxyList:
     """Create the plugin ``file:PATH``."""
-    return FileList(existing_file(context.rest))
+    return FileProxyList(existing_file(context.rest))
 
 
-def url_list(context: SourceContext) -> UrlList:
+def url_list(context: SourceContext) -> UrlProxyList:
     """Create the plugin ``url:URL``. Raises :class:`~skitter.errors.SettingsError` for a URL that is not http(s)."""
     assert context.plain is not None, "a source is created with a fetcher"
     if not context.rest.startswith(("http://", "https://")):
         raise SettingsError(
             f"invalid URL of a proxy list: {context.rest!r}", remedy="write url:https://...", field="proxies"
         )
-    return UrlList(context.rest, context.plain, context.guard)
+    return UrlProxyList(context.rest, context.plain, context.guard)
 
 
 def _parsed(text: str, where: str) -> list[str]:

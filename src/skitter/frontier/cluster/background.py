@@ -43,7 +43,7 @@ class BackgroundTasks:
     async def run(
         self, calls: Iterable[tuple[Partition, Coroutine[Any, Any, Answer]]]
     ) -> list[asyncio.Task[Answer]]:
-        """Start a call to each partition and wait as :meth:`wait`. Return all tasks, finished or not."""
+        """Start a call to each partition, and wait as in :meth:`wait`. Return all tasks, finished or not."""
         tasks = {self.start(call): partition for partition, call in calls}
         await self.wait(tasks)
         return list(tasks)

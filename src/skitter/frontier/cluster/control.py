@@ -104,10 +104,10 @@ class ClusterNotes:
         self._tasks = tasks
 
     async def get(self, key: str) -> bytes | None:
-        """Return a note; ``None`` also while its partition is away.
+        """Return a note; ``None`` also while its partition is unavailable.
 
-        :data:`~skitter._utils.notes.DECISIVE` notes are waited for: a worker that took the absence of one for a fact would,
-        for example, give up requests to networks that a seed has opened.
+        :data:`~skitter._utils.notes.DECISIVE` notes are waited for: if a worker concluded that such a note does not
+        exist, it would for example give up requests to networks that a seed has opened.
         """
         client = self._partitions.of_key(key)
         if key in DECISIVE:
@@ -152,7 +152,10 @@ class ClusterReports:
         return _aggregate_outputs(found)
 
     async def visits(self, cursor: str = "", limit: int = 1000) -> VisitsPart:
-        """Return some of the remembered pages: partition by partition. The cursor begins with the number of one."""
+        """Return some of the remembered pages, partition by partition.
+
+        The cursor begins with the number of the partition.
+        """
         number, _, part_cursor = (cursor or "0:").partition(":")
         client = self._partitions.clients[int(number)]
         part = await client.frontier.reports.visits(part_cursor, limit)
@@ -161,7 +164,7 @@ class ClusterReports:
         return VisitsPart(part.pages, "" if is_last else f"{following}:{part.cursor}")
 
     async def announce(self, report: WorkerReport, ttl: float) -> None:
-        """Register a worker as alive. Does nothing while the first partition is away."""
+        """Register a worker as alive. Does nothing while the first partition is unavailable."""
         first = self._partitions.first
         if not first.is_away:
             await self._tasks.run([(first, first.frontier.reports.announce(report, ttl))])
@@ -174,7 +177,8 @@ class ClusterReports:
 class ClusterDeadLetters:
     """Implements :class:`~skitter.frontier.contract.DeadLetters`.
 
-    Ids say the partition: the letters of one partition are listed oldest first, those of several by turns.
+    Ids contain the partition. The dead letters of one partition are listed oldest first, those of several partitions
+    alternately.
     """
 
     def __init__(self, partitions: PartitionMap) -> None:

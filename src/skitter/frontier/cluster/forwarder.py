@@ -1,7 +1,7 @@
 """Forwards requests from the partition in which they were found to the partition of their slot.
 
-A request stays in the outbox of the first partition until it is safe in the second one, that is, in its node and in all
-replicas of the node. So requests that a node loses when it dies are delivered again.
+A request stays in the outbox of the first partition until it is safe in the second one: stored by its node and by all
+replicas of the node. Requests that a dying node loses are therefore delivered again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class _Delivery(msgspec.Struct):
     source: int
     ids: list[bytes]
     life: bytes
-    """Of the target when it had accepted them."""
+    """Offset of the target when it had accepted them."""
     written: int | None = None
     """Offset of the target at some moment after the delivery."""
 
@@ -56,7 +56,7 @@ class Forwarder:
     async def send(self, found: Sequence[tuple[int, ForwardedRequest]]) -> AddResult:
         """Deliver requests, each given with the number of its source.
 
-        Return before all are delivered if a target is away; undelivered requests then count as added.
+        If a target is unavailable, return before all are delivered; undelivered requests then count as added.
         """
         results = await self._tasks.run(
             (target.partition, self._deliver(target, group, again=False))

@@ -39,7 +39,7 @@ from skitter.politeness import Politeness
 from skitter.queues import QueueQuotas
 
 MAX_UNDELIVERED = 20_000
-"""Maximum number of requests for unavailable partitions. Above it, this worker leases nothing more."""
+"""Maximum number of requests for unavailable partitions. Above it, this worker stops leasing."""
 POLL_INTERVAL = 0.05
 
 
@@ -126,7 +126,7 @@ class ClusterFrontier:
 
     @property
     def liveness(self) -> Liveness | None:
-        """That of the first partition."""
+        """The liveness of the first partition."""
         return self._partitions.first.frontier.liveness
 
     async def close(self) -> None:
@@ -206,7 +206,7 @@ class ClusterFrontier:
             limit = 0
         queues = None if quotas is None else {queue for queue, quota in quotas.items() if quota > 0}
         if queues != self._queues or (reports and quotas is not None):
-            # The due times were learnt for other queues, or while some queues had no free places.
+            # The due times were computed for other queues, or while some queues had reached their limits.
             self._partitions.touch()
             self._queues = queues
         taken = await self._leasing.take(worker, limit, quotas)
@@ -268,7 +268,7 @@ class ClusterFrontier:
     async def commit(self, outcomes: Sequence[Outcome]) -> list[bool]:
         """Close leases, each atomically with its effects.
 
-        New requests for other partitions are there, or in an outbox, when this returns.
+        New requests for other partitions are stored there, or in an outbox, when this returns.
         """
         self._tasks.check()
         self.forwarder.start()

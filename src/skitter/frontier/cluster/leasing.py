@@ -1,4 +1,4 @@
-"""Requests leases from the partitions of a job in turn, several at a time, and only if they may have some."""
+"""Requests leases from those partitions of a job that may have some, several partitions at a time."""
 
 from __future__ import annotations
 

@@ -41,7 +41,8 @@ class PartitionStatus(msgspec.Struct, frozen=True):
     state: JobState
     """The requested state; never ``FINISHED``."""
     changes: tuple[int, int]
-    """Equal in two readings only if the partition was quiet in both or in neither, or if no request was added between."""
+    """Equal in two readings only if the partition was quiet in both or in neither, or if no request was added between
+    them."""
     failed: int
     counters: dict[str, int]
     """The counters that have limits."""

@@ -66,7 +66,9 @@ class PartitionClient:
             self.due = self._clock() + (0.0 if may_have_more else result.ask_again)
 
     def collect(self, worker: str, since: float, limit: int) -> tuple[list[Lease], list[int], bool]:
-        """Return the leases that have come for a worker, the ids of those that came too late, and whether data was lost.
+        """Return the leases that have arrived for a worker.
+
+        Also return the ids of those that arrived too late, and whether data was lost.
 
         ``since``: loop time at which the present call began. ``start_within`` is counted from there.
         """

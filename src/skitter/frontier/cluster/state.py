@@ -28,8 +28,8 @@ POLL_INTERVAL = 0.05
 class ClusterBudget:
     """The limits of a job over all its partitions.
 
-    Workers that read the counts at the same time may each lease the remaining requests. So the job can exceed a limit of
-    pages by the leases that its workers take within one reading. It never misses a limit.
+    Workers that read the counts at the same time may each lease the remaining requests. The job can therefore exceed a
+    page limit by the leases that its workers take within one reading. It never overlooks a limit.
     """
 
     def __init__(self, options: FrontierSettings) -> None:

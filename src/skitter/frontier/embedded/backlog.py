@@ -23,17 +23,17 @@ from skitter.frontier.scheduling import MAX_WAIT
 MAX_HEAD_SIZE = 256
 MIN_HEAD_SIZE = 8
 MAX_REQUESTS_IN_MEMORY = 20_000
-"""Number of requests in all heads together, about 10 MB. Beyond it, only single requests are read."""
+"""Maximum number of requests in all heads together, about 10 MB. Beyond it, requests are read one by one."""
 READ_SLOTS = 64
 READ_REQUESTS = 1_024
 """Slots and requests that are read from the file in one step."""
 
 
 class UnreadSlots(Protocol):
-    """Knows the slots whose next requests must be read from the file."""
+    """Finds the slots whose next requests must be read from the file."""
 
     def unread(self, until: float, limit: int, allowances: dict[str, int] | None, /) -> list[Slot]:
-        """Return some that are ready by a time."""
+        """Return some of these slots that are ready by a time."""
         ...
 
 
@@ -51,7 +51,8 @@ class Backlog:
         self._arrivals: dict[Slot, list[RequestRow]] | None = None
         """Requests that were added after the head of each slot while heads are being read."""
         self.reading = asyncio.Lock()
-        """Held while heads are read or requests are searched in the file: no row comes into memory meanwhile."""
+        """Held while heads are read or requests are searched in the file, so that no row enters memory in the
+        meantime."""
         self._reader: asyncio.Task[None] | None = None
         """Reads heads ahead."""
         self.leased: set[int] = set()
@@ -167,7 +168,7 @@ class Backlog:
 
     async def _read_ahead(self, file: SqliteJournal, slots: list[Slot]) -> None:
         try:
-            with contextlib.suppress(FrontierError):  # the next call that needs the file fails with it
+            with contextlib.suppress(FrontierError):  # the next call that needs the file raises the error
                 async with self.reading:
                     await self._read(file, slots)
         finally:
@@ -179,7 +180,9 @@ class Backlog:
             await asyncio.shield(self._reader)
 
     async def _read(self, file: SqliteJournal, slots: list[Slot]) -> None:
-        slots = [slot for slot in slots if slot.head_end is not None]  # the others were dropped meanwhile
+        slots = [
+            slot for slot in slots if slot.head_end is not None
+        ]  # the other slots were dropped meanwhile
         if not slots:
             return
         self._arrivals = {slot: [] for slot in slots}

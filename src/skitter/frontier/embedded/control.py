@@ -41,7 +41,7 @@ class EmbeddedControl:
         return self._requests.current_state()
 
     async def pause_slot(self, slot: str, seconds: float) -> None:
-        """Lease nothing from a slot for ``seconds``."""
+        """Pause a slot for ``seconds``."""
         paused = self._slots.get(slot)
         self._slots.pause(paused, self._job.clock() + seconds)
         await self._write_limits(paused)

@@ -18,13 +18,13 @@ from skitter.frontier.embedded.tables import check_format
 from skitter.request import decode_request, fingerprint
 
 HASHED_BYTES = 2**30
-"""Only the size of a larger file is compared: reading it would delay the start of a run for seconds."""
+"""For a larger file, only the size is compared: reading it would delay the start of a run by seconds."""
 REQUEST_TABLES = ("queue", "delayed", "dead")
 _SHOWN = 10
 
 
 class Checksum(msgspec.Struct):
-    """The size and hash of a file that was closed in good order."""
+    """The size and hash of a file that was closed properly."""
 
     size: int
     blake2b: str
@@ -116,7 +116,7 @@ def _altered_requests(file: sqlite3.Connection) -> list[str]:
 
 def matches(url: Any, record: Any, stored: Any, seed: int) -> bool:
     """Return whether a stored request has the fingerprint that is stored with it."""
-    if record == b"":  # an invalid seed: it never was a request
+    if record == b"":  # a rejected seed, which never was a request
         return True
     try:
         return bool(fingerprint(decode_request(url, record), seed) == stored)
@@ -125,5 +125,5 @@ def matches(url: Any, record: Any, stored: Any, seed: int) -> bool:
 
 
 def decode_text(data: bytes) -> str:
-    """Decode a text of a damaged file, which may be no UTF-8."""
+    """Decode a text of a damaged file, which may not be valid UTF-8."""
     return data.decode(errors="replace")

@@ -99,7 +99,8 @@ class EmbeddedNotes:
 class CleanupSchedule:
     """Decides when to remove expired entries: after as many additions as the last cleanup kept, and at least 1,000.
 
-    A table then holds at most twice the valid entries (and 1,000), and an addition costs at most two looks at entries.
+    A table then holds at most twice as many entries as are valid (plus 1,000), and an addition costs at most two
+    checks of entries.
     """
 
     def __init__(self) -> None:
@@ -111,5 +112,5 @@ class CleanupSchedule:
         return self._additions_left <= 0
 
     def done(self, kept: int) -> None:
-        """Record a cleanup and the number of entries that it kept."""
+        """Record a cleanup, and how many entries it kept."""
         self._additions_left = max(MIN_CLEANUP_SIZE, kept)

@@ -100,7 +100,8 @@ class EmbeddedFrontier:
         self._requests = RequestTable(self._journal, file, self._job, self._slots, self._usage)
         self._leases = self._requests.leases
         self._is_careful = False
-        """Whether each lease is durable before it is given: after a crash of an owner, which a page may have caused."""
+        """Whether each lease is written before it is returned. That is so after an owner has crashed, because a page
+        may have caused the crash."""
         self.reports = EmbeddedReports(self._journal, self._clock, stats, self._slots, self._requests)
         self.control = EmbeddedControl(
             self._journal, self._job, self._slots, self._requests, self.reports, politeness
@@ -151,7 +152,7 @@ class EmbeddedFrontier:
             await self._requests.backlog.stop()
             await self._requests.seen.stop()
             await self.release([held.id for held in self._leases])
-            self._job.write()  # the next run must not give out the number of the last claim of the seeds again
+            self._job.write()  # the next run must not reuse the number of the last claim of the seeds
             self._requests.write_end()
         finally:
             await self._journal.close()
@@ -229,7 +230,7 @@ class EmbeddedFrontier:
     ) -> SlotLeases:
         """Lease the first waiting request of each slot in ``slots`` that is ready, at most ``limit`` requests.
 
-        A slot that is named twice may give two requests. ``quotas`` limits the queues that
+        A slot that is named twice may yield two requests. ``quotas`` limits the queues that
         :attr:`~skitter.frontier.records.SlotLeases.more_ready` considers; ``None``: all queues.
         """
         named = NamedSlots(self._slots, list(slots))
@@ -298,7 +299,7 @@ class EmbeddedFrontier:
         return self._lease_result(await self._requests.visits.recall(leases), now, allowances)
 
     def _must_be_durable(self, leases: Sequence[Lease]) -> bool:
-        """Return whether leases must be in the file before they are given, and not only soon after.
+        """Return whether leases must be in the file before they are returned, and not only soon after.
 
         A crash forgets leases that are not in the file: their requests, and when their slots granted them.
         """

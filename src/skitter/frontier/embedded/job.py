@@ -15,7 +15,7 @@ from skitter.queues import without_queue
 from skitter.request import FINGERPRINT_VERSION
 
 SKIPPED_NUMBERS = 1 << 20
-"""Numbers skipped after a crash: the last ones may not be in the file, and no number is given twice."""
+"""Numbers to skip after a crash: the last ones may not be in the file, and no number may be used twice."""
 
 
 class EmbeddedJob:
@@ -54,11 +54,11 @@ class EmbeddedJob:
 
     @property
     def last_number(self) -> int:
-        """The last number that was given to a request, lease or dead letter."""
+        """The last number of a request, lease or dead letter."""
         return self._last_number
 
     def next_number(self, amount: int = 1) -> int:
-        """Return a number that no request, lease or dead letter of the job has had: the first of ``amount`` numbers."""
+        """Return the first of ``amount`` unused numbers for requests, leases or dead letters."""
         first = self._last_number + 1
         self._last_number += amount
         return first

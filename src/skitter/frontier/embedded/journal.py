@@ -41,7 +41,7 @@ CHECKPOINT_PAGES = 20_000
 default of 1,000."""
 CACHE_KIB = 8 * 1024
 FLUSH_DELAY = 0.005
-"""Seconds within which changes are written that no caller waits for."""
+"""Maximum delay in seconds of changes for which no caller waits."""
 _STATEMENTS = named_statements("transitions.sql")
 
 AnswerT = TypeVar("AnswerT")

@@ -30,7 +30,7 @@ class HeldLease(Generic[RequestT]):
 
 
 class LeaseTable(Generic[RequestT]):
-    """All leases in force, and the places that they occupy in their slots."""
+    """All leases in force, which also count as fetches of their slots."""
 
     def __init__(self, slots: SlotScheduler, seconds: float) -> None:
         self._slots = slots
@@ -62,7 +62,7 @@ class LeaseTable(Generic[RequestT]):
         return self._leases.get(lease_id)
 
     def end_fetches(self, reports: Sequence[FetchReport], now: float) -> list[Slot]:
-        """Free the places of fetches that ended. Return the slots whose server asked for less.
+        """Record fetches that ended. Return the slots whose server asked for fewer requests.
 
         Reports of unknown leases and second reports are ignored.
         """
@@ -125,7 +125,7 @@ class LeaseTable(Generic[RequestT]):
 class SeedLoading:
     """Progress of the seed loader, and the claim of the worker that loads.
 
-    A claim ends when loading is done, or when the worker is silent for ``lease_seconds``.
+    A claim ends when loading is done, or when the worker does not renew it for ``lease_seconds``.
     """
 
     def __init__(self, lease_seconds: float) -> None:

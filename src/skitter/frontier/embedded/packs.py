@@ -1,7 +1,7 @@
 """Packs: waiting links of one page and slot in a single row of the file, until their slot needs them.
 
-A link that waits behind the head of its slot is not needed soon. As a row of its own it would repeat the record of its
-page and most of its URL.
+A link behind the head of its slot is not needed soon. A row of its own would repeat the record of its page and most of
+its URL.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ import msgspec
 from skitter.frontier.records import Entry
 
 MAX_PACK_SIZE = 128
-"""Links of one pack, which is also unpacked as a whole."""
+"""Maximum number of links in one pack, which is also unpacked as a whole."""
 MIN_PACK_SIZE = 4
-"""A smaller pack would save little, but cost as much to unpack: slots with few requests need theirs all the time."""
+"""Minimum number of links in one pack. A smaller one would save little, but cost as much to unpack: slots with few
+requests need theirs all the time."""
 BATCH_SIZES = (64, 16)
-"""Numbers of rows that one statement writes; the rest, up to 16, is one statement more."""
+"""Numbers of rows that one statement writes. Up to 16 remaining rows are one more statement."""
 CACHED_STATEMENTS = 512
 _FINGERPRINT_SIZE = 16
 
@@ -42,7 +43,7 @@ def pack(seq: int, slot: int, rank: int, entries: Sequence[Entry]) -> Values:
 
 
 def unpack(row: Values) -> Iterator[Values]:
-    """Return the rows of the queue that a pack stands for.
+    """Return the rows of the queue that a pack represents.
 
     Raises :class:`ValueError` or :class:`msgspec.MsgspecError` for a damaged pack.
     """
@@ -57,7 +58,7 @@ def unpack(row: Values) -> Iterator[Values]:
 
 
 def unpack_in_file(file: sqlite3.Connection, numbers: Collection[int]) -> None:
-    """Replace packs by the rows that they stand for, in one transaction."""
+    """Replace packs by the rows that they represent, in one transaction."""
     marks = ", ".join("?" * len(numbers))
     rows: list[Values] = []
     file.execute("BEGIN IMMEDIATE")

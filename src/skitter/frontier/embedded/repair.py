@@ -36,7 +36,7 @@ _BY_NUMBER = {
 _BY_KEY = ("delayed", "outputs", "counters", "notes", "stats", "bans")
 _LOG_ROW = "INSERT INTO seen_log (kind, at, fingerprints) VALUES (?, ?, ?)"
 _MAX_FAILURES = 100_000
-"""Ranges of a table that cannot be read, after which no smaller ones are tried."""
+"""Number of unreadable ranges of a table after which no smaller ranges are tried."""
 
 Row = tuple[Any, ...]
 
@@ -53,7 +53,7 @@ class Repair(msgspec.Struct):
     altered: list[str] = []
     """URLs of requests whose contents do not match their fingerprint. They were removed from the queue."""
     lost: int = 0
-    """Number of requests that were counted, but are in no table any more, the altered ones included."""
+    """Number of requests that were counted but are no longer in any table, including the altered ones."""
     saved: str = ""
     """Folder of the damaged files."""
 
@@ -98,7 +98,7 @@ def _rebuild(path: Path, damage: list[str]) -> Repair:
         with contextlib.suppress(FileNotFoundError):
             shutil.copy2(path.with_name(path.name + suffix), saved)
     draft.unlink(missing_ok=True)
-    # Reading may change a file, so what is read is a second copy, in a folder of its own.
+    # Reading may change a file, so a second copy is read, in a folder of its own.
     readable = saved / "copy"
     shutil.copytree(saved, readable)
     try:
@@ -117,7 +117,7 @@ def _rebuild(path: Path, damage: list[str]) -> Repair:
 
 def _salvage(source_path: Path, draft: Path, repair: Repair, path: Path) -> Repair:
     with closing(_open(source_path)) as source, closing(_open(draft)) as target:
-        source.execute("PRAGMA writable_schema = ON")  # otherwise nothing of a truncated file can be read
+        source.execute("PRAGMA writable_schema = ON")  # otherwise no part of a truncated file can be read
         create_tables(target)
         return _Copying(source, target, repair).run(path)
 
@@ -248,7 +248,7 @@ class _Copying:
                 break
 
     def _name_slots(self) -> None:
-        """Give the requests of slots that are lost a slot with the name of their host."""
+        """Assign the requests of lost slots to slots with the names of their hosts."""
         names = {key: number for number, key in self._target.execute("SELECT id, key FROM slots")}
         numbers = set(names.values())
         for table in REQUEST_TABLES:
@@ -263,7 +263,7 @@ class _Copying:
                 numbers = set(names.values())
 
     def _remember_waiting(self) -> None:
-        """Make the fingerprints of all kept requests known, so that none is added again."""
+        """Mark the fingerprints of all kept requests as known, so that none is added again."""
         prints = [
             stored
             for table in REQUEST_TABLES

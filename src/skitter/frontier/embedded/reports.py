@@ -17,7 +17,7 @@ from skitter.item import OutputRange
 
 
 class EmbeddedReports:
-    """What a job counts and who works on it. The methods are those of :class:`~skitter.frontier.contract.Reports`."""
+    """The counts of a job, and its workers. The methods are those of :class:`~skitter.frontier.contract.Reports`."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class EmbeddedReports:
         return self._stats.count(worker, slot, outcome)
 
     def write_stats(self, changed: Iterable[StatsKey]) -> None:
-        """Write changed counts, after those with the fewest pages were added up if there are too many."""
+        """Write changed counts. If there are too many, first add up those with the fewest pages."""
         folded = self._stats.fold()
         for key in folded:
             self._journal.withdraw("put_stats", key)
@@ -72,7 +72,7 @@ class EmbeddedReports:
         return ranges
 
     def forget_outputs(self) -> None:
-        """Forget all committed ranges, after the same has been done in the journal."""
+        """Forget all committed ranges, after the journal has done so."""
         self._outputs = {}
 
     async def visits(self, cursor: str = "", limit: int = 1000) -> VisitsPart:

@@ -40,7 +40,7 @@ class SlotUsage:
         return self._budgets.pages_left(self._stats.used(slot)[0])
 
     def spent(self, slot: str) -> str:
-        """Return the counter of requests that a used up slot refuses; empty if it is not used up."""
+        """Return the counter for refused requests if the budget of a slot is used up; otherwise an empty string."""
         return self._budgets.spent(*self._stats.used(slot)) if self._budgets.limits_use else ""
 
     def is_full(self, slot: Slot, number: int) -> bool:
@@ -83,9 +83,9 @@ class LeasedRequest(msgspec.Struct):
 
 
 class Packing:
-    """Packs the new requests of one call. Requests of one slot keep their order.
+    """Collects new requests of one call in packs.
 
-    ``active``: whether it accepts any.
+    Requests of one slot keep their order. ``active``: whether it accepts requests.
     """
 
     def __init__(self, requests: RequestTable, *, active: bool) -> None:
@@ -95,7 +95,10 @@ class Packing:
         """The requests of the next pack, by slot."""
 
     def takes(self, entry: Entry) -> bool:
-        """Accept a request. Return ``False`` for one that needs a row of its own, which comes before all later ones."""
+        """Accept a request.
+
+        Return ``False`` for a request that needs a row of its own, and close the pack of its slot, which comes first.
+        """
         if not self._active:
             return False
         is_plain = entry.dedup and not entry.delay and not entry.not_before and entry.url.isascii()
@@ -156,7 +159,7 @@ class RequestTable:
         self._first_due = float("inf")
         """When the first delayed request is due."""
         self._moved_at = 0.0
-        """When due requests were moved to the queue last."""
+        """When due requests were last moved to the queue."""
 
     async def restore(self, stored: StoredJob) -> None:
         """Load the requests of an earlier run."""
@@ -259,7 +262,7 @@ class RequestTable:
         self._place(row, max(entry.not_before, now + entry.delay), now)
 
     def _over_budget(self, key: str, *, limited: bool) -> str:
-        """Return the counter of a new request that the budget of its slot refuses; empty if it is accepted."""
+        """Return the counter for a new request that the budget of its slot refuses; empty if it is accepted."""
         if refusal := self._usage.spent(key):
             return refusal
         is_full = limited and self._usage.is_full(self._slots.get(key), self.slot_number(key))
@@ -328,7 +331,7 @@ class RequestTable:
         """End a lease and return its request, which then has no state until it is placed.
 
         ``may_return``: the request may be queued again with the same counts. The lease must then be removed from the
-        file, because a restart would take the request for leased.
+        file, because after a restart the request would count as leased.
         """
         held = self.leases.end(lease_id)
         if held is None:
@@ -370,7 +373,7 @@ class RequestTable:
 
     @property
     def next_due(self) -> float:
-        """When delayed requests are to be moved to the queue next; infinite if there are none."""
+        """When to move delayed requests to the queue next; infinite if there are none."""
         return max(self._first_due, self._moved_at + DUE_STEP)
 
     async def requeue_due(self, now: float) -> None:
@@ -481,7 +484,7 @@ class RequestTable:
         return dropped
 
     async def refuse_spent(self, slots: Sequence[str]) -> None:
-        """Drop the waiting requests of those slots that are used up."""
+        """Drop the waiting requests of slots whose budget is used up."""
         for key in slots:
             number = self._slot_numbers.get(key)
             refusal = self._usage.spent(key) if number is not None else ""

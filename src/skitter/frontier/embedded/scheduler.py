@@ -25,17 +25,17 @@ MIN_BACKOFF = 1.0
 MAX_BACKOFF = 300.0
 """Seconds for which a slot is paused after the first 429 or 503 response, and at most after repeated ones."""
 CONNECTIONS_PER_GRACE = 2.0
-"""The grace is at least this many times the connection time of the host."""
+"""The grace period is at least this many times the connection time of the host."""
 MIN_GRACE = 0.02
 MAX_GRACE = 1.0
-"""Limits of the grace in seconds, unless the host needs more time to connect."""
+"""Limits of the grace period in seconds, unless the host needs more time to connect."""
 CONNECT_TIME_DECAY = 0.98
 """Factor applied to the longest known connection time at each response, because hosts get faster, too."""
 MAX_CONNECT_TIME = 10.0
 LOW_HEAD = 16
 """Waiting requests of a slot in memory at which more are read from the file, before they are needed."""
 MIN_EVICTION_SIZE = 10_000
-"""Number of slots from which on idle slots are evicted."""
+"""Number of slots above which idle slots are evicted."""
 
 MAX_DORMANT_RANKS = 16
 """Ranks of dormant slots in one queue: the best is searched for at each step."""
@@ -63,13 +63,14 @@ class Slot:
         self.on_disk = 0
         """Number of further requests, after ``head_end``, that are only in the file."""
         self.head_end: tuple[int, int] | None = None
-        """A rank and sequence number: all requests up to there are in memory; ``None`` if none is only in the file."""
+        """A rank and sequence number: all requests until that one are in memory. ``None`` if the file has no further
+        ones."""
         self.has_answered = False
         """Whether the host has answered since the job was opened."""
         self.in_flight = 0
         self.leased = 0
         self.pages_left = math.inf
-        """Pages that the budget of the slot still allows, those on lease included."""
+        """Pages that the budget of the slot still allows, including leased ones."""
         self.next_at = 0.0
         self.granted_at = 0.0
         """When the lease was granted that ``next_at`` results from; 0 if it does not result from a lease alone."""
@@ -144,7 +145,7 @@ class Slot:
         return at
 
     def is_idle(self, now: float) -> bool:
-        """Return whether the slot has no requests and no state worth keeping."""
+        """Return whether the slot has neither requests nor state that must be kept."""
         if self.waiting or self.on_disk or self.leased or self.in_flight or self.min_delay or self.backoff:
             return False
         if max(self.next_at, self.paused_until) > now:
@@ -165,7 +166,7 @@ class Slot:
         distance = self.delay
         if distance or self.jitter:
             jitter = random.uniform(0.0, self.jitter) if self.jitter else 0.0
-            # An adapted delay is a mean and no promise: a grant that comes late does not put off the next one.
+            # An adapted delay is an average, not a promise, so a late grant does not postpone the next one.
             since = max(self.next_at, now - distance) if grace is None else sent_by
             self.next_at = since + distance + jitter
         else:
@@ -174,7 +175,7 @@ class Slot:
             grants.append(sent_by)
 
     def end_fetch(self, now: float, granted_at: float, report: FetchReport) -> None:
-        """Free the place of a fetch, adapt the delay, and back off if the server requested it."""
+        """Record the end of a fetch, adapt the delay, and back off if the server asked for it."""
         self.free_place()
         if not report.sent and granted_at == self.granted_at:
             self._take_turn_back(granted_at)
@@ -196,18 +197,18 @@ class Slot:
             self.next_at = min(self.next_at, now + self.delay)
 
     def _take_turn_back(self, granted_at: float) -> None:
-        """Undo the last grant: its request was not sent, and another one may be sent in its place."""
+        """Undo the last grant, because its request was not sent: another one may be sent now."""
         self.next_at = granted_at
         for grants in self.grants:
             if grants:
                 grants.pop()
 
     def free_place(self) -> None:
-        """Free the place of a fetch without a report."""
+        """Record the end of a fetch without a report."""
         self.in_flight -= 1
 
     def _back_off(self, now: float, granted_at: float, retry_after: float | None) -> None:
-        # Eight concurrent fetches that are all refused are one refusal and not eight doublings.
+        # If eight concurrent fetches are all refused, the pause is doubled once and not eight times.
         if granted_at > self.refused_at or not self.backoff:
             self.backoff = min(max(MIN_BACKOFF, self.backoff * 2), MAX_BACKOFF)
             self.refused_at = now
@@ -221,7 +222,7 @@ SlotHeap = list[tuple[float, int, int, int, Slot]]
 The fourth value is the stamp of the entry, which is valid while it equals the slot's stamp.
 """
 _NEW_SHARE = 4
-"""One of this many leases may go to a host that has not answered yet while others could be asked as well."""
+"""One in this many leases may go to a host that has not answered yet, although responsive hosts have requests."""
 
 
 class SlotOrder:
@@ -239,7 +240,7 @@ class SlotOrder:
         self._turn = 0
 
     def __len__(self) -> int:
-        """Return the number of entries, those that are not valid any more included."""
+        """Return the number of entries, including outdated ones."""
         return len(self._answered) + len(self._new)
 
     def push(self, slot: Slot, stamp: int) -> None:
@@ -249,7 +250,7 @@ class SlotOrder:
         heappush(heap, (slot.ready_at(), rank, sequence, stamp, slot))
 
     def drop_invalid(self) -> None:
-        """Remove the entries that are not valid any more."""
+        """Remove outdated entries."""
         for heap in (self._answered, self._new):
             heap[:] = [entry for entry in heap if entry[3] == entry[4].stamp]
             heapify(heap)
@@ -277,7 +278,7 @@ class SlotOrder:
 
 
 def _prune(heap: SlotHeap) -> bool:
-    """Remove the first entries while they are not valid. Return whether any entry is left."""
+    """Remove outdated entries from the top. Return whether an entry is left."""
     while heap and heap[0][3] != heap[0][4].stamp:
         heappop(heap)
     return bool(heap)
@@ -392,7 +393,7 @@ class SlotScheduler:
         self.in_memory = 0
         """Number of requests that wait in memory, in all slots together."""
         self.low: dict[Slot, None] = {}
-        """Slots with further requests in the file whose requests in memory are soon used up."""
+        """Slots that soon have no request left in memory, but further ones in the file."""
         self._last_stamp = 0
         self._evict_at = MIN_EVICTION_SIZE
 
@@ -495,7 +496,7 @@ class SlotScheduler:
             self.reschedule(slot)
 
     def reschedule(self, slot: Slot) -> None:
-        """Compute the slot's place in the order again, after any change that may move it."""
+        """Compute the position of a slot in the order again, after any change that may move it."""
         if not (slot.waiting or slot.on_disk) or not slot.has_place:
             slot.stamp = 0
             return
@@ -530,7 +531,7 @@ class SlotScheduler:
             found += [slot for _, slot in taken if slot is not None]
             orders = [order for order, slot in taken if slot is not None]
         for slot in found:
-            self.reschedule(slot)  # until it has been read, it is still one that is ready
+            self.reschedule(slot)  # a slot counts as ready until it has been read
         return found
 
     def take(self, now: float, allowances: dict[str, int] | None = None) -> tuple[Slot, HeapEntry] | None:
@@ -621,7 +622,7 @@ class SlotScheduler:
 
 
 class NamedSlots:
-    """The slots that one call may lease from, each once for every time that it is named."""
+    """The slots from which one call may lease, each as many times as it is named."""
 
     def __init__(self, scheduler: SlotScheduler, keys: list[str]) -> None:
         self._scheduler = scheduler

@@ -1,4 +1,4 @@
-"""The seen set: which fingerprints a job has met.
+"""The seen set: the fingerprints that a job knows.
 
 A seen set is always exact. All keys are in memory (about 0.1 GB per million) up to ``seen_memory_limit``. Beyond it they
 move to the file, and only the newest are in memory.

@@ -161,7 +161,7 @@ class Tables(Protocol):
         ...
 
     def recall(self, fingerprints: Sequence[bytes]) -> dict[bytes, bytes]:
-        """Return the memory of pages that are remembered and not gone."""
+        """Return the stored records of pages that are not gone."""
         ...
 
     def visits(self, cursor: str, limit: int) -> VisitsPart:

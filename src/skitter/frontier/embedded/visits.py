@@ -1,4 +1,4 @@
-"""The visits of an embedded frontier: what a job remembers of its pages. See ``docs/design/revisiting.md``."""
+"""The visits of an embedded frontier: the records that a job keeps of its pages. See ``docs/design/revisiting.md``."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class VisitTable:
         self._is_on = job.options.changes is not None
 
     async def recall(self, leases: list[Lease]) -> list[Lease]:
-        """Return leases with the memory of their pages."""
+        """Return leases with the stored records of their pages."""
         if not (self._is_on and leases and self._job.pass_number > 1):
             return leases
         fingerprints = [lease.fingerprint for lease in leases]
-        # Without a flush: nothing that this pass has written about a page changes the memory of the last visit.
+        # No flush is needed: what this pass writes about a page does not change the record of its last visit.
         found = await self._journal.peek(lambda tables: tables.recall(fingerprints))
         return [
             msgspec.structs.replace(lease, memory=memory)

@@ -35,11 +35,11 @@ class OutageTracker:
         self._end: asyncio.TimerHandle | None = None
 
     def __contains__(self, partition: str) -> bool:
-        """Return whether a partition is away."""
+        """Return whether a partition is unavailable."""
         return partition in self._away
 
     def begin(self, partition: str, reason: str, outage_timeout: float) -> None:
-        """Note that a partition is away."""
+        """Note that a partition is unavailable."""
         if self._end is not None:
             self._end.cancel()
             self._end = None
@@ -80,7 +80,7 @@ class PartitionOutageLog:
         self._key = key
 
     def begin(self, rule: ServerErrorRule, error: RedisError, outage_timeout: float) -> None:
-        """Note that the partition is away."""
+        """Note that the partition is unavailable."""
         self._tracker.begin(self._key, f"{rule.problem} ({error})", outage_timeout)
 
     def end(self) -> None:

@@ -1,4 +1,4 @@
-"""Who may call what: tokens with scopes, and the scope that each call needs."""
+"""Authorization: tokens with scopes, and the scope that each call needs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import msgspec
 
 from skitter.errors import UsageError
 from skitter.service.config import AUTH_VARIABLE
-from skitter.service.errors import Refusal
+from skitter.service.errors import ApiError
 
 _MIN_LENGTH = 16
 """Characters of a token."""
@@ -41,7 +41,7 @@ class TokenScope(IntEnum):
     ADMIN = 3
 
 
-class Forbidden(Refusal):
+class Forbidden(ApiError):
     """The token of the caller does not allow the call."""
 
     status = 403

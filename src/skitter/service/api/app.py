@@ -17,7 +17,7 @@ from skitter._version import VERSION
 from skitter.errors import SkitterError
 from skitter.observe.metrics import expose
 from skitter.service.api.access import ApiTokens
-from skitter.service.api.auth import AuthMiddleware, Gate
+from skitter.service.api.auth import AuthContext, AuthMiddleware
 from skitter.service.api.problems import add_handlers
 from skitter.service.api.recipe_routes import RECIPE_BODY, add_recipe_tools
 from skitter.service.api.requests import (
@@ -41,7 +41,7 @@ from skitter.service.api.session_routes import add_audit_route, add_session_rout
 from skitter.service.api.watch_routes import add_watch_routes
 from skitter.service.audit import AuditLog
 from skitter.service.console import add_console
-from skitter.service.inspection import LetterSelection
+from skitter.service.inspection import DeadLetterFilter
 from skitter.service.jobs import JobService
 from skitter.service.models import JobRecord, StoredRecipe, job_of
 from skitter.service.node import Node
@@ -99,10 +99,12 @@ def make_app(
     add_watch_routes(app, jobs, queries, node.leaving)
     add_recipe_tools(app, jobs)
     add_console(app)
-    gate = Gate(tokens, Sessions(jobs.store), AuditLog(lambda: jobs.config.audit(node.name), node.name))
-    add_session_routes(app, gate, lambda: _FEATURES)
-    add_audit_route(app, gate.audit)
-    return AuthMiddleware(app, gate, max_body, max_rate)
+    context = AuthContext(
+        tokens, Sessions(jobs.store), AuditLog(lambda: jobs.config.audit(node.name), node.name)
+    )
+    add_session_routes(app, context, lambda: _FEATURES)
+    add_audit_route(app, context.audit)
+    return AuthMiddleware(app, context, max_body, max_rate)
 
 
 def _add_general_routes(app: FastAPI, jobs: JobService) -> None:
@@ -246,20 +248,20 @@ def _add_crawl_routes(app: FastAPI, jobs: JobService, queries: JobQueries) -> No
     @app.get("/jobs/{name}/failures")
     async def failures(name: NamePath, query: Annotated[FailuresQuery, Query()]) -> dict[str, Any]:
         """List failed requests, sorted by id."""
-        selection = LetterSelection(query.kind, query.contains)
+        selection = DeadLetterFilter(query.kind, query.contains)
         found = await queries.failures(await jobs.records.job(name), query.after, query.limit, selection)
         return {"failures": msgspec.to_builtins(found)}
 
     @app.post("/jobs/{name}/failures/retry")
     async def retry(name: NamePath, body: Annotated[FailuresRequest, Body()]) -> dict[str, int]:
         """Queue failed requests again. If the run has ended, resume the job to fetch them."""
-        selection = LetterSelection(body.kind, body.contains)
+        selection = DeadLetterFilter(body.kind, body.contains)
         return {"queued": await queries.settle(await jobs.records.job(name), body.ids, selection, again=True)}
 
     @app.post("/jobs/{name}/failures/drop")
     async def drop(name: NamePath, body: Annotated[FailuresRequest, Body()]) -> dict[str, int]:
         """Drop failed requests. Their URLs stay known, so they are not fetched again."""
-        selection = LetterSelection(body.kind, body.contains)
+        selection = DeadLetterFilter(body.kind, body.contains)
         return {
             "dropped": await queries.settle(await jobs.records.job(name), body.ids, selection, again=False)
         }

@@ -1,4 +1,4 @@
-"""What is checked before routing: who calls and whether they may, the rate of requests, and the size and form of bodies.
+"""Checks before routing: authentication, authorization, the rate of requests, and the size and form of bodies.
 
 Calls that change something are recorded in the audit log.
 """
@@ -37,9 +37,9 @@ _MAX_DEPTH = 60
 _BODY_SECONDS = 60.0
 """Time in which a body has to arrive."""
 _MAX_CALLERS = 10_000
-"""Callers that are remembered before those without recent requests are forgotten."""
+"""Number of remembered callers above which those without recent requests are forgotten."""
 _BURST_SECONDS = 2.0
-"""Requests of this time may come at once."""
+"""Length of a burst in seconds: the requests of that time may arrive at once."""
 _SAFE_HEADERS = (
     (b"cache-control", b"no-store"),
     (b"cross-origin-opener-policy", b"same-origin"),
@@ -49,7 +49,7 @@ _SAFE_HEADERS = (
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
 )
-"""Headers of every response: items and logs contain text of strangers, which no browser should interpret or keep."""
+"""Headers of every response: items and logs contain untrusted text, which no browser should interpret or keep."""
 _DATA_POLICY = (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'")
 _CONSOLE_POLICY = (
     b"content-security-policy",
@@ -97,8 +97,8 @@ class RequestIdentity(NamedTuple):
     """The session, if the request has a cookie instead of a token."""
 
 
-class Gate(NamedTuple):
-    """What the middleware needs to know callers."""
+class AuthContext(NamedTuple):
+    """What the middleware needs to identify callers."""
 
     tokens: ApiTokens
     sessions: Sessions
@@ -112,10 +112,12 @@ class AuthMiddleware:
     :param max_rate: requests per second of each token, and of each address without a valid one; ``None`` for no limit
     """
 
-    def __init__(self, app: AsgiApp, gate: Gate, max_body: int, max_rate: float | None = None) -> None:
+    def __init__(
+        self, app: AsgiApp, context: AuthContext, max_body: int, max_rate: float | None = None
+    ) -> None:
         self.inner = app
         """The application behind it."""
-        self._gate = gate
+        self._context = context
         self._max_body = max_body
         self._rate = None if max_rate is None else RequestRate(max_rate)
 
@@ -177,11 +179,11 @@ class AuthMiddleware:
         """Return who makes a request, by its token or, without one, by its session."""
         kind, _, token = headers.get(b"authorization", b"").partition(b" ")
         if kind:
-            caller = self._gate.tokens.accept(token.strip()) if kind.lower() == b"bearer" else None
+            caller = self._context.tokens.accept(token.strip()) if kind.lower() == b"bearer" else None
             return None if caller is None else RequestIdentity(caller)
         session = session_id(headers)
-        record = await self._gate.sessions.find(session) if session else None
-        caller = None if record is None else self._gate.tokens.of_session(record.token)
+        record = await self._context.sessions.find(session) if session else None
+        caller = None if record is None else self._context.tokens.of_session(record.token)
         return None if caller is None else RequestIdentity(caller, record)
 
     def _recorded(
@@ -192,7 +194,7 @@ class AuthMiddleware:
         body: bytes,
         send: Send,
     ) -> Send:
-        """Return a ``send`` that first adds the call to the audit log: no answer leaves without its entry."""
+        """Return a ``send`` that first adds the call to the audit log, so that no response is sent without an entry."""
         kind = headers.get(b"content-type", b"").decode("latin-1").lower()
         is_lost = False
 
@@ -204,7 +206,7 @@ class AuthMiddleware:
                     method=scope["method"], path=scope["path"], status=message["status"], details=details_of(body, kind),
                 )  # fmt: skip
                 try:
-                    await self._gate.audit.add(entry)
+                    await self._context.audit.add(entry)
                 except SkitterError:
                     log.exception("%s %r is not in the audit log", entry.method, entry.path)
                     is_lost = True

@@ -32,7 +32,7 @@ _OWN_OF_HTTP = frozenset({("POST", "/session"), ("DELETE", "/session")})
 _LARGEST_TAG = (1 << 29) - 1
 _RESERVED_TAGS = range(19_000, 20_000)
 _LARGEST_INTEGER = 1 << 53
-"""From here on, a double does not tell integers apart."""
+"""From this number on, a double cannot represent every integer."""
 
 _Field = descriptor_pb2.FieldDescriptorProto
 _SCALARS = {
@@ -201,7 +201,7 @@ def _add_field(message: descriptor_pb2.DescriptorProto, name: str, schema: Mappi
         field = message.field.add(
             name=name, number=_tag(name), type=_SCALARS[kind], label=_Field.LABEL_OPTIONAL
         )
-        field.proto3_optional = True  # tells an absent value from an empty one
+        field.proto3_optional = True  # distinguishes an absent value from an empty one
         field.oneof_index = len(message.oneof_decl)
         message.oneof_decl.add(name=f"_{name}")
     elif kind == "array" and not is_nullable and (inner := schema.get("items", {}).get("type")) in _SCALARS:

@@ -207,7 +207,7 @@ def _receiver(body: bytes) -> Callable[[], Awaitable[AsgiMessage]]:
 def _http_call(
     operation: ApiOperation, fields: dict[str, Any], context: Context
 ) -> tuple[dict[str, Any], bytes]:
-    """Return the ASGI scope and the body of the HTTP call that a request stands for."""
+    """Return the ASGI scope and the body of the HTTP call for a gRPC request."""
     headers = [
         (name.lower().encode(), value.encode() if isinstance(value, str) else value)
         for name, value in context.invocation_metadata() or ()

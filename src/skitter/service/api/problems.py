@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 
 from skitter.errors import FrontierError, SkitterError, StoreError
 from skitter.frontends.recipe.source import RecipeError
-from skitter.service.errors import Refusal
+from skitter.service.errors import ApiError
 
 log = logging.getLogger("skitter.service")
 
@@ -47,7 +47,7 @@ def add_handlers(app: FastAPI) -> None:
 
 async def _skitter_error(_request: Request, error: Exception) -> Response:
     assert isinstance(error, SkitterError)
-    if isinstance(error, Refusal):
+    if isinstance(error, ApiError):
         errors = [_entry(error.field, str(error), error.remedy)] if error.field else None
         return _response(error.status, error.title, detail=str(error), remedy=error.remedy, errors=errors)
     if isinstance(error, RecipeError):
@@ -56,7 +56,7 @@ async def _skitter_error(_request: Request, error: Exception) -> Response:
         return _response(422, "The recipe is invalid", detail=detail, remedy=error.remedy, errors=errors)
     if isinstance(error, (FrontierError, StoreError)):
         return _response(503, "The store is unavailable", detail=str(error), remedy=error.remedy)
-    return _response(422, Refusal.title, detail=str(error), remedy=error.remedy)
+    return _response(422, ApiError.title, detail=str(error), remedy=error.remedy)
 
 
 async def _validation_error(request: Request, error: Exception) -> Response:

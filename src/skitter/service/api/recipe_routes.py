@@ -9,10 +9,10 @@ from fastapi import FastAPI, Request, Response
 
 from skitter.frontends.recipe.source import RecipeError
 from skitter.service.api.requests import NamePath, TrialRequest, recipe_text
-from skitter.service.errors import Refusal
+from skitter.service.errors import ApiError
 from skitter.service.jobs import JobService
 from skitter.service.models import StoredRecipe
-from skitter.service.recipe_trial import TrialOrder, run_trial
+from skitter.service.recipe_trial import TrialCommand, run_trial
 
 
 def add_recipe_tools(app: FastAPI, jobs: JobService) -> None:
@@ -26,7 +26,7 @@ def add_recipe_tools(app: FastAPI, jobs: JobService) -> None:
             await jobs.checker.check(StoredRecipe(name=name, text=text, syntax=syntax), None)
         except RecipeError as error:
             return {"valid": False, "errors": error.lines, "remedy": error.remedy}
-        except Refusal as error:
+        except ApiError as error:
             return {"valid": False, "errors": [str(error)], "remedy": error.remedy}
         return {"valid": True, "errors": [], "remedy": ""}
 
@@ -36,7 +36,7 @@ def add_recipe_tools(app: FastAPI, jobs: JobService) -> None:
         recipe = StoredRecipe(name=name, text=body.text, syntax=body.syntax)
         await jobs.checker.check(recipe, body.arguments)
         networks = list(jobs.config.allow_networks)
-        order = TrialOrder(body.text, body.syntax, body.arguments, body.url, body.page, networks)
+        order = TrialCommand(body.text, body.syntax, body.arguments, body.url, body.page, networks)
         return Response(msgspec.json.encode(await run_trial(order)), media_type="application/json")
 
 

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from skitter.service.api.access import Caller
 from skitter.service.api.auth import CALLER_KEY, RequestIdentity
-from skitter.service.errors import Refusal
+from skitter.service.errors import ApiError
 from skitter.service.inspection import HostOrder
 from skitter.service.models import NAME
 
@@ -30,11 +30,11 @@ def caller_of(request: Request) -> Caller:
 
 
 async def recipe_text(request: Request) -> tuple[str, Literal["yaml", "toml"]]:
-    """Return the text of a recipe in the body of a request, and its syntax. Raises :class:`Refusal`."""
+    """Return the text of a recipe in the body of a request, and its syntax. Raises :class:`ApiError`."""
     try:
         text = (await request.body()).decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise Refusal(
+        raise ApiError(
             f"the recipe is not encoded in UTF-8: {error.reason}", remedy="send UTF-8", field="body"
         ) from None
     return text, "toml" if "toml" in request.headers.get("content-type", "") else "yaml"

@@ -25,7 +25,7 @@ from skitter.service.api.requests import (
     TaskPath,
     TaskRequest,
 )
-from skitter.service.errors import Missing, Refusal
+from skitter.service.errors import ApiError, NotFound
 from skitter.service.items import ItemPage
 from skitter.service.jobs import JobService
 from skitter.service.logs import LogView, NumberedLine, as_json_lines, as_page, as_text
@@ -81,7 +81,7 @@ def add_task_routes(app: FastAPI, jobs: JobService, queries: JobQueries) -> None
         elif body.spider is not None and body.task is not None and given_fields[::3] == (False, False):
             task = await jobs.tasks.add_python(name, body.spider, body.task, body.schedule, body.outputs)
         else:
-            raise Refusal(
+            raise ApiError(
                 "a task is a recipe, or a task of a spider without arguments",
                 remedy="give either recipe, or spider and task",
                 field="recipe",
@@ -168,13 +168,13 @@ def add_log_routes(app: FastAPI, jobs: JobService, leaving: asyncio.Event) -> No
 
 
 async def _run_with_log(jobs: JobService, name: str, run: str | None) -> str:
-    """Return the requested run. Raises :class:`Missing` if its log is not kept."""
+    """Return the requested run. Raises :class:`NotFound` if its log is not kept."""
     job = await jobs.records.job(name)
     if job.run is None:
-        raise Missing(f"job {name!r} has no run yet", remedy="start it, or wait for its schedule")
+        raise NotFound(f"job {name!r} has no run yet", remedy="start it, or wait for its schedule")
     chosen = run or job.run.id
     if chosen not in {job.run.id, *job.logs}:
-        raise Missing(
+        raise NotFound(
             f"job {name!r} has no log of run {chosen!r}",
             remedy="choose a run from `logs` of GET /jobs/NAME",
             field="run",
@@ -186,7 +186,7 @@ async def _is_active(jobs: JobService, name: str, run: str) -> bool:
     """Return whether more lines may arrive in the log of a run."""
     try:
         job = await jobs.records.job(name)
-    except Missing:
+    except NotFound:
         return False
     if job.run is not None and job.run.id == run and job.is_active:
         return True

@@ -8,15 +8,15 @@ from typing import Annotated, Any
 import msgspec
 from fastapi import FastAPI, Query, Request, Response
 
-from skitter.service.api.auth import CSRF_HEADER, Gate, RequestIdentity, cookie_name, session_id
+from skitter.service.api.auth import CSRF_HEADER, AuthContext, RequestIdentity, cookie_name, session_id
 from skitter.service.api.requests import IdentityParam
 from skitter.service.audit import AuditLog
 from skitter.service.sessions import SESSION_SECONDS, SessionRecord
 
 
-def add_session_routes(app: FastAPI, gate: Gate, features: Callable[[], Sequence[str]]) -> None:
+def add_session_routes(app: FastAPI, context: AuthContext, features: Callable[[], Sequence[str]]) -> None:
     """Add the routes of sessions to an application. ``features``: the parts of the console that this server offers."""
-    tokens, sessions = gate.tokens, gate.sessions
+    tokens, sessions = context.tokens, context.sessions
 
     def shown(identity: RequestIdentity, record: SessionRecord | None) -> dict[str, Any]:
         caller = identity.caller

@@ -14,7 +14,7 @@ from fastapi.responses import StreamingResponse
 
 from skitter.errors import SkitterError
 from skitter.service.api.requests import CallerParam, FollowQuery, HostsQuery, JobsEventsQuery, NamePath
-from skitter.service.errors import Missing
+from skitter.service.errors import NotFound
 from skitter.service.inspection import declared_settings, select_hosts
 from skitter.service.jobs import JobService
 from skitter.service.queries import JobQueries
@@ -22,7 +22,8 @@ from skitter.service.queries import JobQueries
 _INTERVAL = 1.0
 """Seconds between two readings for a stream of events."""
 _REST = 4.0
-"""A stream rests for this many times the duration of its last reading, so that watching never takes most of a node."""
+"""A stream pauses for this many times the duration of its last reading, so that watching never takes most of the CPU
+of a node."""
 _KEEP_ALIVE = 10.0
 """Seconds without an event after which a comment is sent."""
 _STREAM_SECONDS = 600.0
@@ -49,7 +50,7 @@ def event_stream(
             started = time.monotonic()
             try:
                 event = encode_event("update", await read())
-            except Missing:
+            except NotFound:
                 yield encode_event("gone", {})
                 return
             except SkitterError as error:

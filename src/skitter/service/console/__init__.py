@@ -8,7 +8,7 @@ from fastapi import FastAPI, Response
 from fastapi.responses import RedirectResponse
 
 from skitter.service.api.auth import CONSOLE
-from skitter.service.errors import Missing
+from skitter.service.errors import NotFound
 
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 _FILES = {
@@ -37,6 +37,6 @@ def add_console(app: FastAPI) -> None:
 
 def _file(name: str) -> Response:
     if name not in _FILES:
-        raise Missing(f"the console has no file {name!r:.80}", remedy=f"open {CONSOLE}/")
+        raise NotFound(f"the console has no file {name!r:.80}", remedy=f"open {CONSOLE}/")
     content, media_type = _FILES[name]
     return Response(content, media_type=media_type)

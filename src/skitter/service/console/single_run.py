@@ -20,7 +20,7 @@ from skitter.frontier.records import JobState
 from skitter.run.control import change_settings, changes_of, job_status, live_frontier, open_frontier
 from skitter.run.job import JobFolder
 from skitter.service.api.access import ApiTokens
-from skitter.service.api.auth import CONSOLE, AsgiApp, AuthMiddleware, Gate
+from skitter.service.api.auth import CONSOLE, AsgiApp, AuthContext, AuthMiddleware
 from skitter.service.api.problems import add_handlers
 from skitter.service.api.requests import (
     FailuresQuery,
@@ -34,10 +34,10 @@ from skitter.service.api.session_routes import add_session_routes
 from skitter.service.api.watch_routes import encode_event, event_stream
 from skitter.service.audit import AuditLog
 from skitter.service.console import add_console
-from skitter.service.errors import Conflict, Missing
+from skitter.service.errors import Conflict, NotFound
 from skitter.service.inspection import (
+    DeadLetterFilter,
     FigureHistory,
-    LetterSelection,
     declared_settings,
     frontier_view,
     list_failures,
@@ -110,9 +110,9 @@ class RunView:
         return shown
 
     def named(self, name: str) -> JobFolder:
-        """Return the folder of the job. Raises :class:`~skitter.service.errors.Missing` for another job."""
+        """Return the folder of the job. Raises :class:`~skitter.service.errors.NotFound` for another job."""
         if name != self.folder.job or not self.folder.exists():
-            raise Missing(f"job {name!r:.80} does not exist", remedy="list the jobs with GET /jobs")
+            raise NotFound(f"job {name!r:.80} does not exist", remedy="list the jobs with GET /jobs")
         return self.folder
 
 
@@ -123,13 +123,13 @@ def _make_app(folder: JobFolder, tokens: ApiTokens, leaving: asyncio.Event) -> A
     run = RunView(folder)
     _add_reading(app, run, leaving)
     _add_steering(app, run)
-    gate = Gate(
+    context = AuthContext(
         tokens,
         Sessions(SqliteKeyValueStore(Path(":memory:"))),
         AuditLog(lambda: SqliteAppendLog(folder.path / "console-audit.log")),
     )
-    add_session_routes(app, gate, lambda: ("jobs",))
-    return AuthMiddleware(app, gate, _MAX_BODY)
+    add_session_routes(app, context, lambda: ("jobs",))
+    return AuthMiddleware(app, context, _MAX_BODY)
 
 
 def _add_reading(app: FastAPI, run: RunView, leaving: asyncio.Event) -> None:
@@ -165,7 +165,7 @@ def _add_reading(app: FastAPI, run: RunView, leaving: asyncio.Event) -> None:
 
     @app.get("/jobs/{name}/failures")
     async def failures(name: str, query: Annotated[FailuresQuery, Query()]) -> dict[str, Any]:
-        selection = LetterSelection(query.kind, query.contains)
+        selection = DeadLetterFilter(query.kind, query.contains)
         found = await list_failures(run.named(name), query.after, query.limit, selection)
         return {"failures": msgspec.to_builtins(found)}
 
@@ -179,7 +179,7 @@ def _add_steering(app: FastAPI, run: RunView) -> None:
         async with open_frontier(run.named(name)) as opened:
             letters = opened.frontier.dead_letters
             return await settle_failures(
-                letters, body.ids, LetterSelection(body.kind, body.contains), again=again
+                letters, body.ids, DeadLetterFilter(body.kind, body.contains), again=again
             )
 
     async def set_state(name: str, state: JobState) -> dict[str, Any]:

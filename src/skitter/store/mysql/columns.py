@@ -61,7 +61,7 @@ RULES = ColumnRules(
 
 
 def type_of(shown: str, comment: str) -> str:
-    """Return the type of a column in the form of :data:`RULES`, from what ``SHOW FULL COLUMNS`` says."""
+    """Return the type of a column in the form of :data:`RULES`, from the output of ``SHOW FULL COLUMNS``."""
     shown = BIGINT if shown.startswith("bigint(") and "unsigned" not in shown else shown
     if comment == "UTC" and shown == LOCAL:
         return UTC

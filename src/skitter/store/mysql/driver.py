@@ -29,7 +29,7 @@ from skitter.store.contract import StoreContext
 from skitter.store.database import Encoded, PageItems, put_or_bisect
 from skitter.store.mysql.columns import RULES, column_for, folded, legal_name, literal, quoted_text, type_of
 from skitter.store.mysql.location import URL_REMEDY, MySqlLocation
-from skitter.store.table_columns import KEPT, FilledColumnError, RowShape, TableColumns
+from skitter.store.table_columns import KEPT, GeneratedColumnError, RowShape, TableColumns
 
 _CONNECT_SECONDS = 10.0
 _COMMAND_SECONDS = 60.0
@@ -162,7 +162,7 @@ class MySqlDriver:
         with self._translated_errors():
             await self._connect()
             return await put_or_bisect(
-                self._put, pages, (ItemRefusedError, FieldLimitError, FilledColumnError)
+                self._put, pages, (ItemRefusedError, FieldLimitError, GeneratedColumnError)
             )
 
     async def _put(self, pages: Sequence[PageItems]) -> None:
@@ -404,7 +404,7 @@ class MySqlDriver:
 
 
 class _TlsConnection(aiomysql.Connection):  # type: ignore[misc]
-    """A connection that does not log in without TLS if TLS is asked for. The client would do so without a word."""
+    """A connection that never logs in without TLS if TLS is requested. The client would do so silently."""
 
     async def _request_authentication(self) -> None:
         if self._ssl_context is not None and not self.server_capabilities & CLIENT.SSL:
@@ -418,7 +418,7 @@ class _NoTlsError(OSError):
 
 @contextmanager
 def _sorted_errors() -> Iterator[None]:
-    """Tell apart the errors that items cause, and those that end when the transaction is repeated."""
+    """Distinguish errors that items cause from errors that a repeated transaction may solve."""
     try:
         yield
     except err.MySQLError as error:

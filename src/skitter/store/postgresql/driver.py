@@ -23,7 +23,7 @@ from skitter.store.contract import StoreContext
 from skitter.store.database import Encoded, PageItems, put_or_bisect
 from skitter.store.postgresql.columns import RULES, column_of
 from skitter.store.postgresql.location import PostgresLocation
-from skitter.store.table_columns import KEPT, FilledColumnError, RowShape, TableColumns, kind_of
+from skitter.store.table_columns import KEPT, GeneratedColumnError, RowShape, TableColumns, kind_of
 
 _CONNECT_SECONDS = 10.0
 _COMMAND_SECONDS = 60.0
@@ -55,7 +55,7 @@ _ITEM_ERRORS = (
     asyncpg.RaiseError,
     asyncpg.ProgramLimitExceededError,
     FieldLimitError,
-    FilledColumnError,
+    GeneratedColumnError,
 )
 _RETRY_REMEDY = "fix the cause, then run the same command again: nothing that was committed is lost"
 

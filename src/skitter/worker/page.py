@@ -1,0 +1,145 @@
+"""Page: a leased request with everything that a worker has found out about it so far."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from skitter.frontier.records import Resolution
+from skitter.stats import USER
+from skitter.worker.retry import DONE, RetryDecision
+
+if TYPE_CHECKING:  # a process without workers needs only the records; traces need an extra
+    from skitter.frontier.records import Entry, Lease, PageVisit
+    from skitter.request import Request
+    from skitter.response import OpenPage, Response
+    from skitter.worker.links import LinkBatch
+    from skitter.worker.media import Download
+    from skitter.worker.timings import Histogram
+    from skitter.worker.tracing import AttemptTrace
+
+_Result = TypeVar("_Result")
+MEMORY_VERSION = 1
+"""Format of :class:`PageSnapshot`."""
+
+
+class PageSnapshot(msgspec.Struct, array_like=True):
+    """The record of a visit, as it is stored in the frontier."""
+
+    version: int = MEMORY_VERSION
+    etag: str = ""
+    modified: str = ""
+    """``Last-Modified``; empty if the page may have changed within the same second."""
+    digest: bytes = b""
+    """Hash of body and status."""
+    items: bytes = b""
+    """Hashes of the items, with ``changes=changed``."""
+    links: bytes = b""
+    """Links and requests that the callback yielded; see :func:`~skitter.worker.revisit.pack_links`."""
+    compressed: bool = False
+
+
+class Page:
+    """A leased request and its results so far. The pipeline creates it, the committer closes its lease."""
+
+    __slots__ = (
+        "batches", "began", "counters", "decision", "download", "draft", "entries", "has_bounded", "has_output", "hook",
+        "item_key", "items", "lease", "memory", "open_page", "origin", "remedy", "request", "response", "share", "trace", "visit",
+    )  # fmt: skip
+
+    def __init__(self, lease: Lease, request: Request) -> None:
+        self.lease = lease
+        self.request = request
+        """The request as it was queued. The fetched request differs if a hook replaced it."""
+        self.began = 0.0
+        """When the fetch began (:func:`time.monotonic`)."""
+        self.origin = ""
+        """Origin of the fetched request, as soon as the fetch begins."""
+        self.response: Response | None = None
+        self.open_page: OpenPage | None = None
+        """The page in a browser that the callback uses. It is closed when the callback has ended."""
+        self.decision: RetryDecision = DONE
+        self.remedy = ""
+        """Remedy of the last error of its fetch."""
+        self.items: list[Any] = []
+        self.item_key = lease.fingerprint
+        """The key under which keyed stores write the items."""
+        self.has_output = True
+        """Whether the items replace those of an earlier visit. ``False`` if they wait for their files."""
+        self.download: Download | None = None
+        """The file that the request downloads in place of a page."""
+        self.entries: list[Entry] = []
+        self.batches: list[LinkBatch] = []
+        self.counters: dict[str, int] = {}
+        self.has_bounded = False
+        """Whether it has counters whose number is bounded (:class:`~skitter.worker.bounded_counters.BoundedCounters`)."""
+        self.memory: PageSnapshot | None = None
+        """The stored record of the last visit."""
+        self.draft: PageSnapshot | None = None
+        """The record of this visit to store."""
+        self.visit: PageVisit | None = None
+        self.share = 0
+        """Memory that a large page has reserved from :class:`~skitter.worker.large_pages.LargePageLimiter`."""
+        self.hook = ""
+        """Point of the hook that is running; it stays if the hook raises an exception."""
+        self.trace: AttemptTrace | None = None
+        """``None`` if the request is not traced."""
+
+    async def run_hook(self, point: str, hook: Awaitable[_Result]) -> _Result:
+        """Wait for a hook. If it raises an exception, ``self.hook`` keeps its point."""
+        self.hook = point
+        result = await hook
+        self.hook = ""
+        return result
+
+    def record_time(self, stage: Histogram, seconds: float) -> None:
+        """Record the time of a stage that has just ended."""
+        stage.observe(self.counters, seconds)
+        if self.trace is not None:
+            self.trace.add(stage.name, seconds)
+
+    def count(self, name: str, amount: int = 1) -> None:
+        """Add to a counter. It takes effect with the commit of the page."""
+        counters = self.counters
+        counters[name] = counters.get(name, 0) + amount
+
+    def count_bounded(self, name: str, amount: int = 1) -> None:
+        """Add to a counter whose name comes from user code or an item."""
+        self.has_bounded = True
+        self.count(name, amount)
+
+    def forget_user_counts(self) -> None:
+        """Forget what user code has counted in an attempt that failed."""
+        if self.has_bounded:
+            self.counters = {
+                name: count for name, count in self.counters.items() if not name.startswith(USER)
+            }
+
+    def finish(self, decision: RetryDecision) -> None:
+        """Decide how the lease ends. A page that is not done has neither items nor links."""
+        if not decision.error.isascii() or not decision.traceback.isascii():
+            # No store accepts half a surrogate pair, which a str may contain.
+            decision = msgspec.structs.replace(
+                decision, error=_encodable(decision.error), traceback=_encodable(decision.traceback)
+            )
+        self.decision = decision
+        if decision.resolution is not Resolution.DONE:
+            self.items, self.entries, self.batches = [], [], []
+            kind = decision.error.partition(":")[0]
+            if decision.resolution is Resolution.FAILED:
+                self.count("failed/" + kind)
+            else:
+                self.forget_user_counts()
+                if not decision.free:
+                    self.count("retried/" + kind)
+
+    def drop(self) -> None:
+        """Finish the page as done, without items and links."""
+        self.items, self.entries, self.batches = [], [], []
+        self.finish(DONE)
+
+
+def _encodable(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()
