@@ -9,10 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skitter.frontier.embedded import seen as seen_sets
-from skitter.frontier.embedded import seen_runs
 from skitter.frontier.embedded.journal import SqliteJournal
-from skitter.frontier.embedded.seen import SHARDS, DiskSeen, MemorySeen, TimedSeen
-from skitter.frontier.embedded.seen_runs import FOREVER, load_runs
+from skitter.frontier.embedded.seen import FOREVER, SHARDS, DiskSeen, MemorySeen, TimedSeen, load_runs
 
 NOW = 1_000.0
 
@@ -106,7 +104,7 @@ async def written(seen) -> None:
 def small_runs(monkeypatch):
     """Make every tenth change start a run."""
     monkeypatch.setattr(seen_sets, "MIN_RUN_SIZE", 10)
-    monkeypatch.setattr(seen_runs, "KEYS_PER_STEP", 4)
+    monkeypatch.setattr(seen_sets, "KEYS_PER_STEP", 4)
 
 
 async def test_keys_moved_to_disk_keep_their_times(journal):
@@ -206,7 +204,7 @@ async def test_keys_of_a_run_that_cannot_be_written_stay_known(journal, monkeypa
     def fail(*_):
         raise sqlite3.OperationalError("database or disk is full")
 
-    monkeypatch.setattr(seen_runs.RunWriter, "step", fail)
+    monkeypatch.setattr(seen_sets.RunWriter, "step", fail)
     await written(seen)
     seen.add(key(2))
     assert await known(seen, 1, 2, 3) == [True, True, False]
@@ -254,7 +252,7 @@ async def test_a_seen_set_on_disk_answers_like_one_in_memory(tmp_path_factory, c
 def test_a_key_is_found_only_at_its_place_in_a_block():
     first, second = b"ab" * 8, b"ba" * 8
     block = first + second
-    assert seen_runs._index_of(second, block) == 1
-    assert seen_runs._index_of(b"ba" * 8, first + first) is None
-    assert seen_runs._index_of(first, block) == 0
-    assert seen_runs._index_of(b"x" * 16, block) is None
+    assert seen_sets._index_of(second, block) == 1
+    assert seen_sets._index_of(b"ba" * 8, first + first) is None
+    assert seen_sets._index_of(first, block) == 0
+    assert seen_sets._index_of(b"x" * 16, block) is None
