@@ -1,7 +1,7 @@
-"""Page directives: what a page asks of those who index, follow or mine it.
+"""Page directives: what a page asks of programs that index, follow or mine it.
 
-They come from ``X-Robots-Tag`` headers, ``<meta name=robots>``, ``<link>`` elements, the TDM Reservation Protocol and, during a
-crawl, the ``Content-Signal`` lines of robots.txt and the tdmrep.json of the site.
+They come from ``X-Robots-Tag`` headers, ``<meta name=robots>``, ``<link>`` elements, the TDM Reservation Protocol and,
+during a crawl, the ``Content-Signal`` lines of robots.txt and the tdmrep.json of the site.
 ``docs/guides/page-directives.md`` names the settings that obey them.
 """
 

@@ -1,4 +1,4 @@
-"""Errors that users of skitter can meet, each with a message and a remedy."""
+"""The errors that skitter raises, each with a message and a remedy."""
 
 from __future__ import annotations
 

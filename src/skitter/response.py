@@ -374,7 +374,7 @@ class Response:
         return found[0].markdown(self.base_url) if found else ""
 
     def structured_data(self) -> dict[str, Any]:
-        """Return the data for machines that an HTML page contains, as plain values that an item can hold.
+        """Return the structured data of an HTML page as plain values that an item can hold.
 
         ``json_ld``
             List of the JSON-LD blocks. Invalid JSON is left out.
@@ -385,8 +385,8 @@ class Response:
         ``dublin_core``
             Dict of the ``dc.`` and ``dcterms.`` values.
 
-        URLs in microdata, RDFa and OpenGraph are absolute. Microdata and RDFa that are nested more than 400 levels deep, or in a
-        circle, are left out. Raises :class:`~skitter.errors.UsageError` for binary content.
+        URLs in microdata, RDFa and OpenGraph are absolute. Microdata and RDFa that are nested more than 400 levels
+        deep, or in a circle, are left out. Raises :class:`~skitter.errors.UsageError` for binary content.
         """
         return self.selector.structured_data(self.base_url)
 
@@ -466,10 +466,10 @@ class Response:
         return None if found is None or url is None else (found.seconds, url)
 
     def directives(self, product_token: str = "") -> Directives:
-        """Return what the page asks of those who index, follow or mine it: headers and elements together.
+        """Return what the page asks of programs that index, follow or mine it, in headers and elements.
 
-        ``product_token``: name of a crawler whose rules (``X-Robots-Tag: NAME: noindex``, ``<meta name="NAME">``) apply in
-        addition to those for all crawlers. Raises :class:`~skitter.errors.PageTooComplex` as a selector does.
+        ``product_token``: name of a crawler whose rules (``X-Robots-Tag: NAME: noindex``, ``<meta name="NAME">``)
+        apply in addition to those for all crawlers. Raises :class:`~skitter.errors.PageTooComplex` as a selector does.
         """
         rules = RobotsDirectives(product_token)
         for value in self.headers.getall("x-robots-tag", ()):
