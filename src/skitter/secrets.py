@@ -129,7 +129,7 @@ def referenced_argument(name: str, value: Any) -> Any:
 
 
 DIGEST = "Digest "
-"""Scheme of a value of ``credentials`` with ``user:password``, of which only a digest is sent (RFC 7616)."""
+"""Scheme of a value of ``credentials`` with ``user:password``. Only a digest of it is sent (RFC 7616)."""
 _WITH_SCHEME = re.compile(r"(?:basic|bearer|digest|token|apikey|api-key) +\S", re.IGNORECASE).match
 
 
