@@ -179,7 +179,7 @@ class CollectorSpider(Spider):
         return results
 
     async def _give_up(self, member: Collector, request: Request, error: BaseException) -> list[Any]:
-        """Run the callbacks of a request that is given up."""
+        """Run the callbacks of a request that fails for good."""
         response = error.response if isinstance(error, StatusError) else None
         if response is None:
             response = Response(request.url, 0, request=request)
