@@ -118,7 +118,13 @@ class Worker:
         self._guard = parts.guard
         self._cookies = parts.cookies
         self._committer = Committer(
-            frontier, parts.outputs, self._hooks, self._inflight, self._links, self._control
+            frontier,
+            parts.outputs,
+            self._hooks,
+            self._inflight,
+            self._links,
+            self._control,
+            self.spider.stats,
         )
         self._renders_pages = parts.fetcher.capabilities.renders_pages
         self._pipeline = pipeline = RequestPipeline(
