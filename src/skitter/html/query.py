@@ -99,7 +99,7 @@ _BEFORE_OPERAND = frozenset(
 def in_any_namespace(xpath: str) -> str:
     """Return an XPath query whose names without a prefix match in any namespace, as in CSS.
 
-    Tokens are told apart as XPath 1.0 (3.7) says: a name after an operand is an operator, and a name before ``(`` or ``::``
+    The rules are those of XPath 1.0 (3.7): a name after an operand is an operator, and a name before ``(`` or ``::``
     is a function or an axis.
     """
     parts = _TOKEN.findall(xpath)

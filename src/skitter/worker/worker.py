@@ -205,12 +205,13 @@ class Worker:
     async def _shut_down(self) -> None:
         await self._control.cancel_tasks()
         self.callbacks.close()
+        with contextlib.suppress(SkitterError):  # an unreachable frontier cannot take leases back
+            await self._leaser.release_all()
+        # Pages that wait for these files must have been cancelled, or they would take the cancellation for an error.
         if self._robots is not None:
             await self._robots.close()
         if self._tdm_files is not None:
             await self._tdm_files.close()
-        with contextlib.suppress(SkitterError):  # an unreachable frontier cannot take leases back
-            await self._leaser.release_all()
         if self._heartbeat is not None:
             await self._heartbeat.stop()
         await self._reporter.leave()
