@@ -84,7 +84,7 @@ class Monitor:
     async def run(self) -> int:
         """Watch until the run is over, and return the number of checks. Cancelling the call does not affect the crawl.
 
-        A crawl that is initialized but not started yet is waited for. Raises :class:`~skitter.errors.UsageError` for a crawl
+        It waits for the start of a crawl that is only initialized. Raises :class:`~skitter.errors.UsageError` for a crawl
         that is not initialized.
         """
         if self._crawl.status is Status.UNINITIALIZED:
