@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from skitter.web.sitemap import SitemapEntry
 
 _BASE_TAG = re.compile("<base", re.IGNORECASE).search
+_MAX_BASES = 100
+"""Number of ``<base>`` elements of a page that are considered, because each one inside an SVG image takes up to 1 ms."""
+_MAX_BASE = 8192
+"""Characters. Each link of a page is joined with its base: 45,000 links and a base of 400 KB would be 18 GB."""
 
 # Queries that one compiled call can answer, and the attribute that they ask for.
 _LINK_QUERIES = (
@@ -425,7 +429,7 @@ class Response:
         """Base URL of relative links: the first ``<base href>`` of the page, or else its URL.
 
         A ``<base>`` with an invalid, ``data:`` or ``javascript:`` URL is ignored, and so is one inside a ``<template>`` or an
-        SVG image (WHATWG HTML, 4.2.3).
+        SVG image (WHATWG HTML, 4.2.3), and one whose URL has more than 8192 characters.
         """
         return self._link_base().url
 
@@ -433,7 +437,7 @@ class Response:
         if self._base is None:
             href = self._base_href() if self.is_html and self._may_have_base() else None
             base = None if href is None else normalize(self.encode_query(href), self.url)
-            if base is not None and base.startswith(("data:", "javascript:")):
+            if base is not None and (len(base) > _MAX_BASE or base.startswith(("data:", "javascript:"))):
                 base = None
             self._base = url_base(base or self.url)
         return self._base
@@ -445,7 +449,7 @@ class Response:
         return _BASE_TAG(self.text) is not None
 
     def _base_href(self) -> str | None:
-        bases: Iterable[Selector] = self.css("base[href]")
+        bases: Iterable[Selector] = self.css("base[href]")[:_MAX_BASES]
         if bases and self.css("template base, svg base, math base"):
             bases = (base for base in bases if not base.xpath(_IN_OTHER_TREE))
         return next((base.attrib["href"] for base in bases), None)

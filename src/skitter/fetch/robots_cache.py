@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
 
 from skitter._utils.concurrency import SingleFlight
 from skitter._utils.notes import Notes
 from skitter.fetch.contract import UNCONDITIONAL, Fetcher, SendPermit
+from skitter.fetch.origin_cache import OriginCache
 from skitter.fetch.robots import (
     Deferred,
     RobotsPolicy,
@@ -45,7 +45,7 @@ class RobotsCache:
         self._token = product_token(user_agent)
         self._settings = settings or RobotsSettings()
         self._notes = notes
-        self._known: OrderedDict[str, tuple[RobotsRecord, RobotsPolicy | Deferred]] = OrderedDict()
+        self._known = OriginCache[tuple[RobotsRecord, RobotsPolicy | Deferred]](self._settings.max_cached)
         self._fetches = SingleFlight[RobotsRecord]()
         self._unshared: dict[str, float] = {}
         """When (:func:`time.monotonic`) the notes were found to lack an origin."""
@@ -60,7 +60,6 @@ class RobotsCache:
         now = time.time()
         if not record.holds(now):
             return None
-        self._known.move_to_end(origin)
         if isinstance(policy, Deferred):
             return parse_robots(record, self._token, self._settings, now)
         return policy
@@ -118,9 +117,6 @@ class RobotsCache:
         if entry is not None and entry[0] is record and not isinstance(entry[1], Deferred):
             return entry[1]
         policy = parse_robots(record, self._token, self._settings, time.time())
-        self._known[origin] = record, policy
+        self._known.put(origin, (record, policy), len(record.body))
         self._unshared.pop(origin, None)
-        self._known.move_to_end(origin)
-        if len(self._known) > self._settings.max_cached:
-            self._known.popitem(last=False)
         return policy
