@@ -153,7 +153,7 @@ async def test_the_files_of_many_origins_take_a_limited_amount_of_memory():
     fetcher = FetchesOneFile(large_robots(b"Disallow: /%d\n"))
     robots = RobotsCache(fetcher, "skitter")
     for number in range(12):  # 6 MB each
-        await robots.verdict(f"http://h{number}.test/")
+        await robots.policy(f"http://h{number}.test/")
     assert robots.known("http://h11.test/") is not None
     assert robots.known("http://h0.test/") is None  # it is fetched again, or read from the notes
 
@@ -161,14 +161,14 @@ async def test_the_files_of_many_origins_take_a_limited_amount_of_memory():
 async def test_many_small_files_stay_known():
     robots = RobotsCache(FetchesOneFile(b"User-agent: *\nDisallow: /private\n"), "skitter")
     for number in range(2000):
-        await robots.verdict(f"http://h{number}.test/")
+        await robots.policy(f"http://h{number}.test/")
     assert robots.known("http://h0.test/") is not None
 
 
 async def test_a_file_that_is_read_again_does_not_count_twice():
     fetcher = FetchesOneFile(b"User-agent: *\n#" + b"x" * 400_000)
     robots = RobotsCache(fetcher, "skitter", notes=None)
-    await robots.verdict("http://first.test/")
+    await robots.policy("http://first.test/")
     for _ in range(50):
         robots._keep("http://again.test", await robots._find("http://again.test", UNCONDITIONAL, None))
     assert robots.known("http://first.test/") is not None

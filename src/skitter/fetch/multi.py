@@ -11,13 +11,15 @@ import asyncio
 import select
 import socket
 import sys
-from contextlib import suppress
 from typing import Protocol
 
 import pycurl
 
-from skitter._utils.sockets import seconds_since_arrival
-
+_TCP_INFO = socket.TCP_INFO if sys.platform == "linux" else None
+_LAST_RECEIVED = slice(52, 56)
+"""Position of ``tcpi_last_data_recv``, in milliseconds, in Linux's ``struct tcp_info``."""
+_TICK = 0.01
+"""The longest tick of a Linux kernel, in seconds."""
 _MAX_EVENTS = 256
 _LATE = 0.02
 """Seconds without a look at the sockets after which an answer may have waited for the event loop."""
@@ -158,17 +160,19 @@ class Multi:
 
 
 def _seconds_unread(curl: pycurl.Curl) -> float:
-    """Return how long ago the last data of a transfer arrived; 0 if its connection is closed or is not TCP."""
+    """Return the minimum time since the last data of a transfer arrived; 0 if its connection is closed or is not TCP."""
     fd = curl.getinfo(pycurl.ACTIVESOCKET)
-    if fd < 0:
+    if fd < 0 or _TCP_INFO is None:
         return 0.0
     connection = socket.socket(socket.AF_INET, socket.SOCK_STREAM, fileno=fd)
     try:
-        with suppress(OSError):
-            return seconds_since_arrival(connection)
+        info = connection.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, _LAST_RECEIVED.stop)
+    except OSError:
         return 0.0
     finally:
         connection.detach()  # it belongs to curl
+    # The kernel counts in ticks. Without subtracting one, an answer might seem to have arrived before it was sent.
+    return max(0.0, int.from_bytes(info[_LAST_RECEIVED], sys.byteorder) / 1000 - _TICK)
 
 
 class ReadyCallback(Protocol):

@@ -5,14 +5,19 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
+import sys
 from http import HTTPStatus
 
-from skitter._utils.sockets import seconds_since_arrival
 from skitter.testing.answer import Answer, Site, Visit, WireAnswer
 from skitter.testing.log import Hit, RequestLog
 
 _REASONS = {status.value: status.phrase for status in HTTPStatus}
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
+_TCP_INFO = socket.TCP_INFO if sys.platform == "linux" else None
+_LAST_RECEIVED = slice(52, 56)
+"""Position of ``tcpi_last_data_recv``, in milliseconds, in Linux's ``struct tcp_info``."""
+_TICK = 0.01
+"""The longest tick of a Linux kernel, in seconds."""
 
 
 class SiteProtocol(asyncio.Protocol):
@@ -71,7 +76,7 @@ class SiteProtocol(asyncio.Protocol):
         visit = self._take_visit()
         if visit is None:
             return
-        self._hit = self._log.begin(visit, seconds_since_arrival(self._socket))
+        self._hit = self._log.begin(visit, self._seconds_since_arrival())
         answer = self._site(visit)
         if isinstance(answer, WireAnswer):
             self._sending = asyncio.create_task(self._send_wire(answer))
@@ -82,6 +87,14 @@ class SiteProtocol(asyncio.Protocol):
             self._sending = loop.call_later(delay, self._send, answer, visit)
         else:
             self._send(answer, visit)
+
+    def _seconds_since_arrival(self) -> float:
+        """Return the minimum time since the last data arrived, in seconds; 0 if the kernel does not report it."""
+        if _TCP_INFO is None:
+            return 0.0
+        info = self._socket.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, _LAST_RECEIVED.start + 4)
+        # The kernel counts in ticks. Without subtracting one, a request might seem to have arrived before it was sent.
+        return max(0.0, int.from_bytes(info[_LAST_RECEIVED], sys.byteorder) / 1000 - _TICK)
 
     def _take_visit(self) -> Visit | None:
         head_end = self._received.find(b"\r\n\r\n")
