@@ -1,3 +1,3 @@
-"""The version of this package, for those who may not wait for its metadata to be read."""
+"""The version of this package, for code that should not wait until its metadata is read."""
 
 VERSION = "0.1.0"

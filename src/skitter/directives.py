@@ -1,7 +1,7 @@
-"""Page directives: what a page asks of those who index, follow or mine it.
+"""Page directives: what a page asks of programs that index, follow or mine it.
 
-They come from ``X-Robots-Tag`` headers, ``<meta name=robots>``, ``<link>`` elements, the TDM Reservation Protocol and, during a
-crawl, the ``Content-Signal`` lines of robots.txt and the tdmrep.json of the site.
+They come from ``X-Robots-Tag`` headers, ``<meta name=robots>``, ``<link>`` elements, the TDM Reservation Protocol and,
+during a crawl, the ``Content-Signal`` lines of robots.txt and the tdmrep.json of the site.
 ``docs/guides/page-directives.md`` names the settings that obey them.
 """
 
@@ -17,7 +17,9 @@ from typing import Any
 import msgspec
 
 _FLAGS = {"noindex", "nofollow", "noarchive", "nosnippet", "noimageindex", "noai", "noimageai"}
-_UNAVAILABLE = re.compile(r"\s*unavailable_after\s*:\s*((?:[a-z]{3,9},\s*)?[^,]+)", re.IGNORECASE)
+_UNAVAILABLE = re.compile(r"unavailable_after\s*:\s*((?:[a-z]{3,9},\s*)?[^,]+)", re.IGNORECASE)
+_LINK_VALUES = re.compile(r'<([^<>]*+)>((?:\s*+;(?:"[^"]*+"|[^;,"])*+)*+)').findall
+_PARAMETERS = re.compile(r';((?:"[^"]*+"|[^;,"])*+)').findall
 _VALUED = {"unavailable_after", "max-snippet", "max-image-preview", "max-video-preview"}
 _AGENT = re.compile(r"\s*([A-Za-z_-]+)\s*:\s*(.*)", re.DOTALL)
 _ZONES = {"EST": "-0500", "EDT": "-0400", "CST": "-0600", "CDT": "-0500", "MST": "-0700", "MDT": "-0600",
@@ -143,7 +145,16 @@ def tdm_of(values: Mapping[str, str]) -> tuple[bool | None, str | None]:
 def linked_canonical(values: Iterable[str]) -> str | None:
     """Return the target with ``rel=canonical`` in ``Link`` headers (RFC 8288)."""
     for value in values:
-        for target, parameters in re.findall(r"<([^>]*)>((?:\s*;\s*[^;,]+)*)", value):
-            if re.search(r"rel\s*=\s*\"?[^\";]*\bcanonical\b", parameters, re.IGNORECASE):
+        for target, parameters in _LINK_VALUES(value):
+            if "canonical" in _relations(parameters):
                 return str(target)
     return None
+
+
+def _relations(parameters: str) -> list[str]:
+    """Return the relations of a link, from its first ``rel`` parameter (RFC 8288, 3.3)."""
+    for parameter in _PARAMETERS(parameters):
+        name, _, value = parameter.partition("=")
+        if name.strip().lower() == "rel":
+            return str(value).strip().strip('"').lower().split()
+    return []

@@ -1,4 +1,4 @@
-"""Errors that users of skitter can meet, each with a message and a remedy."""
+"""The errors that skitter raises, each with a message and a remedy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterable
 class SkitterError(Exception):
     """Base of all errors that skitter raises deliberately.
 
-    ``remedy`` is one imperative sentence. The command line prints it after the message. ``field`` names the invalid
+    ``remedy`` is one imperative sentence. The command line prints it after the message, and a traceback shows it as a note. ``field`` names the invalid
     setting, option, argument or record field, if there is one. Programs and tests match errors by class and field; the
     message may change at any time.
     """
@@ -18,6 +18,8 @@ class SkitterError(Exception):
         super().__init__(message)
         self.remedy = remedy
         self.field = field
+        if remedy:
+            self.add_note(remedy)
 
 
 class UsageError(SkitterError):

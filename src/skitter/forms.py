@@ -128,7 +128,7 @@ def _unsendable(response: Response, css: str, reason: str) -> FormError:
 
 
 def _take_fields(page: Any, form: Any) -> None:
-    """Give a form the fields elsewhere that name it, and remove those that it does not send."""
+    """Add to a form the fields outside it that name it, and remove fields that it does not send."""
     name = form.get("id")
     for control in page.xpath(f"//{_CONTROLS}[@form]"):
         if name and control.get("form") == name:

@@ -101,7 +101,7 @@ def _plain_path(path: str) -> str:
 class _PydanticSchema:
     def __init__(self, kind: Any) -> None:
         self._kind = kind
-        # Whoever has a model has the package.
+        # A model exists only if the package is installed.
         self._error: type[Exception] = import_module("pydantic").ValidationError
 
     def violations(self, item: Any) -> list[Violation]:

@@ -157,7 +157,7 @@ IGNORED_EXTENSIONS = frozenset(
         "woff2",
     ]
 )
-"""Extensions of URLs that a :class:`LinkExtractor` passes over by default."""
+"""Extensions of URLs that a :class:`LinkExtractor` skips by default."""
 
 RULES = "rules:"
 """Start of the stored name of a callback after which the rules of the spider apply to the page."""

@@ -22,12 +22,12 @@ MAX_LENGTH = 500
 """Characters of a rule."""
 _MAX_NODES = 200
 _MAX_PASSES = 1000
-"""Largest number of earlier passes that a rule may ask for."""
+"""Maximum number of earlier passes that a rule may use."""
 
 PLAIN_FIGURES = (
     "pages", "items", "bytes", "links", "redirects", "responses", "failed", "retried", "refused", "invalid", "duration",
 )  # fmt: skip
-"""Figures that need no argument. Every finished pass keeps them."""
+"""Figures without an argument. They are stored for every finished pass."""
 FIGURES_OF = ("coverage", "new_values", "status", "failed", "retried", "refused", "invalid", "stat")
 """Figures with one argument: a field, a status, a kind of error, a reason or the name of a counter."""
 
@@ -62,7 +62,7 @@ class MonitorRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What to do as soon as the rule is violated during the run: report it, or stop the job as well. Empty: the rule is
     judged at the end only."""
     after: int = 100
-    """Number of pages from which on the rule is judged during the run."""
+    """Minimum number of pages before the rule is judged during the run."""
 
     @property
     def title(self) -> str:
@@ -116,7 +116,7 @@ class CompiledMonitor:
         self.figures: set[Figure] = set()
         """The figures that the rule uses."""
         self.passes = 0
-        """Number of earlier passes that the rule looks at."""
+        """Number of earlier passes that the rule uses."""
         self._times: dict[int, float] = {}
         """Seconds of the times in the rule, by their offset."""
         root = self._parse()

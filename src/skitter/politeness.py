@@ -222,7 +222,9 @@ class Politeness:
             index = _index(slot.removeprefix(_RULE).partition(":")[0])
         else:
             index = self._rule_of(slot, slot)
-        return None if index is None or index >= len(self.rules) else index  # it was resumed with fewer rules
+        return (
+            None if index is None or index >= len(self.rules) else index
+        )  # the job was resumed with fewer rules
 
 
 _RULE = "rule:"

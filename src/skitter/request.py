@@ -192,7 +192,7 @@ def encode_request(request: Request) -> bytes:
         _refuse_lossy(request.meta, "meta", request.url)
         _refuse_lossy(request.cb_kwargs, "cb_kwargs", request.url)
         record = _encode(msgspec.structs.replace(request, url="") if request.url else request)
-        _decode(record)  # a field of the wrong type is the caller's mistake, to be told here and now
+        _decode(record)  # report a field of the wrong type at once, where the caller made the mistake
     except (TypeError, OverflowError, ValueError, RecursionError, msgspec.MsgspecError) as error:
         raise RequestError(
             f"request {request.url!r} cannot be stored: {error}",
@@ -268,7 +268,7 @@ def fingerprint(request: Request, seed: int) -> bytes:
             f"request {request.url!r} has no identity: {error}",
             remedy="name only meta keys with plain values in fingerprint_keys",
         ) from error
-    # A canonical URL never begins with a zero byte, so the two forms cannot meet.
+    # A canonical URL never begins with a zero byte, so the two forms cannot collide.
     return xxhash.xxh3_128_digest(b"\0" + encoded, seed)
 
 

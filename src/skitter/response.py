@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from skitter.web.sitemap import SitemapEntry
 
 _BASE_TAG = re.compile("<base", re.IGNORECASE).search
+_MAX_BASES = 100
+"""Number of ``<base>`` elements of a page that are considered, because each one inside an SVG image takes up to 1 ms."""
+_MAX_BASE = 8192
+"""Characters. Each link of a page is joined with its base: 45,000 links and a base of 400 KB would be 18 GB."""
 
 # Queries that one compiled call can answer, and the attribute that they ask for.
 _LINK_QUERIES = (
@@ -374,7 +378,7 @@ class Response:
         return found[0].markdown(self.base_url) if found else ""
 
     def structured_data(self) -> dict[str, Any]:
-        """Return the data for machines that an HTML page contains, as plain values that an item can hold.
+        """Return the structured data of an HTML page as plain values that an item can hold.
 
         ``json_ld``
             List of the JSON-LD blocks. Invalid JSON is left out.
@@ -385,8 +389,8 @@ class Response:
         ``dublin_core``
             Dict of the ``dc.`` and ``dcterms.`` values.
 
-        URLs in microdata, RDFa and OpenGraph are absolute. Microdata and RDFa that are nested more than 400 levels deep, or in a
-        circle, are left out. Raises :class:`~skitter.errors.UsageError` for binary content.
+        URLs in microdata, RDFa and OpenGraph are absolute. Microdata and RDFa that are nested more than 400 levels
+        deep, or in a circle, are left out. Raises :class:`~skitter.errors.UsageError` for binary content.
         """
         return self.selector.structured_data(self.base_url)
 
@@ -425,7 +429,7 @@ class Response:
         """Base URL of relative links: the first ``<base href>`` of the page, or else its URL.
 
         A ``<base>`` with an invalid, ``data:`` or ``javascript:`` URL is ignored, and so is one inside a ``<template>`` or an
-        SVG image (WHATWG HTML, 4.2.3).
+        SVG image (WHATWG HTML, 4.2.3), and one whose URL has more than 8192 characters.
         """
         return self._link_base().url
 
@@ -433,7 +437,7 @@ class Response:
         if self._base is None:
             href = self._base_href() if self.is_html and self._may_have_base() else None
             base = None if href is None else normalize(self.encode_query(href), self.url)
-            if base is not None and base.startswith(("data:", "javascript:")):
+            if base is not None and (len(base) > _MAX_BASE or base.startswith(("data:", "javascript:"))):
                 base = None
             self._base = url_base(base or self.url)
         return self._base
@@ -445,7 +449,7 @@ class Response:
         return _BASE_TAG(self.text) is not None
 
     def _base_href(self) -> str | None:
-        bases: Iterable[Selector] = self.css("base[href]")
+        bases: Iterable[Selector] = self.css("base[href]")[:_MAX_BASES]
         if bases and self.css("template base, svg base, math base"):
             bases = (base for base in bases if not base.xpath(_IN_OTHER_TREE))
         return next((base.attrib["href"] for base in bases), None)
@@ -466,10 +470,10 @@ class Response:
         return None if found is None or url is None else (found.seconds, url)
 
     def directives(self, product_token: str = "") -> Directives:
-        """Return what the page asks of those who index, follow or mine it: headers and elements together.
+        """Return what the page asks of programs that index, follow or mine it, in headers and elements.
 
-        ``product_token``: name of a crawler whose rules (``X-Robots-Tag: NAME: noindex``, ``<meta name="NAME">``) apply in
-        addition to those for all crawlers. Raises :class:`~skitter.errors.PageTooComplex` as a selector does.
+        ``product_token``: name of a crawler whose rules (``X-Robots-Tag: NAME: noindex``, ``<meta name="NAME">``)
+        apply in addition to those for all crawlers. Raises :class:`~skitter.errors.PageTooComplex` as a selector does.
         """
         rules = RobotsDirectives(product_token)
         for value in self.headers.getall("x-robots-tag", ()):

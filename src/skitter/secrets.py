@@ -1,4 +1,4 @@
-"""Find secrets: read them from the environment and from files, and remove them from what is stored or shown."""
+"""Secrets: reads them from the environment and from files, and removes them from stored and displayed text."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def referenced_argument(name: str, value: Any) -> Any:
 
 
 DIGEST = "Digest "
-"""Scheme of a value of ``credentials`` whose ``user:password`` is not sent, but proves itself (RFC 7616)."""
+"""Scheme of a value of ``credentials`` with ``user:password``. Only a digest of it is sent (RFC 7616)."""
 _WITH_SCHEME = re.compile(r"(?:basic|bearer|digest|token|apikey|api-key) +\S", re.IGNORECASE).match
 
 

@@ -538,12 +538,12 @@ class Settings(FrontierSettings, frozen=True, kw_only=True):
         "Maximum number of retries after a temporary failure (5xx, time-out, broken connection).", min=0, api=True,
     )] = 3
     unreachable_timeout: Annotated[float, Setting(
-        "Time after which a host is given up that has never answered in this job: its name does not resolve, or it accepts"
+        "Time after which a host that has never answered in this job is given up: its name does not resolve, or it accepts"
         " no connection.",
         unit="s", min=0, api=True,
     )] = 15.0
     outage_timeout: Annotated[float, Setting(
-        "Time for which the requests of a host wait that has answered before, and cannot be reached now.",
+        "Time for which requests wait for a host that has answered before but cannot be reached now.",
         unit="s", min=0, api=True,
     )] = 150.0
     max_throttled: Annotated[int, Setting("Maximum number of retries after 429 and 503.", min=0, api=True)] = 10
@@ -552,8 +552,8 @@ class Settings(FrontierSettings, frozen=True, kw_only=True):
     )] = 1.0
     retry_delay_cap: Annotated[float, Setting("Maximum delay before a retry.", unit="s", min=0, api=True)] = 300.0
     retry_after_cap: Annotated[float, Setting(
-        "Maximum `Retry-After` that is waited for. The requests of an origin that asks for more are given up without an attempt"
-        " until its time is over.", unit="s", min=0, api=True,
+        "Longest `Retry-After` to wait for. If an origin asks for more, its requests are given up without an attempt until that"
+        " time has passed.", unit="s", min=0, api=True,
     )] = 900.0
     retry_failed_at_end: Annotated[bool, Setting(
         "Queue the dead letters again, once per run, when everything else is done.", api=True,

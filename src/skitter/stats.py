@@ -67,7 +67,7 @@ class Stats:
         _current.set(page)
 
     def end(self, page: _Page) -> None:
-        """Count no more for a page. For the worker."""
+        """Stop counting for a page. For the worker."""
         self._open.discard(page)
 
     @contextmanager

@@ -21,7 +21,8 @@ SHARED = ["shared:items.csv"]
 """Files whose parts are on a Redis server."""
 RANGED = [*LOCAL_RANGED, *REMOTE, *SHARED]
 MYSQL = ["mysql", "mysql?layout=json&buffer=1"]
-DATABASES = ["mongodb", "mongodb?buffer=1", "postgresql", "postgresql?layout=jsonb", *MYSQL, "opensearch"]
+MONGODB = ["mongodb", "mongodb?buffer=1", "ferretdb"]
+DATABASES = [*MONGODB, "postgresql", "postgresql?layout=jsonb", *MYSQL, "opensearch"]
 KEYED = ["items.db", *DATABASES]
 EVERY = [*RANGED, *KEYED]
 
@@ -105,8 +106,8 @@ def place_for(target: str, folder: Path, server=None):
     """Return an unused location for a target. The server that it needs is started, unless one is given."""
     kind, _, options = target.partition("?")
     name = f"t{uuid.uuid4().hex[:12]}"
-    if kind == "mongodb":
-        return f"{(server or running('mongodb')).url}/tests/{name}" + (f"?{options}" if options else "")
+    if kind in ("mongodb", "ferretdb"):
+        return f"{(server or running(kind)).url}/tests/{name}" + (f"?{options}" if options else "")
     if kind in ("postgresql", "mysql"):
         return f"{(server or running(kind)).url}?table={name}" + (f"&{options}" if options else "")
     if kind == "opensearch":

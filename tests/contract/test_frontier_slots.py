@@ -212,6 +212,28 @@ async def test_a_slow_host_does_not_hold_up_the_others(start):
     assert sorted(lease.slot for lease in await job.lease()) == ["fast.test"] * 3 + ["slow.test"]
 
 
+async def test_hosts_that_may_not_exist_do_not_hold_up_one_that_has_answered(start):
+    job = await start(HostLimits(delay=0.0, concurrency_per_slot=100))
+    await job.add(*range(20), host="good.test")
+    lease = await job.one()
+    await job.landed(lease)
+    for number in range(200):
+        await job.add("page", host=f"h{number}.test")
+    leased = [lease.slot for lease in await job.lease(80)]
+    assert leased.count("good.test") >= 10
+    assert len(set(leased)) > 10  # and the others are tried as well
+
+
+async def test_all_leases_go_to_new_hosts_while_no_other_is_ready(start):
+    job = await start(HostLimits(delay=1000.0, concurrency_per_slot=1))
+    await job.add(1, 2, host="good.test")
+    lease = await job.one()
+    await job.landed(lease)
+    for number in range(20):
+        await job.add("page", host=f"h{number}.test")
+    assert len({lease.slot for lease in await job.lease(20)} - {"good.test"}) == 20
+
+
 async def test_a_rule_pools_all_its_hosts_in_one_slot(start):
     rule = LimitRule(domain_glob="*.shop.test", concurrency_per_slot=1, unit="rule")
     job = await start(HostLimits(delay=0.0, concurrency_per_slot=4), [rule])

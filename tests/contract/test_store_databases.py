@@ -14,12 +14,13 @@ from functools import partial
 
 import pytest
 from pymongo import MongoClient
-from store_job import MYSQL, Job, page, pages_in, place_for, server_port
+from store_job import MONGODB, MYSQL, Job, page, pages_in, place_for, server_port
 
 from services.processes import free_port
 from services.store_items import mysql_connection, table_of
 from services.store_servers import (
     BUCKET,
+    FerretServer,
     MariaServer,
     MongoServer,
     OpenSearchServer,
@@ -34,6 +35,7 @@ from skitter.store.outputs import open_output
 
 SERVERS = {
     "mongodb": partial(MongoServer, "--sync-on-commit"),
+    "ferretdb": FerretServer,
     "postgresql": PostgresServer,
     "mysql": MariaServer,
     "opensearch": OpenSearchServer,
@@ -80,7 +82,9 @@ async def test_a_server_that_is_killed_and_comes_back_loses_and_doubles_nothing(
         await asyncio.to_thread(server.stop)
 
 
-@pytest.mark.parametrize("kind", ["mongodb?directConnection=true", "postgresql", "mysql", "opensearch"])
+@pytest.mark.parametrize(
+    "kind", ["mongodb?directConnection=true", "ferretdb", "postgresql", "mysql", "opensearch"]
+)
 async def test_a_connection_that_breaks_at_any_moment_of_a_write_loses_and_doubles_nothing(
     kind, tmp_path, told
 ):
@@ -244,7 +248,7 @@ async def test_a_page_that_the_server_refuses_is_set_aside_and_all_others_stand(
 
 
 async def test_two_workers_that_write_the_same_pages_leave_what_the_last_of_them_wrote(tmp_path):
-    for kind in ("mongodb", "postgresql", "mysql", "opensearch"):
+    for kind in ("mongodb", "ferretdb", "postgresql", "mysql", "opensearch"):
         job = Job(tmp_path / kind, kind)
         await job.output.check(job.context)
         stores = [await job.worker(f"w{n}") for n in range(3)]
@@ -260,7 +264,7 @@ async def test_two_workers_that_write_the_same_pages_leave_what_the_last_of_them
         assert await pages_in(job) == [*range(40)]
 
 
-@pytest.mark.parametrize("kind", ["mongodb", "mongodb?buffer=1"])
+@pytest.mark.parametrize("kind", MONGODB)
 async def test_a_gap_that_two_workers_have_left_in_a_page_hides_no_item_that_is_too_many(kind, tmp_path):
     job = Job(tmp_path, kind)
     store = await job.worker("w1")
@@ -286,7 +290,7 @@ CHANGES = [
 ]
 
 
-@pytest.mark.parametrize("kind", ["items.jsonl", "items.csv", "items.db", "items.parquet", "mongodb", "postgresql", "postgresql?layout=jsonb", *MYSQL, "s3:items.csv"])  # fmt: skip
+@pytest.mark.parametrize("kind", ["items.jsonl", "items.csv", "items.db", "items.parquet", "mongodb", "ferretdb", "postgresql", "postgresql?layout=jsonb", *MYSQL, "s3:items.csv"])  # fmt: skip
 async def test_fields_that_come_late_or_change_their_type_fail_no_page(kind, tmp_path):
     job = Job(tmp_path, kind)
     await job.output.check(job.context)
@@ -540,7 +544,7 @@ async def test_a_table_that_skitter_did_not_make_is_refused(tmp_path):
     assert caught.value.field == "table"
 
 
-@pytest.mark.parametrize("kind", ["mongodb", "postgresql", "mysql", "opensearch"])
+@pytest.mark.parametrize("kind", ["mongodb", "ferretdb", "postgresql", "mysql", "opensearch"])
 async def test_a_fresh_start_removes_the_items_of_its_job_and_of_no_other(kind, tmp_path):
     job = Job(tmp_path, kind)
     await job.output.check(job.context)

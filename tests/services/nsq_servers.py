@@ -1,54 +1,14 @@
 """Real nsqd and nsqlookupd (1.3.0) on free loopback ports, built once from ``tests/services/nsq`` with Go."""
 
 import atexit
-import fcntl
 import json
-import os
-import shutil
-import subprocess
 import urllib.request
 from functools import cache
-from pathlib import Path
 
-import pytest
-
+from services.go_programs import go_program
 from services.processes import ServerProcess, free_port, listens
 
-MODULE = Path(__file__).with_name("nsq")
-BUILT = Path(__file__).parents[2] / ".cache/nsq"
-PROGRAMS = ("nsqd", "nsqlookupd")
-GO_FOLDERS = ("/usr/local/go/bin", "/usr/lib/go/bin")
-
-
-def find_go() -> str | None:
-    """Return the Go command: that of the path, or where Go's own installer puts it."""
-    return shutil.which("go") or next(
-        (found for folder in GO_FOLDERS if (found := shutil.which("go", path=folder))), None
-    )
-
-
-@cache
-def binary(program: str) -> str:
-    """Return a program of NSQ, built if it was not, or skip the test with the reason."""
-    BUILT.mkdir(parents=True, exist_ok=True)
-    with (BUILT / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # the test processes beside this one want it too
-        if not all((BUILT / name).is_file() for name in PROGRAMS):
-            _build()
-    return str(BUILT / program)
-
-
-def _build() -> None:
-    go = find_go()
-    if go is None:
-        pytest.skip("no nsqd: install Go 1.17 or newer, with which the tests build it")
-    packages = [f"github.com/nsqio/nsq/apps/{name}" for name in PROGRAMS]
-    done = subprocess.run(
-        [go, "build", "-o", f"{BUILT}/", *packages], cwd=MODULE, check=False, capture_output=True, text=True,
-        env={**os.environ, "CGO_ENABLED": "0"},
-    )  # fmt: skip
-    if done.returncode:
-        pytest.skip(f"nsqd could not be built: {done.stderr.strip()[-300:]}")
+PROGRAMS = tuple(f"github.com/nsqio/nsq/apps/{name}" for name in ("nsqd", "nsqlookupd"))
 
 
 class NsqServer(ServerProcess):
@@ -68,7 +28,7 @@ class NsqServer(ServerProcess):
         raise NotImplementedError
 
     def command(self):
-        return [binary(self.program), *self.arguments(), *self._options]
+        return [go_program("nsq", self.program, PROGRAMS), *self.arguments(), *self._options]
 
     def answers(self):
         return listens(self.port) and listens(self.http_port)

@@ -1,4 +1,4 @@
-"""MongoDB, PostgreSQL, MariaDB, S3, GCS, Kafka and OpenSearch servers for tests: real processes on free ports."""
+"""SecantusDB and FerretDB for MongoDB, PostgreSQL, MariaDB, S3, GCS, Kafka and OpenSearch servers for tests: real processes on free ports."""
 
 import atexit
 import fcntl
@@ -19,6 +19,7 @@ import pytest
 import trustme
 from cryptography.hazmat.primitives import serialization
 
+from services.go_programs import go_program
 from services.processes import ServerProcess, free_port, listens, program
 
 S3_KEY, S3_SECRET = "tester", "tester-secret"
@@ -48,6 +49,19 @@ class MongoServer(StoreServer):
             self._program, "--host", "127.0.0.1", "--port", str(self.port),
             "--storage-path", str(self.folder / "data"), *self._options,
         ]  # fmt: skip
+
+
+class FerretServer(StoreServer):
+    """FerretDB 1.24 on SQLite: speaks MongoDB's protocol, by an implementation that has nothing in common with SecantusDB."""
+
+    def _prepare(self):
+        self._program = go_program("ferretdb", "ferretdb", tags="ferretdb_no_postgresql")
+        (self.folder / "data").mkdir()
+        self.url = f"mongodb://127.0.0.1:{self.port}"
+
+    def command(self):
+        data = str(self.folder / "data")
+        return [self._program, f"-listen=127.0.0.1:{self.port}", f"-data={data}", *self._options]
 
 
 class PostgresServer(StoreServer):
@@ -371,6 +385,7 @@ def running(kind: str) -> StoreServer:
     """Return a server for all tests of this process, or skip the test with the reason."""
     server = {
         "mongodb": MongoServer,
+        "ferretdb": FerretServer,
         "postgresql": PostgresServer,
         "mysql": MariaServer,
         "s3": S3Server,

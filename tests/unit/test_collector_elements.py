@@ -7,6 +7,7 @@ import msgspec
 import pydantic
 import pytest
 
+from crawl_harness import Scripted
 from skitter import Collector, Request, Response
 from skitter.errors import QueryError, UsageError
 from skitter.frontends.collector import (
@@ -18,6 +19,8 @@ from skitter.frontends.collector import (
     XmlElement,
     XPath,
 )
+from skitter.html.query import in_any_namespace
+from skitter.testing import Answer
 
 BOOK = b"""<html><body><div class="book" data-id=" 7 "><h3><a href="/7" title="A title">A t...</a></h3>
 <p class="price"> 12.50 EUR </p><span class="tag"> a </span><span class="tag">b</span>
@@ -283,3 +286,71 @@ def test_the_remedy_for_a_regular_expression_of_cascadia_keeps_the_rest_of_the_q
             Collector().on_html(query)
         _, _, xpath = caught.value.remedy.partition("XPath: ")
         assert [element.text_content() for element in page.xpath(xpath)] == texts, xpath
+
+
+NESTED = b"<div id=a><div id=b><p>x</p></div><p>y</p></div><p>z</p>"
+
+
+@pytest.mark.parametrize(
+    ("query", "texts"),
+    [
+        ("div", ["x"]),
+        ("> p", ["y"]),
+        (" > div > p", ["x"]),
+        ("div:contains(x)", ["x"]),
+        ("div p", ["x", "y"]),
+    ],
+)
+def test_the_methods_of_an_element_search_below_it_as_in_colly(query, texts):
+    response = response_of(NESTED)
+    element = Element(response, response.css("#a")[0], 0)
+    assert element.child_texts(query) == [found.text for found in element.find(query)] == texts
+
+    @dataclass
+    class Texts:
+        found: Annotated[list[str], Css(query)]
+
+    assert element.unmarshal(Texts) == Texts(texts)
+
+
+FEED = b"""<feed xmlns="urn:a" xmlns:m="urn:m" xmlns:x="urn:x"><title>F</title><entry><title>A</title>
+<link x:href="/a"/><m:note>n</m:note></entry><m:entry><title>B</title></m:entry></feed>"""
+
+
+@pytest.mark.parametrize(
+    ("query", "text"),
+    [("title", "A"), ("//title", "A"), ("/title", "A"), (".//title", "A"), ("m:note", "n"), ("link/@href", "/a"), ("entry", "")],
+)  # fmt: skip
+def test_queries_on_an_element_of_xml_begin_there_and_need_no_namespace(query, text, serve):
+    crawler, found = Collector(), []
+
+    @dataclass
+    class Entry:
+        text: Annotated[str, XPath(query)] = ""
+
+    @crawler.on_xml("//entry")
+    def read(element):
+        found.append((element.name, element.child_text(query), element.unmarshal(Entry).text))
+        if element.index == 0:
+            assert element.child_attr("link", "href") == element.find("link")[0].attr("href") == "/a"
+            assert element.matches("self::entry")
+
+    crawler.visit(serve(Scripted({"/": Answer(FEED, content_type="application/xml")})).url)
+    crawler.run()
+    assert found[0] == ("entry", text, text)
+    assert [name for name, _, _ in found] == ["entry", "entry"]
+
+
+@pytest.mark.parametrize(
+    ("query", "translated"),
+    [
+        ("a/@b", "*[local-name()='a']/@*[local-name()='b']"),
+        ("*[mod mod 2 and and]", "*[*[local-name()='mod'] mod 2 and *[local-name()='and']]"),
+        ("* * *", "* * *"),
+        ("$v/text()|ancestor::node()", "$v/text()|ancestor::node()"),
+        ("x:a/x:*", "x:a/x:*"),
+        ("count('a b')", "count('a b')"),
+    ],
+)  # fmt: skip
+def test_only_names_of_elements_and_attributes_lose_their_namespace(query, translated):
+    assert in_any_namespace(query) == translated

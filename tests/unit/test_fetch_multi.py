@@ -1,7 +1,9 @@
 """Multi: transfers on the event loop, with one epoll object or with the loop's own watchers."""
 
 import asyncio
+import socket
 import sys
+import time
 
 import pycurl
 import pytest
@@ -13,6 +15,7 @@ from skitter.fetch.http import HttpFetcher
 from skitter.fetch.multi import EpollWatcher, LoopWatcher
 from skitter.request import Request
 from skitter.settings import Settings
+from skitter.testing import SiteProcess
 
 WATCHERS = [LoopWatcher, EpollWatcher] if sys.platform == "linux" else [LoopWatcher]
 
@@ -147,6 +150,46 @@ async def test_closing_ends_requests_in_flight(watches):
         with pytest.raises(ConnectError):
             await stuck
         await server.gone.wait()
+
+
+@pytest.fixture
+def slow_site():
+    with SiteProcess("skitter.testing:GeneratedSite", delay=0.1) as site:
+        yield site
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells when data arrived")
+async def test_the_wait_for_a_busy_event_loop_is_not_part_of_the_latency(slow_site, fetcher):
+    await fetcher.fetch(Request(slow_site.url))
+    fetching = asyncio.create_task(fetcher.fetch(Request(slow_site.url)))
+    await asyncio.sleep(0.05)  # the request is sent
+    time.sleep(1.5)  # noqa: ASYNC251 - the loop is blocked
+    answer = await fetching
+    assert 0.08 < answer.latency < 1.2
+
+
+def answer_in_two_parts(listening):
+    connection, _ = listening.accept()
+    with connection:
+        connection.recv(4096)
+        time.sleep(0.2)
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\na")
+        time.sleep(0.3)
+        connection.sendall(b"b")
+        connection.recv(4096)
+
+
+async def test_an_end_that_waits_for_the_event_loop_does_not_reduce_the_time_of_the_beginning(fetcher):
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        server = asyncio.create_task(asyncio.to_thread(answer_in_two_parts, listening))
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}/"
+        fetching = asyncio.create_task(fetcher.fetch(Request(url)))
+        await asyncio.sleep(0.35)  # the first part is there
+        time.sleep(1.0)  # noqa: ASYNC251 - the loop is blocked
+        answer = await fetching
+        await fetcher.close()
+        await server
+    assert answer.latency > 0.15
 
 
 def test_events_of_curl_and_of_the_loop_are_the_same_bits():

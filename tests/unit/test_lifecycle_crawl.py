@@ -12,6 +12,7 @@ import pytest
 
 from crawl_harness import QUICK, Scripted
 from manual import ROOT
+from skitter import Spider
 from skitter.errors import FrontierError, SpiderError, UsageError
 from skitter.fetch.contract import FetcherCapabilities
 from skitter.frontends.lifecycle import (
@@ -388,6 +389,24 @@ async def test_error_streams_end_when_the_crawl_is_initialized_again(made):
     assert await reading is None
 
 
-async def test_a_crawl_that_was_never_started_cannot_be_watched(made):
-    with pytest.raises(UsageError, match="not been started"):
-        await Monitor(await made()).run()
+async def test_a_monitor_may_begin_before_the_crawl_and_needs_one_that_is_initialized(made, serve):
+    """The finder of gopcp starts its monitor first."""
+    crawl, told = await made(), []
+    monitor = Monitor(crawl, check_every=0.1, auto_stop=True, report=lambda _level, text: told.append(text))
+    watching = asyncio.create_task(monitor.run())
+    await asyncio.sleep(0)
+    await crawl.start(serve(Scripted(PAGES)).url)
+    await watching
+    assert (crawl.status, "41 done" in told[-1]) == (Status.STOPPED, True)
+    with pytest.raises(UsageError, match="not been initialized"):
+        await Monitor(ManagedCrawl()).run()
+
+
+async def test_a_spider_without_seeds_crawls_the_first_requests(made, serve):
+    class Plain(Spider):
+        def parse(self, response):
+            return follow(response)
+
+    crawl = await made(spider=Plain, analyzers=())
+    await crawl.start(serve(Scripted(PAGES)).url)
+    assert (await crawl.wait()).status.done == 41

@@ -65,6 +65,15 @@ RETIRED = [
     (r"\bin no (?:time|way|case)\b", "write 'never' or 'not'"),
     (r"\b(?:finds?|found|comes?|came) to its end\b|\bcome to an end\b", "write 'ends'"),
     (r"\bup to (?:it|him|them)\b", "say who decides"),
+    (r"\brequests? that (?:is|are|was|were) given up\b", "write 'failed requests' or 'dead letters'"),
+    (r"\bstrangers?\b", "write 'untrusted'"),
+    (r"\bhears? of\b", "write 'receives' or 'is notified of'"),
+    (r"\b(?:runs?|crawls?|works?) on(?= (?:while|until|as|and|beside)\b|[.,;])", "write 'continues'"),
+    (r"\bis waited for\b|\bare waited for\b", "name who waits: 'workers wait for it'"),
+    (r"\b(?:asks?|asked) for by no\b|\bnothing (?:is )?asked\b", "say who asks"),
+    (r"\bas long as (?:it|they) (?:is|are) there\b", "say when it ends"),
+    (r"\bwherefore\b|\bwhereby\b|\bwhereupon\b|\bthenceforth\b|\bhence\b", "use a second sentence"),
+    (r"\b(?:costs?|means?|says?|finds?|knows?|gives?) nothing but\b", "write 'only'"),
 ]
 """Each phrase, as a regular expression that ignores case, and what to write in its place."""
 EXCEPTIONS = [

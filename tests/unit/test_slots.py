@@ -321,3 +321,59 @@ def test_a_slot_is_kept_while_its_rates_count_a_fetch(monkeypatch):
     table._evict_at = 0
     table.evict_idle(BEGIN + 61.0)
     assert len(table) == 0
+
+
+class TwoKinds:
+    """Hosts that have answered after 0.1 s, and one new host."""
+
+    def __init__(self, answered):
+        self.table = SlotScheduler(lambda _: HostLimits())
+        for number in range(answered):
+            self.add(f"good{number}", 3)
+        for slot, _ in [self.table.take(BEGIN) for _ in range(answered)]:
+            slot.end_fetch(BEGIN + 0.1, BEGIN, FetchReport(1, 0.1))
+            self.table.reschedule(slot)
+        self.add("new", 1)
+
+    def add(self, host, requests):
+        for number in range(requests):
+            self.table.push(self.table.get(host), (0, number, host))
+
+    def pause_answered(self, until):
+        for slot in self.table:
+            if slot.has_answered:
+                self.table.pause(slot, until)
+
+    def take(self, at, places):
+        taken = self.table.take(BEGIN + at, None, places)
+        return None if taken is None else taken[0].key
+
+
+def test_a_place_is_kept_for_each_host_that_has_answered_and_is_ready_soon():
+    hosts = TwoKinds(3)
+    hosts.pause_answered(BEGIN + 0.3)
+    now = 0.25
+    assert hosts.table.next_at(None, BEGIN + now, 3) == BEGIN + 0.3
+    assert hosts.take(now, 3) is None
+    assert hosts.table.next_at(None, BEGIN + now, 4) < BEGIN + now
+    assert hosts.take(now, 4) == "new"
+
+
+def test_no_place_is_kept_for_a_host_that_is_not_ready_soon():
+    hosts = TwoKinds(3)
+    hosts.pause_answered(BEGIN + 9)
+    assert hosts.take(0.25, 1) == "new"
+
+
+def test_a_new_host_gets_its_share_even_if_no_place_is_to_spare():
+    hosts = TwoKinds(3)
+    assert "new" in {hosts.take(1.0, 1) for _ in range(4)}
+
+
+def test_requests_of_new_hosts_are_not_read_while_all_places_are_kept():
+    hosts = TwoKinds(1)
+    unread = hosts.table.get("unread")
+    unread.on_disk = 5
+    hosts.table.reschedule(unread)
+    assert hosts.table.unread(BEGIN + 1, 10, places=1) == []
+    assert hosts.table.unread(BEGIN + 1, 10, places=2) == [unread]

@@ -46,6 +46,9 @@ class Counter(Spider):
             self.seen.add(number)
             raise RetryRequest("once more")
 
+    def after_save(self, response, items):
+        self.stats.inc_value("saved", len(items))
+
     def failed(self, request, error):
         self.stats.inc_value("given up")
 
@@ -55,7 +58,9 @@ async def test_counts_are_committed_with_their_page(serve, tmp_path, frontier):
     spider = Counter(url=serve(Scripted(PAGES)).url)
     ran = await CrawlHarness(spider, tmp_path, frontier=frontier).run(2)
     found = {name: count for name, count in ran.counters.items() if name.startswith("user/")}
-    assert found == {"user/asked": 61, "user/parsed": 60, "user/bytes seen": 600, "user/given up": 1}
+    assert found == {
+        "user/asked": 61, "user/parsed": 60, "user/bytes seen": 600, "user/saved": 30, "user/given up": 1
+    }  # fmt: skip
     assert ran.counters["retried/callback"] == 20
 
 

@@ -47,6 +47,8 @@ OPTIONAL_BACK_ENDS = (
 )
 """Parts of these folders that a crawl without their servers never loads."""
 MAX_CORE_FILES = 180
+SMALL_FILE = 50
+"""Lines. A smaller file with one user belongs to that user."""
 MAX_TERMS = 50
 """Terms of the glossary."""
 LARGE_CONSTRUCTORS = {"skitter.response.Response", "skitter.run.crawl.Crawl"}
@@ -277,6 +279,20 @@ def test_no_public_class_name_is_used_twice():
 
 def test_no_constructor_has_too_many_parameters():
     assert large_constructors(trees_of()) - LARGE_CONSTRUCTORS == set()
+
+
+def test_no_small_file_has_a_single_user():
+    trees = trees_of()
+    users = defaultdict(set)
+    for module, tree in trees.items():
+        for name in lazy_imports_of(tree):
+            users[name if name in trees else name.rpartition(".")[0]].add(module)
+    small = {
+        module_of(path)
+        for path in SOURCE.rglob("*.py")
+        if len(path.read_text().splitlines()) < SMALL_FILE and not path.stem.startswith("__")
+    }
+    assert {module: users[module] for module in small if len(users[module]) < 2} == {}
 
 
 def test_the_core_has_no_import_cycle():

@@ -353,3 +353,30 @@ async def test_on_error_is_called_for_settled_failures_without_effect(run):
         assert ("on_error", "/loop") in ran.spider.calls
         assert ran.letters["/loop"].startswith("redirect/loop: ")
         assert (ran.state, ran.status.done) == (JobState.FINISHED, 1)
+
+
+class Failing(Spider):
+    """Fails the crawl while a page of another host waits for its robots.txt."""
+
+    def __init__(self, **arguments):
+        super().__init__(**arguments)
+        self.errors = []
+
+    def parse(self, response):
+        yield Request(self.slow)
+        yield Request(self.url + "fail")
+
+    def before_request(self, request):
+        return HookAction.FAIL if request.url.endswith("fail") else None
+
+    def on_error(self, request, error):
+        self.errors.append((request.url, type(error).__name__))
+
+
+async def test_a_page_that_waits_for_robots_txt_has_no_error_when_the_crawl_fails(serve, tmp_path):
+    slow = serve(Scripted({"/robots.txt": Answer(b"", delay=30.0)}))
+    spider = Failing(url=serve(Scripted({"/": []})).url, slow=slow.url)
+    spider.start_urls = [spider.url]
+    ran = await CrawlHarness(spider, tmp_path).run()
+    assert ran.failure is not None
+    assert (spider.errors, ran.letters) == ([], {})

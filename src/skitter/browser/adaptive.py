@@ -40,29 +40,53 @@ _MAX_SHELL = 20_000
 """Characters of HTML above which a page without a known mount point is not tested for visible text."""
 
 _IDENTIFIER = re.compile(r"[0-9a-f]{8,}|[^/]*\d[^/]*|[^/]{40,}", re.IGNORECASE)
-_SCRIPT = re.compile(
-    r"<script\b.*?</script\s*>|<style\b.*?</style\s*>|<noscript\b.*?</noscript\s*>|<!--.*?-->",
-    re.DOTALL | re.IGNORECASE,
-)
-_TAG = re.compile(r"<[^>]*>")
+_UNSEEN = re.compile(r"<(script|style|noscript|title)\b|<(!--)", re.IGNORECASE)
+"""Beginnings of what a reader does not see in the page."""
+_ENDS = {
+    name: re.compile(rf"</{name}\s*>", re.IGNORECASE) for name in ("script", "style", "noscript", "title")
+} | {"!--": re.compile("-->")}
+_TAG = re.compile(r"<[^<>]*>")
 _MOUNT = re.compile(
-    r"""<(?:div|main|section)\b[^>]*\bid=["']?(?:root|app|__next|__nuxt|___gatsby|svelte|main-app|react-root|q-app)\b"""
+    r"""<(?:div|main|section)\b[^<>]{0,1000}\bid=["']?(?:root|app|__next|__nuxt|___gatsby|svelte|main-app|react-root|q-app)\b"""
     r"|<app-root\b|\bng-app\b|\bdata-reactroot\b|\bng-version=",
     re.IGNORECASE,
 )
-_WANTS_SCRIPT = re.compile(
-    r"<noscript\b[^>]*>(?:(?!</noscript).)*\b(?:enable|requires?|need|turn on)\b(?:(?!</noscript).)*\bjava ?script\b",
-    re.DOTALL | re.IGNORECASE,
-)
-_HEADING = re.compile(r"<title\b.*?</title\s*>", re.DOTALL | re.IGNORECASE)
+_REQUEST = re.compile(r"\b(?:enable|requires?|need|turn on)\b", re.IGNORECASE)
+_FOR_SCRIPT = re.compile(r"\bjava ?script\b", re.IGNORECASE)
+
+
+def _divide(html: str) -> tuple[str, list[str]]:
+    """Return the HTML that a reader sees, and the contents of the ``<noscript>`` elements.
+
+    Each search begins where the last one has ended, so that no page takes more than linear time.
+    """
+    seen, noscript, at = [], [], 0
+    while (found := _UNSEEN.search(html, at)) is not None:
+        name = (found[1] or found[2]).lower()
+        seen.append(html[at : found.start()])
+        end = _ENDS[name].search(html, found.end())
+        if name == "noscript":
+            noscript.append(html[found.end() : end.start() if end else len(html)])
+        at = end.end() if end else len(html)
+    seen.append(html[at:])
+    return " ".join(seen), noscript
+
+
+def _asks_for_script(text: str) -> bool:
+    """Return whether a text asks the reader to enable JavaScript."""
+    request = _REQUEST.search(text)
+    return request is not None and _FOR_SCRIPT.search(text, request.end()) is not None
 
 
 def is_shell(html: str) -> bool:
     """Return whether a page looks like the empty shell of an application that its scripts fill."""
-    is_known = _MOUNT.search(html) is not None or _WANTS_SCRIPT.search(html) is not None
-    if (len(html) > _MAX_SHELL and not is_known) or "<script" not in html.lower():
+    if "<script" not in html.lower():
         return False
-    text = " ".join(_TAG.sub(" ", _HEADING.sub(" ", _SCRIPT.sub(" ", html))).split())
+    seen, noscript = _divide(html)
+    is_known = _MOUNT.search(html) is not None or any(map(_asks_for_script, noscript))
+    if len(html) > _MAX_SHELL and not is_known:
+        return False
+    text = " ".join(_TAG.sub(" ", seen).split())
     return len(text) < _MIN_TEXT and (is_known or not text)
 
 

@@ -188,7 +188,7 @@ class ForegroundRun:
             and not self._show.quiet
             and self._show.log_format == "text"
         ):
-            self._say(f"{self._letters_hint()} lists the requests that were given up")
+            self._say(f"{self._letters_hint()} lists the failed requests")
         return code
 
     def _explain_empty_run(self, result: RunResult) -> None:

@@ -102,7 +102,7 @@ class HttpFetcher:
         """``None``: libcurl resolves names."""
         self._tls_sessions = TlsSessions()
         self._idle: list[Transfer] = []
-        self._running: dict[Transfer, asyncio.Future[None]] = {}
+        self._running: dict[Transfer, asyncio.Future[float]] = {}
         self._watch = StallWatch(self._running, self.settings.read_timeout)
 
     async def open(self) -> None:
@@ -246,9 +246,10 @@ class HttpFetcher:
         future = self._running[transfer] = multi.start(transfer.curl)
         self._watch.start()
         try:
-            await future
+            transfer.unread = await future
         except pycurl.error as error:
             if transfer.is_cut:
+                transfer.unread = 0.0
                 return
             if transfer.is_late:
                 raise TooLate("the request missed its time slot for this host") from None

@@ -9,12 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import select
+import socket
 import sys
 from typing import Protocol
 
 import pycurl
 
+_TCP_INFO = socket.TCP_INFO if sys.platform == "linux" else None
+_LAST_RECEIVED = slice(52, 56)
+"""Position of ``tcpi_last_data_recv``, in milliseconds, in Linux's ``struct tcp_info``."""
+_TICK = 0.01
+"""The longest tick of a Linux kernel, in seconds."""
 _MAX_EVENTS = 256
+_LATE = 0.02
+"""Seconds without a look at the sockets after which an answer may have waited for the event loop."""
 
 
 class SocketWatcher(Protocol):
@@ -43,7 +51,11 @@ class Multi:
         self._multi.setopt(pycurl.M_TIMERFUNCTION, self._on_timer)
         make = EpollWatcher if sys.platform == "linux" else LoopWatcher
         self._watch: SocketWatcher | None = make(self._loop, self._on_ready)
-        self._futures: dict[pycurl.Curl, asyncio.Future[None]] = {}
+        self._futures: dict[pycurl.Curl, asyncio.Future[float]] = {}
+        self._looked_at = 0.0
+        """When a socket was ready last, by the loop's clock."""
+        self._is_late = False
+        """Whether the answers that are being read may have waited for the event loop."""
         self._timer: asyncio.Handle | None = None
         self._timer_at = 0.0
         """When the timer expires, by the loop's clock."""
@@ -54,8 +66,12 @@ class Multi:
         """Set an option of the multi handle."""
         self._multi.setopt(option, value)
 
-    def start(self, curl: pycurl.Curl) -> asyncio.Future[None]:
-        """Start a transfer. The future raises ``pycurl.error`` if it fails. The caller must call :meth:`end` afterwards."""
+    def start(self, curl: pycurl.Curl) -> asyncio.Future[float]:
+        """Start a transfer. The caller must call :meth:`end` afterwards.
+
+        The future returns the seconds for which the end of the answer has waited for the event loop, 0 if unknown.
+        It raises ``pycurl.error`` if the transfer fails.
+        """
         future = self._futures[curl] = self._loop.create_future()
         self._multi.add_handle(curl)
         return future
@@ -111,10 +127,14 @@ class Multi:
             self._set_timer(due, seconds)
             return
         self._due = None
+        self._is_late = False
         self._multi.socket_action(pycurl.SOCKET_TIMEOUT, 0)
         self._settle()
 
     def _on_ready(self, ready: list[tuple[int, int]]) -> None:
+        now = self._loop.time()
+        self._is_late = now - self._looked_at > _LATE
+        self._looked_at = now
         for fd, mask in ready:
             self._multi.socket_action(fd, mask)
         self._settle()
@@ -129,13 +149,30 @@ class Multi:
 
     def _resolve(self, curl: pycurl.Curl, error: pycurl.error | None) -> None:
         future = self._futures.pop(curl)
+        unread = _seconds_unread(curl) if self._is_late else 0.0
         self._multi.remove_handle(curl)
         if future.done():
             return
         if error is None:
-            future.set_result(None)
+            future.set_result(unread)
         else:
             future.set_exception(error)
+
+
+def _seconds_unread(curl: pycurl.Curl) -> float:
+    """Return the minimum time since the last data of a transfer arrived; 0 if its connection is closed or is not TCP."""
+    fd = curl.getinfo(pycurl.ACTIVESOCKET)
+    if fd < 0 or _TCP_INFO is None:
+        return 0.0
+    connection = socket.socket(socket.AF_INET, socket.SOCK_STREAM, fileno=fd)
+    try:
+        info = connection.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, _LAST_RECEIVED.stop)
+    except OSError:
+        return 0.0
+    finally:
+        connection.detach()  # it belongs to curl
+    # The kernel counts in ticks. Without subtracting one, an answer might seem to have arrived before it was sent.
+    return max(0.0, int.from_bytes(info[_LAST_RECEIVED], sys.byteorder) / 1000 - _TICK)
 
 
 class ReadyCallback(Protocol):

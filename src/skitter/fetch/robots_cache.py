@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
+from typing import Generic, TypeVar
 
 from skitter._utils.concurrency import SingleFlight
 from skitter._utils.notes import Notes
@@ -26,6 +27,43 @@ _UNSHARED_SECONDS = 10.0
 _KEPT_BEYOND_TTL = 86_400.0
 """Seconds for which an expired record is still shared, for its failure count and its rules."""
 
+_MAX_ORIGINS = 10_000
+_MAX_BYTES = 5_000_000
+"""Size of all files. The rules of a file take up to 15 times its size in memory."""
+_Value = TypeVar("_Value")
+
+
+class OriginCache(Generic[_Value]):
+    """The values of the origins that were used last, within limits of their number and of the size of their files.
+
+    A hostile origin can deliver a file of the largest size that is read, and there may be many such origins.
+    """
+
+    def __init__(self, max_origins: int = _MAX_ORIGINS, max_bytes: int = _MAX_BYTES) -> None:
+        self._max_origins = max_origins
+        self._max_bytes = max_bytes
+        self._values: OrderedDict[str, tuple[_Value, int]] = OrderedDict()
+        self._bytes = 0
+
+    def get(self, origin: str) -> _Value | None:
+        """Return the value of an origin, if it is known."""
+        found = self._values.get(origin)
+        if found is None:
+            return None
+        self._values.move_to_end(origin)
+        return found[0]
+
+    def put(self, origin: str, value: _Value, size: int) -> None:
+        """Keep the value of an origin, whose file has ``size`` bytes, and forget those that were used least recently."""
+        _, before = self._values.pop(origin, (None, 0))
+        self._values[origin] = value, size
+        self._bytes += size - before
+        while len(self._values) > self._max_origins or (
+            self._bytes > self._max_bytes and len(self._values) > 1
+        ):
+            _, (_, removed) = self._values.popitem(last=False)
+            self._bytes -= removed
+
 
 class RobotsCache:
     """Returns the robots.txt rules of each URL.
@@ -45,7 +83,7 @@ class RobotsCache:
         self._token = product_token(user_agent)
         self._settings = settings or RobotsSettings()
         self._notes = notes
-        self._known: OrderedDict[str, tuple[RobotsRecord, RobotsPolicy | Deferred]] = OrderedDict()
+        self._known = OriginCache[tuple[RobotsRecord, RobotsPolicy | Deferred]](self._settings.max_cached)
         self._fetches = SingleFlight[RobotsRecord]()
         self._unshared: dict[str, float] = {}
         """When (:func:`time.monotonic`) the notes were found to lack an origin."""
@@ -60,7 +98,6 @@ class RobotsCache:
         now = time.time()
         if not record.holds(now):
             return None
-        self._known.move_to_end(origin)
         if isinstance(policy, Deferred):
             return parse_robots(record, self._token, self._settings, now)
         return policy
@@ -118,9 +155,6 @@ class RobotsCache:
         if entry is not None and entry[0] is record and not isinstance(entry[1], Deferred):
             return entry[1]
         policy = parse_robots(record, self._token, self._settings, time.time())
-        self._known[origin] = record, policy
+        self._known.put(origin, (record, policy), len(record.body))
         self._unshared.pop(origin, None)
-        self._known.move_to_end(origin)
-        if len(self._known) > self._settings.max_cached:
-            self._known.popitem(last=False)
         return policy

@@ -21,7 +21,7 @@ class StallWatch:
     instead of seconds keeps a busy event loop from ending transfers whose data has arrived but was not read yet.
     """
 
-    def __init__(self, running: Mapping[Transfer, asyncio.Future[None]], limit: float) -> None:
+    def __init__(self, running: Mapping[Transfer, asyncio.Future[float]], limit: float) -> None:
         """``limit``: seconds without a byte."""
         self._running = running
         self._limit = limit

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import OrderedDict
 from typing import Any, NamedTuple
 
 import msgspec
@@ -13,6 +12,7 @@ from skitter._utils.concurrency import SingleFlight
 from skitter._utils.notes import Notes
 from skitter.fetch.contract import UNCONDITIONAL, Fetcher, FetchError, SendPermit
 from skitter.fetch.robots import MAX_REDIRECTS, redirect_target
+from skitter.fetch.robots_cache import OriginCache
 from skitter.fetch.robots_rules import PathPattern, comparable_path
 from skitter.request import Request
 from skitter.web.urls import normalize, origin_of
@@ -21,7 +21,6 @@ PATH = "/.well-known/tdmrep.json"
 SITE_FILES = ("/robots.txt", PATH)
 """Ends of the URLs of files about a site. They are fetched by HTTP, and have lifetimes of their own."""
 _MAX_BODY = 500 * 1024
-_MAX_CACHED = 10_000
 _RETRY_AFTER = 600.0
 """Seconds for which an origin counts as one without a file after an error."""
 _VERSION = 1
@@ -88,7 +87,7 @@ class TdmFiles:
         self._fetcher = fetcher
         self._ttl = ttl
         self._notes = notes
-        self._known: OrderedDict[str, tuple[TdmRecord, list[TdmRule]]] = OrderedDict()
+        self._known = OriginCache[tuple[TdmRecord, list[TdmRule]]]()
         self._fetches = SingleFlight[None]()
 
     def knows(self, url: str) -> bool:
@@ -136,10 +135,7 @@ class TdmFiles:
             record = TdmRecord(_VERSION, time.time(), ttl, body or b"")
             if self._notes is not None:
                 await self._notes.put(key, msgspec.msgpack.encode(record), ttl)
-        self._known[origin] = record, parse_tdmrep(record.body, url)
-        self._known.move_to_end(origin)
-        if len(self._known) > _MAX_CACHED:
-            self._known.popitem(last=False)
+        self._known.put(origin, (record, parse_tdmrep(record.body, url)), len(record.body))
 
     async def _fetch(self, url: str, permit: SendPermit) -> bytes | None:
         """Return the body of the file, empty if there is none; ``None`` if the server cannot say at present."""

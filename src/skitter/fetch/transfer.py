@@ -28,6 +28,8 @@ _FRAMING = frozenset({"content-length", "transfer-encoding"})
 _NONBLOCKING = socket.SOCK_NONBLOCK if sys.platform == "linux" else 0
 _SUPPRESS_CONNECT_HEADERS = 265  # pycurl has no name for it
 _WIRE_BUFFER = 128 * 1024
+_ONE_READ = 0.005
+"""Maximum seconds between the first and the last byte of an answer that was read in one turn of the event loop."""
 _MAX_BLOCKS = 256
 """Blocks of a body that are kept apart. A larger body is collected in one buffer, which takes less memory."""
 _TINY_BLOCKS = 65_536
@@ -72,6 +74,7 @@ class Transfer:
         "is_late",
         "resolving",
         "seen_bytes",
+        "unread",
     )
 
     def __init__(
@@ -105,6 +108,8 @@ class Transfer:
         """Whether the transfer was ended because it has all of the body that is wanted."""
         self.resolving = 0.0
         """Seconds that the name of the host took to resolve outside of curl."""
+        self.unread = 0.0
+        """Seconds for which the end of the answer waited for the event loop, as far as known."""
         self.is_late = False
         """Whether the request was not sent because its permit had expired."""
         self.is_fragmented = False
@@ -366,9 +371,14 @@ class Transfer:
 
     @property
     def latency(self) -> float:
-        """Seconds from sending the request to the first byte of the answer, without the time to connect."""
+        """Seconds from sending the request to the first byte of the answer, without the time to connect.
+
+        An answer that has waited for a busy event loop does not make its server slower.
+        """
         getinfo = self.curl.getinfo
         sent, answered = getinfo(pycurl.PRETRANSFER_TIME), getinfo(pycurl.STARTTRANSFER_TIME)
+        if self.unread and getinfo(pycurl.TOTAL_TIME) - answered < _ONE_READ:
+            answered -= self.unread
         return float(max(0.0, answered - sent))
 
     def phases(self) -> FetchPhases:

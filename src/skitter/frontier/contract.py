@@ -95,7 +95,7 @@ class Control(Protocol):
 
 
 class DeadLetters(Protocol):
-    """Requests that were given up."""
+    """Failed requests that are not retried any more."""
 
     async def list(self, after: int = 0, limit: int = 100) -> list[DeadLetter]:
         """List dead letters with ``id`` greater than ``after``, oldest first."""
@@ -232,7 +232,7 @@ class Frontier(Protocol):
 
     @property
     def dead_letters(self) -> DeadLetters:
-        """Requests that were given up."""
+        """Failed requests that are not retried any more."""
         ...
 
     @property

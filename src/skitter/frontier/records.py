@@ -245,7 +245,7 @@ SETTLED = "settled"
 
 
 class DeadLetter(msgspec.Struct, frozen=True):
-    """A request that was given up, with its error."""
+    """A request that failed and is not retried any more, with its error."""
 
     id: int
     fingerprint: bytes

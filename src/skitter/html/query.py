@@ -17,6 +17,7 @@ import logging
 import re
 from dataclasses import dataclass
 from enum import Enum, auto
+from functools import lru_cache
 from typing import Any
 
 log = logging.getLogger("skitter.crawl")
@@ -83,6 +84,38 @@ def through_tbody(xpath: str, tag: str) -> str:
     for place in reversed(places):
         xpath = f"{xpath[:place]}tbody/{xpath[place:]}"
     return xpath
+
+
+_TOKEN = re.compile(
+    r"""\s+|"[^"]*"|'[^']*'|\$?[^\W\d][\w.-]*(?::(?!:)(?:\*|[^\W\d][\w.-]*))?|::|//|\.\.|[!<>]=|\d+(?:\.\d*)?|\.\d+|."""
+)
+_PLAIN_NAME = re.compile(r"[^\W\d][\w.-]*").fullmatch
+_BEFORE_OPERAND = frozenset(
+    ["@", "::", "(", "[", ",", "/", "//", "|", "+", "-", "=", "!=", "<", "<=", ">", ">="]
+)
+
+
+@lru_cache(maxsize=1024)
+def in_any_namespace(xpath: str) -> str:
+    """Return an XPath query whose names without a prefix match in any namespace, as in CSS.
+
+    The rules are those of XPath 1.0 (3.7): a name after an operand is an operator, and a name before ``(`` or ``::``
+    is a function or an axis.
+    """
+    parts = _TOKEN.findall(xpath)
+    result = []
+    after_operand = False
+    for position, part in enumerate(parts):
+        if part.isspace():
+            result.append(part)
+            continue
+        is_name = _PLAIN_NAME(part) is not None
+        is_operator = after_operand and (is_name or part == "*")
+        after_operand = not is_operator and part not in _BEFORE_OPERAND
+        following = next((other for other in parts[position + 1 :] if not other.isspace()), "")
+        is_test = is_name and not is_operator and following not in {"(", "::"}
+        result.append(f"*[local-name()='{part}']" if is_test else part)
+    return "".join(result)
 
 
 _LITERAL = re.compile(r"""\"[^"]*"|'[^']*'""")

@@ -597,6 +597,13 @@ class Selector:
         everywhere = _of_node(self._page, self._page.root).run(compiled)
         return any(engine.key(found._node) == key for found in everywhere)  # noqa: SLF001 - of the same class
 
+    def is_same(self, other: Selector) -> bool:
+        """Return whether another selector stands for the same node of the same page."""
+        if type(other) is not type(self) or other._page is not self._page:
+            return False
+        key = self._page.engine.key
+        return key(self._node) == key(other._node)
+
     def _matches(self, query: CssQuery) -> list[Any] | None:
         """Return the matching elements, or ``None`` if only XPath can express the query."""
         engine, scoped = self._page.engine, query.scoped
@@ -741,6 +748,10 @@ class _Value(Selector):
         del namespaces, variables
         return ValueList([self._value] if query.strip() == "." else [], _Value)
 
+    def is_same(self, other: Selector) -> bool:
+        """Return whether another selector is this one: a value has no place on a page."""
+        return other is self
+
     def matches(self, query: str) -> bool:
         """Return ``False``: a value is not an element."""
         compile_css(query)
@@ -838,6 +849,10 @@ class _ParselAdapter(Selector):
     def jmespath(self, query: str, **options: Any) -> SelectorList:
         """Select by JMESPath from JSON. Raises :class:`~skitter.errors.QueryError`."""
         return _by_jmespath(self._inner, query, options)
+
+    def is_same(self, other: Selector) -> bool:
+        """Return whether another selector stands for the same element of lxml, or part of the JSON page."""
+        return isinstance(other, _ParselAdapter) and other.root is self.root
 
     def matches(self, query: str) -> bool:
         """Return whether the element itself matches a CSS query."""

@@ -53,7 +53,7 @@ _COUNTERS = {
 }
 _GROUPS = {
     "status": ("skitter_responses", "Responses by class of their HTTP status.", "status"),
-    "failed": ("skitter_requests_failed", "Requests that were given up, by kind of error.", "kind"),
+    "failed": ("skitter_requests_failed", "Requests that became dead letters, by kind of error.", "kind"),
     "retried": ("skitter_requests_retried", "Failed attempts that were retried, by kind of error.", "kind"),
     "refused": ("skitter_requests_refused", "URLs that were refused, by reason.", "reason"),
     "user": ("skitter_user", "Counters of callbacks (self.stats), by name.", "name"),

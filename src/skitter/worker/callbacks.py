@@ -305,9 +305,8 @@ def describe(error: BaseException) -> str:
     text = " ".join(str(error).split())
     line = f"{type(error).__name__}: {text}" if text else type(error).__name__
     notes = "".join(f"; {note}" for note in vars(error).get("__notes__", ()))
-    if isinstance(error, SkitterError):
-        remedy = f"; {error.remedy}" if error.remedy else ""
-        return line + remedy + notes
+    if isinstance(error, SkitterError):  # its remedy is the first note
+        return line + notes
     frames = traceback.extract_tb(error.__traceback__)
     if not frames:
         return line + notes

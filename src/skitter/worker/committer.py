@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from skitter.frontier.contract import Frontier, Partitions
 from skitter.frontier.records import Entry, Outcome, Resolution
 from skitter.item import OutputRange
+from skitter.stats import Stats
 from skitter.store.contract import Buffering
 from skitter.worker.bounded_counters import BoundedCounters
 from skitter.worker.callbacks import describe
@@ -56,6 +57,7 @@ class Committer:
         inflight: Inflight,
         links: LinkCollector,
         control: CrawlControl,
+        stats: Stats,
     ) -> None:
         self._frontier = frontier
         self._outputs = outputs
@@ -63,6 +65,7 @@ class Committer:
         self._inflight = inflight
         self._links = links
         self._control = control
+        self._stats = stats
         self._bounded = BoundedCounters(frontier.notes)
         self._wakeup = inflight.commit_wakeup
         self._spill = SpillQueue()
@@ -288,12 +291,15 @@ class Committer:
 
     async def _after_save(self, page: Page) -> bool:
         """Run the ``after_save`` hooks. Return whether to commit the page."""
+        self._stats.begin(page)
         try:
             action = await self._hooks.run("after_save", page.response, page.items)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - user code: any error is an outcome of this page
             log.error("%s: hook after_save: %s", page.lease.url, describe(error))  # noqa: TRY400 - one line
             page.count("errors/hook")
             return True
+        finally:
+            self._stats.end(page)
         source = f"hook after_save at {page.lease.url}"
         self._control.apply(action, source)
         if action is HookAction.FAIL:

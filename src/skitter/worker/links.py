@@ -36,6 +36,8 @@ from skitter.worker.traps import TrapDetector
 DUPLICATE = "duplicate"
 PAGE_LINKS = "page_links"
 """The reason to refuse the links of a page beyond ``max_links``."""
+_MAX_CHARACTERS = 32_000_000
+"""Characters that the joined links of a page may have. It limits their number if the URL of the page is very long."""
 _HAS_USERINFO = "userinfo"
 """Marks an origin with a user name, which is removed from its URLs."""
 _IDENTITY_FIELDS = frozenset({"method", "body", "fingerprint_keys", "dont_filter"})
@@ -372,17 +374,18 @@ class LinkCollector:
         limit = parent.depth_limit
         return self._scope.too_deep(depth) or (limit is not None and depth > limit)
 
-    def _admit(self, found: CallbackResult, amount: int) -> int:
+    def _admit(self, found: CallbackResult, amount: int, base_url: str = "") -> int:
         """Return how many of the next links of the page are followed, and count the others as refused."""
         followed = found.links - found.refused.get(PAGE_LINKS, 0)
-        admitted = max(0, min(amount, self._max_links - followed))
+        allowed = min(self._max_links, _MAX_CHARACTERS // (len(base_url) or 1))
+        admitted = max(0, min(amount, allowed - followed))
         if admitted < amount:
             found.links += amount - admitted
             found.refused[PAGE_LINKS] += amount - admitted
         return admitted
 
     def _collect_links(self, found: CallbackResult, links: Links, parent: Request) -> None:
-        admitted = self._admit(found, len(links))
+        admitted = self._admit(found, len(links), links.base_url)
         if admitted < len(links):
             links = Links(links.base_url, links.hrefs[:admitted], links.fields)
         hrefs = links.hrefs

@@ -171,7 +171,7 @@ class Origins:
         self._outages[origin] = outage
         if len(self._outages) > _MAX_KNOWN:
             self._outages.popitem(last=False)
-        log.warning("%s is given up for now: %s", origin, error)
+        log.warning("%s asks for a long wait; its requests become dead letters: %s", origin, error)
 
     def _record(self, outage: _Outage, origin: str, error: FetchError, began: float) -> None:
         settings, now = self._settings, time.monotonic()
@@ -185,7 +185,7 @@ class Origins:
         if ends:
             pause = _GIVEN_UP_FOR
             if not outage.given_up:
-                log.info("%s is given up: %s: %s", origin, error.kind, error)
+                log.info("%s is unreachable: %s: %s", origin, error.kind, error)
         elif known and outage.failures == 1:
             log.warning("%s no longer answers (%s: %s); its requests wait", origin, error.kind, error)
         outage.given_up = ends

@@ -126,7 +126,8 @@ class SeedLoader:
                     if len(self._batch) >= _BATCH_SIZE:
                         await self._add_batch(claim)
         except NoSeeds:
-            if not self._accepts_external:
+            # Requests may have been added by the program that runs the crawl, or by skitter add.
+            if not self._accepts_external and not (await self._frontier.status()).added:
                 raise
 
     async def _add_periodically(self, claim: SeedClaim) -> None:

@@ -118,7 +118,13 @@ class Worker:
         self._guard = parts.guard
         self._cookies = parts.cookies
         self._committer = Committer(
-            frontier, parts.outputs, self._hooks, self._inflight, self._links, self._control
+            frontier,
+            parts.outputs,
+            self._hooks,
+            self._inflight,
+            self._links,
+            self._control,
+            self.spider.stats,
         )
         self._renders_pages = parts.fetcher.capabilities.renders_pages
         self._pipeline = pipeline = RequestPipeline(
@@ -199,12 +205,13 @@ class Worker:
     async def _shut_down(self) -> None:
         await self._control.cancel_tasks()
         self.callbacks.close()
+        with contextlib.suppress(SkitterError):  # an unreachable frontier cannot take leases back
+            await self._leaser.release_all()
+        # Pages that wait for these files must have been cancelled, or they would take the cancellation for an error.
         if self._robots is not None:
             await self._robots.close()
         if self._tdm_files is not None:
             await self._tdm_files.close()
-        with contextlib.suppress(SkitterError):  # an unreachable frontier cannot take leases back
-            await self._leaser.release_all()
         if self._heartbeat is not None:
             await self._heartbeat.stop()
         await self._reporter.leave()

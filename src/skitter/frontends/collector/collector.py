@@ -41,7 +41,7 @@ class Collector:
         them.
 
     The events of a request are, in order: ``on_request``, ``on_request_headers``, ``on_response_headers``,
-    ``on_response``, ``on_page``, ``on_html``, ``on_xml`` and ``on_scraped``, or ``on_error`` for a request that is given up. Each
+    ``on_response``, ``on_page``, ``on_html``, ``on_xml`` and ``on_scraped``, or ``on_error`` for a request that fails for good. Each
     ``on_...`` method is a decorator, or takes the function as its last argument. An event can have several functions.
     They can be plain or ``async`` functions, or generators. From ``on_response`` on, they can return or yield items and
     requests.
@@ -90,7 +90,7 @@ class Collector:
         return self._register("page", callback)
 
     def on_error(self, callback: Function) -> Function:
-        """Call a function with a :class:`CollectorResponse` and the error of each request that is given up.
+        """Call a function with a :class:`CollectorResponse` and the error of each request that fails for good.
 
         This happens after all retries. The items and visits of the function replace those of the page; without any, the
         request becomes a dead letter. ``response.request.retry()`` also retries errors that are not retried by default.

@@ -29,6 +29,7 @@ import msgspec
 from skitter.errors import SkitterError, UsageError
 from skitter.frontends.collector.request import CollectorRequest
 from skitter.frontends.collector.response import CollectorResponse
+from skitter.html.query import in_any_namespace
 from skitter.html.selector import Selector, SelectorList
 
 Model = TypeVar("Model")
@@ -36,6 +37,9 @@ Model = TypeVar("Model")
 
 class Element:
     """An element of an HTML page. The queries of its methods are CSS.
+
+    The methods that search test the descendants of the element, not the element itself. A query may begin with ``>``:
+    ``> a`` finds the children.
 
     ``index``
         Position among the matches of the callback's query, from 0.
@@ -67,7 +71,7 @@ class Element:
 
     def attr(self, name: str) -> str:
         """Return an attribute, or an empty string if it does not exist."""
-        return self.selector.attrib.get(name, "") if self.name else ""
+        return (self._attribute(self.selector, name) or "") if self.name else ""
 
     def child_text(self, query: str) -> str:
         """Return the text of all matching descendants, joined and stripped."""
@@ -80,11 +84,12 @@ class Element:
     def child_attr(self, query: str, name: str) -> str:
         """Return the stripped attribute of the first matching descendant, or an empty string."""
         found = self._find(query)
-        return found.attrib.get(name, "").strip() if len(found) else ""
+        return (self._attribute(found[0], name) or "").strip() if len(found) else ""
 
     def child_attrs(self, query: str, name: str) -> list[str]:
         """Return the stripped attribute of each matching descendant that has it."""
-        return [value.strip() for found in self._find(query) if (value := found.attrib.get(name)) is not None]
+        values = (self._attribute(found, name) for found in self._find(query))
+        return [value.strip() for value in values if value is not None]
 
     def for_each(self, query: str, callback: Callable[[Element], Any]) -> None:
         """Call a plain function with each matching descendant."""
@@ -173,24 +178,58 @@ class Element:
         return unmarshal(self.selector, model, fields)
 
     def _find(self, query: str) -> SelectorList:
-        return self.selector.css(query)
+        return _find_css(self.selector, query)
+
+    def _attribute(self, selector: Selector, name: str) -> str | None:
+        return selector.attrib.get(name)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name} of {self.response.url}>"
 
 
 class XmlElement(Element):
-    """A node of an XML or HTML page. The queries of its methods are XPath, relative to the node."""
+    """A node of an XML or HTML page. The queries of its methods are XPath, relative to the node.
+
+    A path that begins with ``/`` begins at the node, too: ``//a`` is the same as ``.//a``. ``response.xpath`` queries the
+    whole page. On an XML page, names without a prefix match in any namespace, also those of attributes.
+    """
 
     __slots__ = ()
 
     def matches(self, query: str) -> bool:
         """Return whether an XPath query finds anything from the node, as in ``self::item`` and ``@id``."""
-        found = self.selector.xpath(query)
+        found = select_xpath(self.selector, query)
         return len(found) > 0 and found[0].root is not False
 
+    @property
+    def name(self) -> str:
+        """Name of the tag without its namespace. Empty for a text or an attribute."""
+        return self.selector.tag.rpartition("}")[2]
+
     def _find(self, query: str) -> SelectorList:
-        return self.selector.xpath(query)
+        return _find_xpath(self.selector, query)
+
+    def _attribute(self, selector: Selector, name: str) -> str | None:
+        attributes = selector.attrib
+        names = (known for known in attributes if known.rpartition("}")[2] == name)
+        return attributes.get(name, attributes.get(next(names, "")))
+
+
+def select_xpath(selector: Selector, query: str) -> SelectorList:
+    """Select by XPath. On an XML page, names without a prefix match in any namespace, as in Colly."""
+    return selector.xpath(in_any_namespace(query) if selector.type == "xml" else query)
+
+
+def _find_css(selector: Selector, query: str) -> SelectorList:
+    """Return the descendants that match. A selector by itself tests its own element as well, and knows no ``> a``."""
+    found = selector.css(f":scope {query}" if query.lstrip().startswith(">") else query)
+    return found[1:] if len(found) and selector.is_same(found[0]) else found
+
+
+def _find_xpath(selector: Selector, query: str) -> SelectorList:
+    """Return the matches below the node. In XPath, a path that begins with ``/`` would begin at the root of the page."""
+    query = query.lstrip()
+    return select_xpath(selector, f".{query}" if query.startswith("/") else query)
 
 
 def text_of(selector: Selector) -> str:
@@ -239,17 +278,17 @@ class Query(ABC):
 
 
 class Css(Query):
-    """A CSS query of a field."""
+    """A CSS query of a field, which selects descendants of the element."""
 
     def _select(self, selector: Selector) -> SelectorList:
-        return selector.css(self.query)
+        return _find_css(selector, self.query)
 
 
 class XPath(Query):
-    """An XPath query of a field, relative to the element."""
+    """An XPath query of a field, relative to the element, also if it begins with ``/``."""
 
     def _select(self, selector: Selector) -> SelectorList:
-        return selector.xpath(self.query)
+        return _find_xpath(selector, self.query)
 
 
 def unmarshal(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator, Sequence
 from contextlib import contextmanager
@@ -14,11 +13,11 @@ from lxml import etree
 
 from skitter.browsing import PLAIN_BROWSING, Browsing
 from skitter.errors import NoSeeds, RetryRequest, SpiderError
-from skitter.frontends.collector.element import Element, XmlElement
+from skitter.frontends.collector.element import Element, XmlElement, select_xpath
 from skitter.frontends.collector.group import Callback, CollectorGroup
 from skitter.frontends.collector.request import CollectorRequest, PendingRequests, VisitRefusal
 from skitter.frontends.collector.response import CollectorResponse
-from skitter.html.selector import Selector, SelectorList, parsel_backed_selector
+from skitter.html.selector import Selector
 from skitter.request import Request, decode_request, encode_request
 from skitter.response import Response
 from skitter.spider import Spider
@@ -179,7 +178,7 @@ class CollectorSpider(Spider):
         return results
 
     async def _give_up(self, member: Collector, request: Request, error: BaseException) -> list[Any]:
-        """Run the callbacks of a request that is given up."""
+        """Run the callbacks of a request that fails for good."""
         response = error.response if isinstance(error, StatusError) else None
         if response is None:
             response = Response(request.url, 0, request=request)
@@ -191,11 +190,6 @@ class CollectorSpider(Spider):
         return page.close()
 
 
-_LITERAL = re.compile(r"'[^']*'|\"[^\"]*\"")
-_PREFIXED = re.compile(r"[A-Za-z_][\w.-]*:(?!:)(?:\*|[A-Za-z_][\w.-]*)(?![\w.-]|\s*\()").search
-"""Finds a name with a prefix in an XPath query, other than a function."""
-
-
 class _Page:
     """A response while its callbacks run."""
 
@@ -204,8 +198,7 @@ class _Page:
         assert request is not None
         self._member = member
         self._raw = response
-        self._plain_xml: Selector | None = None
-        """The parsed XML page without its namespaces, if a query needs it."""
+        self._knows_prefixes = False
         self._visits = PendingRequests(response)
         self._runner = _runner_of(member.group)
         self._request = CollectorRequest(member, request, self._visits, response)
@@ -259,28 +252,22 @@ class _Page:
             return
         html = point == "html"
         make = Element if html else XmlElement
-        found = self._raw.css(query) if html else self._by_xpath(query)
+        found = self._raw.css(query) if html else select_xpath(self._xml_page(), query)
         for index, selector in enumerate(found):
             self._emit(point, {"query": query})
             await self.call(callback, make(self.response, selector, index))
             if not self._continues():
                 return
 
-    def _by_xpath(self, query: str) -> SelectorList:
-        """Select by XPath. On an XML page, names without a prefix match in any namespace, as in Colly."""
-        if not self._raw.is_xml:
-            return self._raw.xpath(query)
-        names = _LITERAL.sub("", query)
-        if "namespace-uri" in names or _PREFIXED(names):
-            page = self._raw.selector
+    def _xml_page(self) -> Selector:
+        """Return the page, whose queries know the prefixes that it declares."""
+        page = self._raw.selector
+        if self._raw.is_xml and not self._knows_prefixes:
+            self._knows_prefixes = True
             for _, (prefix, uri) in etree.iterwalk(page.root, events=["start-ns"]):
                 if prefix:
                     page.register_namespace(prefix, uri)
-            return page.xpath(query)
-        if self._plain_xml is None:
-            self._plain_xml = parsel_backed_selector(self._raw.text, "xml", self._raw.max_memory)
-            self._plain_xml.remove_namespaces()
-        return self._plain_xml.xpath(query)
+        return page
 
     def _continues(self) -> bool:
         return not (self._request.aborted or self._request.wants_retry)

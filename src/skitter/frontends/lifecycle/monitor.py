@@ -13,8 +13,8 @@ from skitter.frontends.lifecycle.status import IllegalTransition, Status
 
 log = logging.getLogger("skitter.frontends.lifecycle")
 
-_ACTIVE = {Status.STARTING, Status.STARTED, Status.STOPPING}
-_WATCHABLE = _ACTIVE | {Status.STOPPED}
+_PENDING = {Status.INITIALIZING, Status.INITIALIZED, Status.STARTING}
+_ACTIVE = {Status.STARTED, Status.STOPPING}
 _MIN_CHECK_INTERVAL = 0.1
 """Seconds."""
 _MIN_SUMMARY_INTERVAL = 1.0
@@ -84,10 +84,16 @@ class Monitor:
     async def run(self) -> int:
         """Watch until the run is over, and return the number of checks. Cancelling the call does not affect the crawl.
 
-        Raises :class:`~skitter.errors.UsageError` for a crawl that was never started.
+        It waits for the start of a crawl that is only initialized. Raises :class:`~skitter.errors.UsageError` for a crawl
+        that is not initialized.
         """
-        if self._crawl.status not in _WATCHABLE:
-            raise UsageError("the crawl has not been started", remedy="await crawl.start() first")
+        if self._crawl.status is Status.UNINITIALIZED:
+            raise UsageError(
+                "the crawl has not been initialized",
+                remedy="await crawl.initialize() before the monitor runs",
+            )
+        while self._crawl.status in _PENDING:  # noqa: ASYNC110 - other threads may change the status
+            await asyncio.sleep(_MIN_CHECK_INTERVAL)
         relaying = asyncio.create_task(self._relay())
         try:
             checks = await self._watch()
@@ -109,7 +115,7 @@ class Monitor:
                 if summary != reported:
                     reported = summary
                     self._report(Level.INFO, summary.text())
-            if self._auto_stop and await self._crawl.idle():
+            if self._auto_stop and self._crawl.status is Status.STARTED and await self._crawl.idle():
                 await self._stop()
                 break
             await asyncio.sleep(self._check_every)

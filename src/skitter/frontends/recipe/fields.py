@@ -281,7 +281,7 @@ def _bare(text: str, compile_context: CompileContext) -> Field:
     return Field(json=text) if compile_context.reads_json else Field(css=text)
 
 
-_NUMBER = re.compile(r"[-+\u2212]?\s*(?:\d[\d.,'\u2019\s\u00a0\u202f]*|[.,]\d+)(?:[eE][-+]?\d+)?")
+_NUMBER = re.compile(r"(?:[-+\u2212]\s*+)?(?:\d[\d.,'\u2019\s\u00a0\u202f]*|[.,]\d+)(?:[eE][-+]?\d+)?")
 _GROUPING = re.compile(r"['\u2019\s\u00a0\u202f]")
 _NO = frozenset({"", "0", "false", "f", "no", "n", "off", "none", "null"})
 

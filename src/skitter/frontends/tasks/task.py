@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from skitter.errors import SpiderError, did_you_mean
+from skitter.fetch.cookies import cookies_in
 from skitter.fetch.identity.contract import IdentitySources
 from skitter.frontends.request_defaults import RequestDefaults
 from skitter.frontends.tasks.changes import TaskChange
@@ -45,8 +46,8 @@ class Task:
     """Maximum number of links between a start URL and a page. ``None``: only the setting ``depth_limit`` applies."""
     limits: HostLimits = field(default_factory=HostLimits)
     """For the hosts of the task; see :class:`~skitter.politeness.HostLimits`."""
-    cookies: Mapping[str, str] = field(default_factory=dict)
-    """Sent with its requests, to its own domains only."""
+    cookies: Mapping[str, str] | str = field(default_factory=dict)
+    """Sent with its requests, to its own domains only: by name, or as the text of a ``Cookie`` header."""
     headers: Mapping[str, str] = field(default_factory=dict)
     """Sent with its requests."""
     fetcher: str = ""
@@ -86,6 +87,7 @@ class Task:
         self.outputs = tuple(self.outputs)
         self.bounds = _hosts_of(self.start) if self.allowed_domains is None else list(self.allowed_domains)
         """Domains that the task stays within, as resolved from ``allowed_domains`` and ``start``."""
+        self.cookies = cookies_in(self.cookies) if isinstance(self.cookies, str) else self.cookies
         self.defaults = RequestDefaults(
             name=self.name, allowed_domains=self.bounds, cookie_domains=self.bounds, cookies=self.cookies,
             headers=self.headers, fetcher=self.fetcher, priority=self.priority, depth_limit=self.depth_limit,

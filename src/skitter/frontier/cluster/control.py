@@ -106,8 +106,8 @@ class ClusterNotes:
     async def get(self, key: str) -> bytes | None:
         """Return a note; ``None`` also while its partition is unavailable.
 
-        :data:`~skitter._utils.notes.DECISIVE` notes are waited for: if a worker concluded that such a note does not
-        exist, it would for example give up requests to networks that a seed has opened.
+        For :data:`~skitter._utils.notes.DECISIVE` notes, the call waits until it is available: if a worker concluded that
+        such a note does not exist, it would for example refuse requests to networks that a seed has opened.
         """
         client = self._partitions.of_key(key)
         if key in DECISIVE:

@@ -32,7 +32,9 @@ READ_REQUESTS = 1_024
 class UnreadSlots(Protocol):
     """Finds the slots whose next requests must be read from the file."""
 
-    def unread(self, until: float, limit: int, allowances: dict[str, int] | None, /) -> list[Slot]:
+    def unread(
+        self, until: float, limit: int, allowances: dict[str, int] | None, /, *, places: float = ...
+    ) -> list[Slot]:
         """Return some of these slots that are ready by a time."""
         ...
 
@@ -137,7 +139,9 @@ class Backlog:
             slot.head_end = None
         self._slots.reschedule(slot)
 
-    async def refill(self, source: UnreadSlots, now: float, allowances: dict[str, int] | None) -> bool:
+    async def refill(
+        self, source: UnreadSlots, now: float, allowances: dict[str, int] | None, places: float
+    ) -> bool:
         """Read some empty heads of slots that are ready, or will be before a worker asks again.
 
         Return ``False`` if none of them is ready now.
@@ -151,7 +155,7 @@ class Backlog:
         async with self.reading:
             if was_reading:  # what was read may be enough
                 return True
-            slots = source.unread(now + MAX_WAIT, READ_SLOTS, allowances)
+            slots = source.unread(now + MAX_WAIT, READ_SLOTS, allowances, places=places)
             await self._read(self._file, slots)
         return any(slot.ready_at() <= now for slot in slots)
 

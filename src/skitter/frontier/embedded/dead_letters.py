@@ -16,7 +16,7 @@ MIN_CLEANUP_SIZE = 1_000
 
 
 class EmbeddedDeadLetters:
-    """Requests that were given up. The methods are those of :class:`~skitter.frontier.contract.DeadLetters`."""
+    """Failed requests that are not retried any more. The methods are those of :class:`~skitter.frontier.contract.DeadLetters`."""
 
     def __init__(self, journal: Journal, job: EmbeddedJob, requests: RequestTable) -> None:
         self._journal = journal

@@ -55,11 +55,15 @@ from skitter.request import FINGERPRINT_VERSION
 class RequestSource(Protocol):
     """Decides which request is leased next: the scheduler, or the slots that a call names."""
 
-    def take(self, now: float, allowances: dict[str, int] | None, /) -> tuple[Slot, HeapEntry] | None:
-        """Take the next request that may be fetched now, if there is one."""
+    def take(
+        self, now: float, allowances: dict[str, int] | None, places: float, /
+    ) -> tuple[Slot, HeapEntry] | None:
+        """Take the next request that may be fetched now, if there is one. ``places``: how many more can be fetched."""
         ...
 
-    def unread(self, until: float, limit: int, allowances: dict[str, int] | None, /) -> list[Slot]:
+    def unread(
+        self, until: float, limit: int, allowances: dict[str, int] | None, /, *, places: float = ...
+    ) -> list[Slot]:
         """Return slots that are ready by a time and whose next requests must be read from the file first."""
         ...
 
@@ -279,12 +283,13 @@ class EmbeddedFrontier:
         granted: list[HeldLease[LeasedRequest]] = []
         count = self._job.leasable(len(self._leases), limit)
         while len(granted) < count:
-            taken = source.take(now, allowances)
+            places = limit - len(granted)
+            taken = source.take(now, allowances, places)
             if taken is not None:
                 slot, (_, _, row) = taken
                 granted.append(self._requests.grant(slot, row, worker, now))
                 leases.append(self._requests.lease_of(granted[-1]))
-            elif await self._requests.backlog.refill(source, now, allowances):
+            elif await self._requests.backlog.refill(source, now, allowances, places):
                 count = len(granted) + self._job.leasable(len(self._leases), limit - len(granted))
             else:
                 break
@@ -296,7 +301,8 @@ class EmbeddedFrontier:
             await self._journal.flush()
         elif granted:
             self._journal.flush_soon()
-        return self._lease_result(await self._requests.visits.recall(leases), now, allowances)
+        leases = await self._requests.visits.recall(leases)
+        return self._lease_result(leases, now, allowances, limit - len(leases))
 
     def _must_be_durable(self, leases: Sequence[Lease]) -> bool:
         """Return whether leases must be in the file before they are returned, and not only soon after.
@@ -306,13 +312,13 @@ class EmbeddedFrontier:
         return self._is_careful or any(lease.start_within is not None for lease in leases)
 
     def _lease_result(
-        self, leases: list[Lease], now: float, allowances: dict[str, int] | None
+        self, leases: list[Lease], now: float, allowances: dict[str, int] | None, places: int
     ) -> LeaseResult:
         job, leased = self._job, len(self._leases)
         return LeaseResult(
             leases,
             job.state_now(leased),
-            wait_for(self._slots.next_at(allowances), self._requests.next_due, now, leases),
+            wait_for(self._slots.next_at(allowances, now, places), self._requests.next_due, now, leases),
             job.limit_reached(),
             capacity=queue_capacity(job.options, job.queued, job.delayed, leased, job.counters),
             revision=job.revision,

@@ -43,7 +43,8 @@ class OwnerLock:
             os.close(descriptor)
             raise FrontierError(
                 f"the job is being run by process {owner.removesuffix(_host_suffix())}",
-                remedy="see `skitter status`, or stop it first with `skitter stop`",
+                remedy="for more processes on this machine, start it with --workers; see `skitter status`, or stop it first with"
+                " `skitter stop`",
             ) from error
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}{_host_suffix()}".encode(), 0)

@@ -15,6 +15,7 @@ from operator import attrgetter, itemgetter
 from typing import Any
 
 from skitter.frontier.records import FetchReport, SlotDecision, SlotStatus
+from skitter.frontier.scheduling import MAX_WAIT
 from skitter.politeness import DEFAULT_CONCURRENCY_PER_SLOT, HostLimits
 from skitter.queues import DEFAULT_QUEUE, QueueQuotas, queue_of, share_of
 
@@ -228,7 +229,8 @@ _NEW_SHARE = 4
 class SlotOrder:
     """The slots of one queue, in the order in which they may be fetched.
 
-    A page may link to 50,000 hosts that do not exist. Hosts that have answered do not wait until all of these were tried.
+    A page may link to 50,000 hosts that do not exist. Hosts that have answered do not wait until all of these were tried,
+    and find a free place when they can be asked again: a request to a host that has not answered may hold its place for long.
     """
 
     __slots__ = ("_answered", "_new", "_turn")
@@ -259,22 +261,43 @@ class SlotOrder:
         """Return whether there are entries of enough hosts that have not answered, and none has a worse rank than ``rank``."""
         return _prune(self._new) and len(self._new) >= amount and self._new[0][1] <= rank
 
-    def first(self) -> tuple[float, int, int, int, Slot] | None:
-        """Return the entry of the slot that is ready first, if there is one."""
-        firsts = [heap[0] for heap in (self._answered, self._new) if _prune(heap)]
-        return min(firsts, default=None)
+    @property
+    def has_new(self) -> bool:
+        """Whether hosts wait that have not answered yet."""
+        return _prune(self._new)
 
-    def take(self, now: float, *, only_answered: bool = False) -> Slot | None:
-        """Remove the entry of the next slot that may be fetched, and return the slot, if there is one."""
+    def first(self, *, only_answered: bool = False) -> tuple[float, int, int, int, Slot] | None:
+        """Return the entry of the slot that is ready first, if there is one."""
+        heaps = (self._answered,) if only_answered else (self._answered, self._new)
+        return min((heap[0] for heap in heaps if _prune(heap)), default=None)
+
+    def take(self, now: float, places: float = math.inf, *, only_answered: bool = False) -> Slot | None:
+        """Remove the entry of the next slot that may be fetched, and return the slot, if there is one.
+
+        ``places``: how many more requests the worker can fetch. Some are left for hosts that have answered.
+        """
         answered, new = self._answered, self._new
-        has_answered = _prune(answered) and answered[0][0] <= now
+        is_known = _prune(answered)
+        has_answered = is_known and answered[0][0] <= now
         has_new = not only_answered and _prune(new) and new[0][0] <= now
         if has_answered and has_new:
             self._turn = (self._turn + 1) % _NEW_SHARE
             has_answered = self._turn != 0
+        elif has_new and is_known and self.are_reserved(now + MAX_WAIT, places):
+            return None
         if has_answered:
             return heappop(answered)[4]
         return heappop(new)[4] if has_new else None
+
+    def are_reserved(self, until: float, places: float) -> bool:
+        """Return whether hosts that have answered may need all places by a time."""
+        heap, found, indexes = self._answered, 0, [0]
+        while indexes and found < places:
+            index = indexes.pop()
+            if index < len(heap) and heap[index][0] <= until:  # otherwise all entries below it are later, too
+                found += heap[index][3] == heap[index][4].stamp
+                indexes += (2 * index + 1, 2 * index + 2)
+        return found >= places
 
 
 def _prune(heap: SlotHeap) -> bool:
@@ -514,39 +537,49 @@ class SlotScheduler:
         allowances: dict[str, int] | None = None,
         *,
         only_answered: bool = False,
+        places: float = math.inf,
     ) -> list[Slot]:
         """Return slots that are ready by a time and whose next requests must be read from the file, the first ones first.
 
         ``allowances``: consider only queues with an allowance left. ``only_answered``: only hosts that have answered.
+        ``places``: as for :meth:`take`.
         """
         orders = []
         for queue, order in self._unread.items():
-            if allowances is None or allowances.get(queue, 0) > 0:
-                orders.append(order)
-                if not only_answered:
-                    self._wake_next(queue, limit)
+            is_empty = not len(order) and not len(self.dormant)
+            if is_empty or (allowances is not None and allowances.get(queue, 0) <= 0):
+                continue
+            only = only_answered or self._orders[queue].are_reserved(until, places)
+            if not only:
+                self._wake_next(queue, limit)
+            orders.append((order, only))
         found: list[Slot] = []
         while orders and len(found) < limit:
-            taken = [(order, order.take(until, only_answered=only_answered)) for order in orders]
-            found += [slot for _, slot in taken if slot is not None]
-            orders = [order for order, slot in taken if slot is not None]
+            taken = [(order, only, order.take(until, only_answered=only)) for order, only in orders]
+            found += [slot for *_, slot in taken if slot is not None]
+            orders = [(order, only) for order, only, slot in taken if slot is not None]
         for slot in found:
             self.reschedule(slot)  # a slot counts as ready until it has been read
         return found
 
-    def take(self, now: float, allowances: dict[str, int] | None = None) -> tuple[Slot, HeapEntry] | None:
+    def take(
+        self, now: float, allowances: dict[str, int] | None = None, places: float = math.inf
+    ) -> tuple[Slot, HeapEntry] | None:
         """Take the next request that may be fetched now, if there is one.
 
-        ``allowances``: as returned by :meth:`allowances`; the taken request is subtracted.
+        ``allowances``: as returned by :meth:`allowances`; the taken request is subtracted. ``places``: how many more
+        requests the worker can fetch.
         """
         if allowances is None and len(self._orders) == 1:
             order: SlotOrder | None = self._order
         else:
             firsts = (
-                (first, order) for first, order in self._firsts(self._orders, allowances) if first[0] <= now
+                (first, order)
+                for first, order in self._firsts(self._orders, allowances, now, places)
+                if first[0] <= now
             )
             _, order = min(firsts, default=(None, None), key=lambda found: found[0])
-        slot = None if order is None else order.take(now)
+        slot = None if order is None else order.take(now, places)
         if slot is None:
             return None
         if allowances is not None:
@@ -554,12 +587,13 @@ class SlotScheduler:
         return slot, self._grant(slot, now)
 
     def _firsts(
-        self, orders: dict[str, SlotOrder], allowances: dict[str, int] | None
+        self, orders: dict[str, SlotOrder], allowances: dict[str, int] | None, now: float, places: float
     ) -> Iterator[tuple[tuple[float, int, int, int, Slot], SlotOrder]]:
         """Yield the first entry of each queue that is not empty and has an allowance left, and the order of the queue."""
         for queue, order in orders.items():
             if allowances is None or allowances.get(queue, 0) > 0:
-                first = order.first()
+                are_reserved = order.has_new and self._orders[queue].are_reserved(now + MAX_WAIT, places)
+                first = order.first(only_answered=are_reserved)
                 if first is not None:
                     yield first, order
 
@@ -578,16 +612,19 @@ class SlotScheduler:
         self.reschedule(slot)
         return entry
 
-    def next_at(self, allowances: dict[str, int] | None = None) -> float | None:
+    def next_at(
+        self, allowances: dict[str, int] | None = None, now: float = 0.0, places: float = math.inf
+    ) -> float | None:
         """Return when the next slot becomes ready; ``None`` if no slot waits only for time to pass.
 
-        ``allowances``: consider only queues with an allowance left.
+        ``allowances``: consider only queues with an allowance left. ``places``: how many more requests the worker can
+        fetch. Those that are left for hosts that have answered are not free for others.
         """
         for queue, order in self._unread.items():
             if order.first() is None:
                 self._wake_next(queue, 1)
-        read = self._firsts(self._orders, allowances)
-        unread = self._firsts(self._unread, allowances)
+        read = self._firsts(self._orders, allowances, now, places)
+        unread = self._firsts(self._unread, allowances, now, places)
         return min((first[0] for firsts in (read, unread) for first, _ in firsts), default=None)
 
     def pause(self, slot: Slot, until: float) -> None:
@@ -631,7 +668,9 @@ class NamedSlots:
         """Index of the first slot that was not tried since the last start from the beginning."""
         self.decisions: list[SlotDecision | float] = [SlotDecision.LATER] * len(keys)
 
-    def take(self, now: float, _allowances: dict[str, int] | None = None) -> tuple[Slot, HeapEntry] | None:
+    def take(
+        self, now: float, _allowances: dict[str, int] | None = None, _places: float = math.inf
+    ) -> tuple[Slot, HeapEntry] | None:
         """Take the next request, as :meth:`SlotScheduler.take`, but only from the named slots."""
         while self._next < len(self._keys):
             index, self._next = self._next, self._next + 1
@@ -645,7 +684,14 @@ class NamedSlots:
         self._next = 0  # the caller may read more requests from the file, and then all slots are tried again
         return None
 
-    def unread(self, until: float, limit: int, _allowances: dict[str, int] | None = None) -> list[Slot]:
+    def unread(
+        self,
+        until: float,
+        limit: int,
+        _allowances: dict[str, int] | None = None,
+        *,
+        places: float = math.inf,  # noqa: ARG002 - the slots are named
+    ) -> list[Slot]:
         """Return slots to read, as :meth:`SlotScheduler.unread`, but only named ones."""
         named = {
             key: self._scheduler.find(key)

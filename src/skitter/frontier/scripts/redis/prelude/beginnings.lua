@@ -82,13 +82,21 @@ local function first_above_floor(key, set, queue)
   return first
 end
 
--- The first ready slot of a queue; nil if there is none.
-local function first_ready_of(queue)
-  if not floors then
-    return first_from(READY_BY_QUEUE, queue, '')
+-- The first ready slot of a queue; nil if there is none. prefers_asked: if possible, one that was leased from before.
+local function first_ready_of(queue, prefers_asked)
+  local new, asked
+  if floors then
+    new = call('ZCARD', READY) > 0 and first_above_floor(READY, 'new ' .. queue, queue)
+    asked = (prefers_asked or not new) and first_above_floor(READY_BY_QUEUE, 'ready ' .. queue, queue)
+  else
+    new = first_from(READY_BY_QUEUE, queue, '')
+    if not prefers_asked or not new or struct.unpack('>d', new) > 0 then
+      return new
+    end
+    asked = first_from(READY_BY_QUEUE, queue, '\0\0\0\0\0\0\0\1')
   end
-  local never_asked = call('ZCARD', READY) > 0 and first_above_floor(READY, 'new ' .. queue, queue)
-  return never_asked or first_above_floor(READY_BY_QUEUE, 'ready ' .. queue, queue)
+  local is_ready = asked and struct.unpack('>d', asked) <= now
+  return (is_ready or not new) and asked or new or nil
 end
 
 -- The set for ready slots with a time, if floors are kept.
