@@ -170,7 +170,7 @@ async def test_runs_stay_few_and_lose_nothing(journal, small_runs):
     for number in range(600):
         assert await known(seen, number) == [False]
         seen.add(key(number))
-        seen.write_if_large()
+        await seen.write_if_large()
         if seen._writer is not None and number % 3:
             await seen._writer
     if seen._writer is not None:
@@ -182,6 +182,16 @@ async def test_runs_stay_few_and_lose_nothing(journal, small_runs):
         lambda tables: tables.file.execute("SELECT DISTINCT id >> 32 FROM seen_blocks").fetchall()
     )
     assert {number for (number,) in blocks} == {run.number for run in seen._runs}
+
+
+async def test_new_keys_wait_for_a_run_that_is_far_behind(journal, small_runs):
+    seen = await opened(journal, 10)
+    for number in range(1_000):
+        seen.add(key(number))
+        await seen.write_if_large()
+        assert len(seen._fresh) <= 20
+    assert all(await known(seen, *range(1_000)))
+    await seen.stop()
 
 
 async def test_a_run_that_was_not_finished_is_removed_and_its_keys_are_in_the_log(journal, small_runs):

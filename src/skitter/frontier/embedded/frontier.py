@@ -200,7 +200,7 @@ class EmbeddedFrontier:
             result = self._requests.add(entries, self._clock(), accepted)
         self._job.write()
         await self._journal.flush()
-        self._requests.write_seen_if_large()
+        await self._requests.write_seen_if_large()
         return result
 
     async def claim_seeds(self, worker: str) -> SeedClaim | None:
@@ -381,7 +381,7 @@ class EmbeddedFrontier:
                 [slot for dimension, slot in changed if dimension == StatsDimension.HOST]
             )
         await self._journal.flush()
-        self._requests.write_seen_if_large()
+        await self._requests.write_seen_if_large()
         return accepted
 
     def _apply(

@@ -268,10 +268,10 @@ class RequestTable:
         is_full = limited and self._usage.is_full(self._slots.get(key), self.slot_number(key))
         return REFUSED_FULL if is_full else ""
 
-    def write_seen_if_large(self) -> None:
+    async def write_seen_if_large(self) -> None:
         """Begin to move known URLs to the file once there are more than ``seen_memory_limit``."""
         if self._job.last_number >= self._job.options.seen_memory_limit:
-            self.seen.write_if_large()
+            await self.seen.write_if_large()
 
     def slot_number(self, key: str) -> int:
         """Return the number of a slot in the file."""

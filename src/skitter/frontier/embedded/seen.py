@@ -33,13 +33,15 @@ SHARD_BITS = 8
 KEYS_PER_BLOCK = 32
 """About half a kilobyte. A larger block would leave more of its pages in the file unused."""
 KEYS_PER_STEP = 2_048
-"""Keys that are written or removed in one transaction, so that commits do not wait long: about 2 ms."""
+"""Keys that are written in one transaction, so that commits do not wait long: about 2 ms."""
+_MAX_STEPS = 16
+"""Maximum number of these steps in one transaction. There are more of them as more new keys wait for the next run."""
 FALSE_POSITIVE_RATE = 1e-3
 """Of the filters, which then take 1.8 bytes per key."""
 MARKER = "m"
 """Kind of the row of ``seen_log`` that separates the keys of the next run from later ones."""
 _READ_BATCH = 500
-_REMOVED_BLOCKS = 512
+_REMOVED_BLOCKS = 4_096
 """Blocks that are removed in one transaction."""
 _BLOCK_ROWS = "INSERT INTO seen_blocks VALUES (?, ?, ?)"
 _PREFIX_BITS = 32
@@ -291,8 +293,8 @@ class RunWriter:
         self._filter = Bloom(max(1, most), FALSE_POSITIVE_RATE, _hash)
         self._amount = 0
 
-    def step(self, file: sqlite3.Connection) -> bool:
-        """Write the next blocks. Return whether any are left."""
+    def step(self, file: sqlite3.Connection, amount: int = 0) -> bool:
+        """Write the next blocks with at least ``amount`` keys (0: the default). Return whether any are left."""
         file.execute("BEGIN IMMEDIATE")
         try:
             if not self._next_range:  # a run that was not finished may have had the number
@@ -301,7 +303,7 @@ class RunWriter:
                     "DELETE FROM seen_blocks WHERE id >= ? AND id < ?", (start, start + 2**_PREFIX_BITS)
                 )
             written = 0
-            while self._next_range < self._ranges and written < KEYS_PER_STEP:
+            while self._next_range < self._ranges and written < (amount or KEYS_PER_STEP):
                 written += self._write_range(file, self._next_range)
                 self._next_range += 1
             file.execute("COMMIT")
@@ -474,8 +476,10 @@ class DiskSeen:
 
     # --- writing runs ------------------------------------------------------------------------------------
 
-    def write_if_large(self) -> None:
-        """Begin to write the keys in memory, if there are many."""
+    async def write_if_large(self) -> None:
+        """Begin to write the keys in memory, if there are many. Wait for the run before, if it is far behind."""
+        if self._writer is not None and self._changes >= 2 * self._limit:
+            await asyncio.shield(self._writer)
         if self._changes >= self._limit and self._writer is None:
             keys, self._fresh = self._fresh, TimedSeen()
             self.write(keys)
@@ -493,7 +497,7 @@ class DiskSeen:
             merged = self._runs[self._first_merged(len(keys)) :]
             number = self._runs[-1].number + 1 if self._runs else 1
             run_writer = RunWriter(number, keys, merged, forgets=len(merged) == len(self._runs))
-            while await self._journal.peek(lambda tables: run_writer.step(tables.file)):
+            while await self._journal.peek(partial(_write_step, writer=run_writer, amount=self._step_size())):
                 if self._is_stopped:
                     return
             run = await self._journal.peek(lambda tables: run_writer.finish(tables.file))
@@ -507,6 +511,10 @@ class DiskSeen:
             self._writer = None
             if self._frozen is not None and not self._is_stopped:
                 self._return_frozen(self._frozen)
+
+    def _step_size(self) -> int:
+        steps = 1 + _MAX_STEPS * self._changes // self._limit
+        return KEYS_PER_STEP * min(steps, _MAX_STEPS)
 
     async def _clean_up(self, marker: int, merged: Sequence[Run]) -> None:
         while not self._is_stopped and await self._journal.peek(
@@ -546,6 +554,10 @@ class DiskSeen:
         self._is_stopped = True
         if self._writer is not None:
             await self._writer
+
+
+def _write_step(tables: SqliteTables, writer: RunWriter, amount: int) -> bool:
+    return writer.step(tables.file, amount)
 
 
 def _remove_blocks(tables: SqliteTables, run: Run, step: int) -> bool:
@@ -618,10 +630,10 @@ class SeenSet:
         """Make every fingerprint unknown, after :meth:`stop`, and after the same has been done in the journal."""
         self._in_memory = self.keys = self._new()
 
-    def write_if_large(self) -> None:
-        """Begin to move keys from memory to the file, if there are too many. No caller waits for it."""
+    async def write_if_large(self) -> None:
+        """Begin to move keys from memory to the file, if there are too many."""
         if self._on_disk is not None:
-            self._on_disk.write_if_large()
+            await self._on_disk.write_if_large()
         elif self._file is not None and self._in_memory is not None and len(self._in_memory) > self._limit:
             keys, self._in_memory = self._in_memory, None
             self.keys = on_disk = self._start_on_disk(self._file, [])
