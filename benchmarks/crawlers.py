@@ -17,7 +17,7 @@ class Job(NamedTuple):
     concurrency: int = 32
     workers: int = 1
     limit: int = 0
-    """Stop after so many pages; 0: at the end."""
+    """Stop after this number of pages; 0: at the end."""
     frontier: str = ""
     """URL of the frontier; empty: a file."""
     hosts: str = ""

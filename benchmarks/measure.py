@@ -57,7 +57,7 @@ def measure(command, folder, time_limit=900, env=None):
 
 
 def _with_compiled_modules():
-    """Return the environment without what would let each run compile all modules anew, as no user's machine does."""
+    """Return the environment without the variable that makes each run compile all modules again."""
     return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 

@@ -1,4 +1,4 @@
-"""How long the requests of dead workers wait until others go on with them, and what heartbeats cost. See README.md."""
+"""How long the requests of dead workers wait until others continue them, and what heartbeats cost. See README.md."""
 
 import argparse
 import asyncio

@@ -42,7 +42,7 @@ class Figures(NamedTuple):
     server_us: float
     client_us: float
     idle_us: float
-    """CPU of the server for a question for work to which the answer is none."""
+    """CPU of the server for a lease request that finds no work."""
     resident_mb: float
     """Memory of the server's process at the end."""
 

@@ -1,4 +1,4 @@
-"""A recrawl of 20,000 pages of which few have changed: exact report, bytes, and the CPU of a 304. See docs/design/revisiting.md.
+"""A recrawl of 20,000 pages, few of them changed: exact report, bytes, and the CPU of a 304. See docs/design/revisiting.md.
 
 The CPU of a 304 is measured in pairs: a pass over pages that all answer 304 and whose 27 links each are followed again,
 and a crawl of as many pages whose empty answers have no links. Both find their pages by the links of one index page, and

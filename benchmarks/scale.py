@@ -38,7 +38,7 @@ _SECTIONS = ("news", "products", "articles", "archive", "forum", "blog", "help",
 
 
 def web_of(count, hosts):
-    """Return a web of so many hosts with about so many pages."""
+    """Return a web with this number of hosts and about this number of pages."""
     low, high = 1, count
     while low < high:
         middle = (low + high) // 2

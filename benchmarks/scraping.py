@@ -2,7 +2,7 @@
 
     python benchmarks/scraping.py [--rounds 5] [--pages 20000] [--every 0.05]
 
-Crawls of a generated site alternate: served metrics that nobody reads, and metrics that are read much more often than in
+Crawls of a generated site alternate: metrics that are served but not read, and metrics that are read much more often than in
 practice, because the cost of one scrape every 5 s is below the noise of the machine. The difference of the medians, divided by the
 number of scrapes, is the cost of one scrape; the goal is that one scrape every 5 s costs less than 1 % of the CPU time.
 Part two measures one scrape of a job with 10,000 hosts and 8 workers, without a crawl beside it.

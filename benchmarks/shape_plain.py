@@ -1,6 +1,6 @@
 """The plain script on the shapes of shapes.py. Usage: ``python shape_plain.py URL OUT.jsonl CONCURRENCY SHAPE LIMIT``.
 
-HTML by selectolax, XPath by lxml, regular expressions by ``re``: what one would write by hand for each shape.
+HTML by selectolax, XPath by lxml, regular expressions by ``re``: what one would write without a framework for each shape.
 """
 
 import asyncio

@@ -102,7 +102,7 @@ def _body(site, number, filler):
             for index in range(ROWS)
         )
         parts.append("</table>")
-    links = [f'<a href="{target}">Go on</a>' for target in targets]
+    links = [f'<a href="{target}">Next</a>' for target in targets]
     left = max(0, site.body_bytes - sum(map(len, parts)) - sum(map(len, links)) - 8 * len(links))
     size = left // max(1, len(links))
     for link in links or [""]:

@@ -4,7 +4,7 @@ Hosts have Zipf sizes: the one of rank r has ``largest / r ** skew`` pages, and 
 
 * *bound*: how long a crawl takes at best, by arithmetic;
 * *day*: a billion pages at 13,310 pages per second: how long that takes, and how evenly they fall on partitions;
-* *partitions*: how evenly the slots of so many hosts fall on partitions, hashed as a cluster frontier hashes them;
+* *partitions*: how evenly the slots of the hosts fall on partitions, hashed as a cluster frontier hashes them;
 * *events*: workers, leases, fetches and servers, with the slot tables that the embedded frontiers use.
 """
 
@@ -25,7 +25,7 @@ BATCH_US, PAGE_US, EMPTY_US = 500.0, 95.0, 130.0
 """CPU of a server: for a batch of pages from its lease to its commit, for each page in it, and for a question for work
 that is answered with none. From ``redis_load.py --batch N``; see docs/design/capacity.md."""
 AGAIN, AGAIN_PARTS = MAX_WAIT, 0.5
-"""Seconds after which a server, or one of many partitions, that had nothing is asked again at the latest."""
+"""Maximum time in seconds before a worker asks a server or partition without work again."""
 SPACING = 1.1
 """Seconds between two fetches of a host with a delay of one second: the delay and its grace."""
 LATENCY = 0.5
@@ -46,7 +46,7 @@ class Web(NamedTuple):
         return max(1, min(int(self.largest / rank**self.skew), self.limit))
 
     def larger(self, pages):
-        """How many hosts have more than so many pages."""
+        """Return how many hosts have more than this number of pages."""
         if pages == 0:
             return self.hosts
         if pages >= self.limit:
@@ -73,7 +73,7 @@ class Bound(NamedTuple):
 def bound(web, pages_per_second, delay):
     """Reckon a crawl that gives each host its turn, as slots do.
 
-    In one round each host that is left gives one page. A round takes as long as the fleet needs for so many pages, or as the
+    In one round each host that is left gives one page. A round takes as long as the fleet needs for these pages, or as the
     delay, whichever is longer.
     """
     seconds = full_until = 0.0
@@ -110,7 +110,7 @@ class Balance(NamedTuple):
 
 
 def balance(web, counts):
-    """Hash every host into each of so many partitions."""
+    """Hash every host into partitions, for each number of partitions."""
     hosts = {count: [0] * count for count in counts}
     pages = {count: [0] * count for count in counts}
     for rank in range(1, web.hosts + 1):
@@ -125,7 +125,7 @@ def balance(web, counts):
 
 
 def day(pages, hosts, limit, hashed, counts):
-    """Return a web with so many pages to fetch, ``limit`` of each host at most, and the largest partition over the mean.
+    """Return a web with this number of pages to fetch, at most ``limit`` per host, and the largest partition over the mean.
 
     The largest hosts are hashed; the others, which are small, are taken for evenly spread.
     """
@@ -314,7 +314,7 @@ class Simulation:
             self._reveal()
         self._gathered[worker] += 1
         if len(self._partitions) == 1:
-            self._due[worker][0] = now  # it is told of the landing in any case
+            self._due[worker][0] = now  # it learns of the landing in any case
         if self._gathered[worker] == self._fleet.concurrency // 4:
             self._ask_at(worker, now)
         elif self._gathered[worker] == 1 and self._asking[worker] > now + self._fleet.gather:

@@ -110,7 +110,7 @@ class Run:
         await self.store.open(StoreContext("bench", f"w{uuid.uuid4().hex[:8]}", self.context.directory))
 
     async def write(self, items):
-        """Write so many items; returns the seconds that takes."""
+        """Write a number of items. Return how many seconds that takes."""
         batch = groups(self.written // PAGE_ITEMS, items)
         began = time.perf_counter()
         for mark in await self.store.write(batch):

@@ -34,9 +34,13 @@ class FolderStore:
 
 
 class FolderOutput(Output):
+    is_keyed = True
+
     def __init__(self, address):
         self.target, self.stream, self.folder = address.target, f"folder-{address.rest}", Path(address.rest)
-        self.store = lambda: FolderStore(self.folder)
+
+    def store(self):
+        return FolderStore(self.folder)
 
     async def check(self, context):
         await asyncio.to_thread(self.folder.mkdir, parents=True, exist_ok=True)

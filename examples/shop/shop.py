@@ -38,7 +38,7 @@ class Shop(Spider):
         return request.replace(url=ADDRESS.format(site=start, number=number)) if short else None
 
     def after_request(self, response):
-        # 200 goes on, 404 is no more for sale, all else is tried again.
+        # 200: continue; 404: no longer for sale; any other status: retry.
         return {200: HookAction.CONTINUE, 404: HookAction.DROP}.get(response.status, HookAction.RETRY)
 
     def parse(self, response):

@@ -28,6 +28,7 @@ class Spider:
     name: str = ""
     """Default name of the job. Default: the class name in lower case."""
     start_urls: Sequence[str] = ()
+    """URLs of the first requests, unless the spider overrides :meth:`start`."""
     allowed_domains: Sequence[str] = ()
     """Domains, with their subdomains, within which links are followed. Empty: all domains."""
     outputs: Sequence[str] = ()

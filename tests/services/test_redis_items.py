@@ -150,7 +150,7 @@ def keyed(request, shop, ask, monkeypatch):
 
     def open_keyed(options="", key="shop:%(kind)s:items"):
         output = open_output(f"{shop.server}/0/{key}{options}")
-        return output, output.staging_store() if request.param else output.store()
+        return output, output.fleet_store() if request.param else output.store()
 
     return open_keyed
 

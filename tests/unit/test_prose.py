@@ -2,6 +2,7 @@
 
 import ast
 import re
+import tokenize
 
 import pytest
 
@@ -10,6 +11,13 @@ from manual import PAGES, ROOT, name_of
 CHECK_SOURCE = True
 """Whether docstrings and messages of the source are checked too."""
 SOURCE = sorted((ROOT / "src").rglob("*.py"))
+PROGRAMS = sorted(
+    path for name in ("benchmarks", "deploy", "docs", "examples") for path in (ROOT / name).rglob("*.py")
+)
+CONFIGURATION = [
+    *(ROOT / name for name in ("Makefile", "mkdocs.yml", "pyproject.toml", "deploy/Dockerfile")),
+    *sorted(path for name in ("deploy", "examples") for path in (ROOT / name).rglob("*.y*ml")),
+]
 READMES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "examples/README.md", "benchmarks/README.md")
 DOCUMENTS = [*(ROOT / name for name in READMES), *PAGES]
 LONGEST_LINE = 160
@@ -102,10 +110,13 @@ def findings(text, name, first_line=1):
 
 
 def texts_of(source):
-    """Give docstrings and other string literals of Python source with the lines on which they begin."""
+    """Give docstrings, other string literals and comments of Python source with the lines on which they begin."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.lineno, node.value
+    for token in tokenize.generate_tokens(iter(source.splitlines(keepends=True)).__next__):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string
 
 
 @pytest.mark.parametrize("page", DOCUMENTS, ids=name_of)
@@ -113,8 +124,13 @@ def test_a_page_has_no_retired_phrase(page):
     assert list(findings(page.read_text("utf-8"), name_of(page))) == []
 
 
-@pytest.mark.parametrize("path", SOURCE if CHECK_SOURCE else [], ids=name_of)
-def test_docstrings_and_messages_have_no_retired_phrase(path):
+@pytest.mark.parametrize("path", CONFIGURATION, ids=name_of)
+def test_a_configuration_file_has_no_retired_phrase(path):
+    assert list(findings(path.read_text("utf-8"), name_of(path))) == []
+
+
+@pytest.mark.parametrize("path", [*SOURCE, *PROGRAMS] if CHECK_SOURCE else [], ids=name_of)
+def test_docstrings_comments_and_messages_have_no_retired_phrase(path):
     texts = texts_of(path.read_text("utf-8"))
     assert [found for line, text in texts for found in findings(text, name_of(path), line)] == []
 
@@ -177,10 +193,10 @@ def test_code_is_not_prose():
     assert list(findings("Write `is none`.\n\n```console\n$ echo for ever\n```\n", "page.md")) == []
 
 
-def test_a_planted_phrase_in_a_docstring_and_in_a_message_is_found():
-    source = '"""Fine."""\n\ndef f(x):\n    """It goes on."""\n    raise ValueError(f"{x} is no URL")\n'
+def test_a_planted_phrase_in_a_docstring_a_message_and_a_comment_is_found():
+    source = '"""Fine."""\n\ndef f(x):\n    """It goes on."""\n    raise ValueError(f"{x} is no URL")  # it is none\n'
     found = [line for first, text in texts_of(source) for line in findings(text, "f.py", first)]
-    assert sorted(line.split(":")[1] for line in found) == ["4", "5"]
+    assert sorted(line.split(":")[1] for line in found) == ["4", "5", "5"]
 
 
 def test_every_exception_is_needed():

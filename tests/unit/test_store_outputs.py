@@ -137,6 +137,38 @@ def test_a_kind_of_another_package_is_named_and_its_broken_import_explained(inst
     assert "install" in broken.value.remedy
 
 
+def test_a_factory_that_returns_no_output_is_an_error_that_names_the_base_class():
+    with pytest.raises(StoreError, match="object is not an output") as caught:
+        open_output("builtins:object")
+    assert "skitter.store.contract.Output" in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("target", "is_keyed", "is_append_only"),
+    [
+        ("a.jsonl", False, False),
+        ("-", False, True),
+        ("redis://localhost/0/items", False, True),
+        ("a.db", True, False),
+        ("postgresql://localhost/a", True, False),
+    ],
+)
+def test_an_output_declares_how_it_keeps_items(target, is_keyed, is_append_only):
+    output = open_output(target)
+    assert (output.is_keyed, output.is_append_only) == (is_keyed, is_append_only)
+
+
+def test_two_names_of_one_file_are_one_location(tmp_path):
+    (tmp_path / "link.jsonl").symlink_to(tmp_path / "items.jsonl")
+    assert len({open_output(f"{tmp_path}/{name}.jsonl").location for name in ("items", "link")}) == 1
+
+
+@pytest.mark.parametrize("fleet", [False, True])
+def test_a_redis_output_stages_its_items_only_in_a_fleet(fleet):
+    [store] = stores_for([open_output("redis://localhost/0/items")], fleet=fleet)
+    assert type(store).__name__ == ("RedisStagingStore" if fleet else "PartFileStore")
+
+
 def test_outputs_of_one_stream_share_a_store():
     names = ["a.jsonl", "b.csv", "-", "x.db", "./x.db", "x.db?table=y"]
     assert len(stores_for([open_output(name) for name in names])) == 3

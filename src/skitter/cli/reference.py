@@ -151,15 +151,22 @@ def _command_lines(group: click.Group, context: click.Context) -> Iterator[str]:
         yield f"\n{'#' * len(inner.command_path.split())} {inner.command_path}\n"
         usage = " ".join(command.collect_usage_pieces(inner))
         yield f"Usage: `{inner.command_path} {usage}`\n"
-        yield re.sub(r"\n +", "\n", (command.help or "").strip()) + "\n"
+        yield _options_as_code(re.sub(r"\n +", "\n", (command.help or "").strip()), command) + "\n"
         if isinstance(command, click.Group):
             yield from _command_lines(command, inner)
             continue
         yield "| Option | Description |\n| --- | --- |"
         for parameter in command.get_params(inner):
             record = parameter.get_help_record(inner)
-            if record is not None and not record[0].endswith("--help"):
+            if record is not None and record[1] and not record[0].endswith("--help"):
                 yield _row(f"`{record[0]}`", record[1])
+
+
+def _options_as_code(text: str, command: click.Command) -> str:
+    names = {name for option in command.params for name in (*option.opts, *option.secondary_opts)}
+    return re.sub(
+        r"(?<![`\w-])--[a-z][a-z-]*", lambda found: f"`{found[0]}`" if found[0] in names else found[0], text
+    )
 
 
 if __name__ == "__main__":

@@ -115,7 +115,7 @@ def _expand_all(
     rest = stream.unused_data
     if not rest.startswith(magic) or len(output) > limit:
         return output
-    # Each stream copies what follows it, so the data is passed in small windows from here on.
+    # Each stream copies the data after it, so the data is passed in small windows from here on.
     parts, room, streams, position = [output], limit - len(output), 2, 0
     stream = open_stream()
     while window := rest[position : position + _WINDOW]:

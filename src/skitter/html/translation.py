@@ -64,7 +64,7 @@ def css_to_xpath_of_xml(css: str) -> str:
     """Return an XPath query for an XML page with the same meaning. The query is valid CSS."""
     try:
         return _xml_translator.css_to_xpath(css)
-    except ExpressionError:  # :nth-of-type() and the like need a plain name
+    except ExpressionError:  # :nth-of-type() and similar ones need a plain name
         return _plain_xml_translator.css_to_xpath(css)
 
 

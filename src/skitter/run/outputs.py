@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -12,12 +11,7 @@ from skitter.errors import StoreError, UsageError
 from skitter.run.job import JobSpec
 from skitter.secrets import shown_url
 from skitter.store.contract import ItemGroup, Output, OutputContext, RangesByPart, StoreContext
-from skitter.store.database import DatabaseOutput
-from skitter.store.file_output import FileOutput
 from skitter.store.outputs import open_output, stream_of
-from skitter.store.redis_output import RedisOutput
-from skitter.store.sqlite import SqliteOutput
-from skitter.store.stdout import StdoutOutput
 from skitter.worker.routing import OutputRouter, Route, section_of
 
 if TYPE_CHECKING:
@@ -86,10 +80,7 @@ class JobOutputs:
 
     def _location(self, target: str) -> str:
         if target not in self._locations:
-            output = open_output(target)
-            self._locations[target] = (
-                os.path.realpath(output.path) if isinstance(output, FileOutput) else output.target
-            )
+            self._locations[target] = open_output(target).location
         return self._locations[target]
 
     async def _check(self, output: Output, context: OutputContext, *, fresh: bool) -> None:
@@ -149,8 +140,7 @@ class JobOutputs:
         failed = [*self._unusable.values()]
         for output, context in self._all():
             try:
-                is_stream = isinstance(output, StdoutOutput | RedisOutput)
-                await output.merge(context, ranges if held is None or is_stream else held)
+                await output.merge(context, ranges if held is None or output.is_append_only else held)
             except StoreError as error:
                 failed.append(error)
         if failed:
@@ -159,7 +149,7 @@ class JobOutputs:
     async def remove(self, fingerprints: Sequence[bytes]) -> None:
         """Remove the items of pages that are gone from all databases. May be repeated."""
         for output, context in self._all():
-            if not fingerprints or not isinstance(output, SqliteOutput | DatabaseOutput):
+            if not fingerprints or not output.is_keyed:
                 continue
             store = output.store()
             await store.open(StoreContext(context.job, "parent", context.directory, context.durability))

@@ -13,6 +13,7 @@ completes it at every stop; each worker writes through a :class:`Store` of its o
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -131,21 +132,35 @@ def buffering_of(stores: Iterable[Store]) -> Buffering | None:
     )
 
 
-class Output(Protocol):
+class Output(ABC):
     """A named destination for items. Only the job's parent process calls it; the workers get ``store()``.
 
     Every method raises :class:`~skitter.errors.StoreError` with a remedy if the destination fails. A keyed output, whose
-    items are complete as soon as they are written, inherits :meth:`occupied`, :meth:`emit` and :meth:`merge`.
+    items are complete as soon as they are written, inherits most methods.
     """
 
     target: str
     """The name as the user gave it, without secrets."""
     stream: str
     """Name of the target of the stores, usable as a file name. Outputs with the same name share one store per worker."""
+    is_keyed = False
+    """Whether a write replaces all items of its page, so that a page without items removes them."""
+    is_append_only = False
+    """Whether consumers read items during the crawl, so that written items cannot be replaced."""
 
+    @property
+    def location(self) -> str:
+        """Where the items are: equal for two outputs that replace each other. Default: ``target``."""
+        return self.target
+
+    @property
+    def fleet_stream(self) -> str:
+        """``stream`` for a job whose workers are on several machines. Default: ``stream``."""
+        return self.stream
+
+    @abstractmethod
     async def check(self, context: OutputContext) -> None:
         """Test, before the crawl starts, whether the destination is writable."""
-        ...
 
     async def occupied(self, context: OutputContext) -> bool:  # noqa: ARG002 - for subclasses
         """Whether ``merge`` would replace data that this job did not write itself. Default: ``False``."""
@@ -155,9 +170,13 @@ class Output(Protocol):
         """Remove what earlier runs of the job left in a shared destination, for a job that starts afresh. Default: nothing."""
         del context
 
+    @abstractmethod
     def store(self) -> Store:
         """Return a new store for one worker."""
-        ...
+
+    def fleet_store(self) -> Store:
+        """Return a new store for one worker of a job on several machines. Default: :meth:`store`."""
+        return self.store()
 
     async def emit(self, context: OutputContext, ranges: RangesByPart) -> bool:  # noqa: ARG002 - for subclasses
         """Publish newly committed items while the crawl runs; the same ranges may be passed more than once.

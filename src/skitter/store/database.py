@@ -247,6 +247,8 @@ def _batches(pages: dict[int, PageItems], largest: int) -> Iterator[dict[int, Pa
 class DatabaseOutput(Output):
     """A keyed output: items are stored under their ids, so there is nothing to merge."""
 
+    is_keyed = True
+
     def __init__(
         self, kind: str, target: str, driver: Callable[[], Driver], buffer_options: BufferOptions
     ) -> None:

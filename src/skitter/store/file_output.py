@@ -29,10 +29,15 @@ class FileOutput(Output):
         self, target: str, path: Path, file_format: Format, shared_parts: RedisOutput | None = None
     ) -> None:
         self.target = shown_url(target)
-        self.stream = ITEMS_STREAM if shared_parts is None else shared_parts.staging_stream
+        self.stream = ITEMS_STREAM if shared_parts is None else shared_parts.fleet_stream
         self.path = path
         self.shared_parts = shared_parts
         self._format = file_format
+
+    @property
+    def location(self) -> str:
+        """Path of the file without symbolic links."""
+        return os.path.realpath(self.path)
 
     async def check(self, context: OutputContext) -> None:
         """Test whether the file can be written; see :func:`~skitter.store.merge.check_target`."""
@@ -51,7 +56,7 @@ class FileOutput(Output):
 
     def store(self) -> Store:
         """Return a new part."""
-        return PartFileStore() if self.shared_parts is None else self.shared_parts.staging_store()
+        return PartFileStore() if self.shared_parts is None else self.shared_parts.fleet_store()
 
     async def merge(self, context: OutputContext, ranges: RangesByPart) -> None:
         """Replace the file with one that holds the committed ranges."""

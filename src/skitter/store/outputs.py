@@ -75,21 +75,26 @@ def _made(factory: Callable[..., Output | Saver], address: OutputAddress) -> Out
 
     takes_address = factory in _BUILT_IN.values() or bool(inspect.signature(factory).parameters)
     made = make()
-    return SavingOutput(address, cast("Callable[[], Saver]", make)) if isinstance(made, Saver) else made
+    if isinstance(made, Saver):
+        return SavingOutput(address, cast("Callable[[], Saver]", make))
+    if not isinstance(made, Output):
+        raise StoreError(
+            f"output {shown_url(address.target)!r}: {type(made).__qualname__} is not an output",
+            remedy="derive it from skitter.store.contract.Output, or give it a method save",
+            field="output",
+        )
+    return made
 
 
 def stores_for(outputs: Iterable[Output], *, fleet: bool = False) -> list[Store]:
     """Create the stores of one worker: one for all outputs of a stream. ``fleet``: see :class:`StoreContext`."""
     by_stream = {stream_of(output, fleet=fleet): output for output in outputs}
-    return [
-        output.staging_store() if fleet and isinstance(output, RedisOutput) else output.store()
-        for output in by_stream.values()
-    ]
+    return [output.fleet_store() if fleet else output.store() for output in by_stream.values()]
 
 
 def stream_of(output: Output, *, fleet: bool) -> str:
     """Return the name of the target of an output's stores. ``fleet``: see :class:`StoreContext`."""
-    return output.staging_stream if fleet and isinstance(output, RedisOutput) else output.stream
+    return output.fleet_stream if fleet else output.stream
 
 
 def _by_suffix(target: str, plain: str, options: dict[str, str]) -> Iterable[tuple[str, str, dict[str, str]]]:

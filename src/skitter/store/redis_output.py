@@ -226,6 +226,8 @@ class RedisOutput(Output):
     ``outage_timeout``: how long the last push waits for an unavailable server, in seconds. The crawl itself never waits.
     """
 
+    is_append_only = True
+
     def __init__(
         self,
         target: str,
@@ -258,9 +260,8 @@ class RedisOutput(Output):
         digest = xxhash.xxh3_64_hexdigest(
             f"{place} {form.serializer}".encode() if form.serializer else place.encode()
         )
-        self.staging_stream = f"redis-{digest}"
-        """Name of the target of the stores of a fleet, as ``stream``."""
-        self.stream = ITEMS_STREAM if form.is_plain else self.staging_stream
+        self._staging_stream = f"redis-{digest}"
+        self.stream = ITEMS_STREAM if form.is_plain else self._staging_stream
         self._pushed: dict[str, _Ranges] = {}
         """Ranges of each staged part that are known to be pushed."""
         self._looks = 0
@@ -357,8 +358,13 @@ class RedisOutput(Output):
         encode = self._form.encoder()
         return PartFileStore(self.stream, lambda item: to_line(encode(item)))
 
-    def staging_store(self) -> RedisStagingStore:
-        """Return a new store for one worker of a fleet."""
+    @property
+    def fleet_stream(self) -> str:
+        """As the name of the parts that are staged on the server."""
+        return self._staging_stream
+
+    def fleet_store(self) -> RedisStagingStore:
+        """Return a new store that stages the items of each page on the server."""
         return RedisStagingStore(self)
 
     async def emit(self, context: OutputContext, ranges: RangesByPart) -> bool:
@@ -410,7 +416,7 @@ class RedisOutput(Output):
             return {}
         return {
             part: known
-            for part, known in ranges_for(context, ranges, self.staging_stream).items()
+            for part, known in ranges_for(context, ranges, self._staging_stream).items()
             if known and self._pushed.get(part) != known
         }
 
@@ -506,7 +512,7 @@ class RedisOutput(Output):
         """
         copied: dict[str, Sequence[tuple[int, int]]] = {}
         for part, known in ranges.items():
-            if known and part.startswith(self.staging_stream):
+            if known and part.startswith(self._staging_stream):
                 size = await self._backoff.call(partial(self._copy, job, part, known, folder))
                 copied[part] = [(0, size)]
         return copied
@@ -602,7 +608,7 @@ class RedisStagingStore:
     async def open(self, context: StoreContext) -> None:
         """Prepare to write. The connection is made with the first write."""
         self._job = context.job
-        self._part = f"{items_stream(context.section, self._output.staging_stream)}/{context.worker}"
+        self._part = f"{items_stream(context.section, self._output.fleet_stream)}/{context.worker}"
         self._client = self._output.client()
 
     async def write(self, groups: Sequence[ItemGroup]) -> list[OutputRange | GroupError | None]:

@@ -280,6 +280,8 @@ class SqliteOutput(Output):
     table name.
     """
 
+    is_keyed = True
+
     def __init__(self, target: str, path: Path, table: str = "items", fields: Sequence[str] = ()) -> None:
         if str(path) in {"", ".", ":memory:"}:
             raise StoreError(

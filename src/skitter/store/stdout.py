@@ -72,6 +72,7 @@ class StdoutOutput(Output):
 
     target = "-"
     stream = ITEMS_STREAM
+    is_append_only = True
 
     def __init__(self, descriptor: int = 1) -> None:
         self._descriptor = descriptor

@@ -79,7 +79,7 @@ async def kvrocks_life(connection: AbstractConnection) -> bytes:
     fields = dict(line.split(b":", 1) for line in report.split(b"\r\n") if b":" in line)
     started = int(before[0]) - int(fields[b"uptime_in_seconds"])
     # Two servers behind a sentinel may have been started together.
-    host = connection.host if isinstance(connection, Connection) else ""  # a Unix socket has none
+    host = connection.host if isinstance(connection, Connection) else ""  # a Unix socket has no host
     return b"%s/%s/%d" % (host.encode(), fields[b"process_id"], started)
 
 

@@ -66,7 +66,7 @@ class FrontierServer:
         self._connections: set[_Connection] = set()
         self.tasks: set[asyncio.Task[None]] = set()
 
-    # Made at the first call: a job with one worker often has none.
+    # Made at the first call: a job with one worker often makes no call.
 
     @cached_property
     def readers(self) -> dict[str, Callable[[msgspec.Raw], msgspec.Struct]]:
