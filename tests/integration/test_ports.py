@@ -1,10 +1,13 @@
 """Programs of other systems, ported as their users would, with default settings and exact results."""
 
+import asyncio
+import re
 import subprocess
 import sys
 
-from crawl_harness import Scripted
-from skitter import Collector
+from crawl_harness import CrawlHarness, Scripted
+from skitter import Collector, HostLimits, Request, Task, TaskSpider
+from skitter.frontends.lifecycle import Analyzer, CrawlArguments, Downloader, ManagedCrawl, Monitor, Pipeline
 from skitter.frontier.records import JobState
 from skitter.testing import Answer
 
@@ -128,3 +131,120 @@ def test_the_first_spider_of_scrapys_tutorial_runs_with_only_its_import_changed(
         "file quotes-1.html",
         "file quotes-2.html",
     ]
+
+
+def test_collys_example_of_google_groups_follows_threads_and_joins_their_mails(serve):
+    def row(*cells):
+        return "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
+
+    def mails(*rows, rest=""):
+        return Answer(f"<body><h2>One</h2><table>{''.join(rows)}</table>{rest}</body>".encode())
+
+    threads = row('<a href="/d/1">one</a>', "ann", "1.1.") + row("deleted", "", "")
+    pages = {
+        "/": Answer(f"<body><table>{threads}</table></body>".encode()),
+        "/d/1": mails(row("a", "ann", "1.1.", "hello"), rest='<p><a href="/no">x</a></p><a href="/d/1b">next</a>'),
+        "/d/1b": mails(row("b", "bob", "2.1.", "again")),
+    }  # fmt: skip
+    crawler, found = Collector(), []
+    mail = crawler.clone("mail")
+
+    @crawler.on_html("tr")
+    def thread(element):
+        cells = element.children()
+        if cells[1].text:
+            mail.visit(cells[0].children()[0].attr("href"))
+
+    @mail.on_html("body")
+    def read(element):
+        element.for_each(
+            "table tr", lambda each: found.append(each.child_texts("td:nth-of-type(2), td:nth-of-type(4)"))
+        )
+        if link := element.child_attr("> a[href]", "href"):
+            element.request.visit(link)
+
+    crawler.visit(serve(Scripted(pages)).url)
+    assert crawler.run().counters["pages"] == 3
+    assert found == [["ann", "hello"], ["bob", "again"]]
+
+
+async def test_gopcps_finder_saves_the_pictures_of_a_site_and_its_monitor_begins_before_the_crawl(
+    serve, tmp_path
+):
+    picture = {"content_type": "image/png"}
+    site = Scripted({
+        "/": Answer(b'<a href="/a"><a href="#"><a href="javascript:1"><img src="/i/1.png"><a href="http://else.test/">'),
+        "/a": Answer(b'<a href="/b"><img src=" i/2.png ">'), "/b": Answer(b'<a href="/c">'), "/c": Answer(b"too deep"),
+        "/i/1.png": Answer(b"one", **picture), "/i/2.png": Answer(b"two", **picture),
+    })  # fmt: skip
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+
+    def links(response):
+        if response.is_html:
+            yield response.follow_all("a")
+            yield response.follow_all("img")
+
+    def pictures(response):
+        if response.header("content-type").startswith("image/"):
+            yield {"body": response.body, "name": response.url.rpartition("/")[2]}
+
+    async def save(item):
+        await asyncio.to_thread((folder / item["name"]).write_bytes, item["body"])
+        return {"path": item["name"], "size": len(item["body"])}
+
+    crawl, told = ManagedCrawl(), []
+    await crawl.initialize(
+        CrawlArguments(
+            job="finder", home=str(tmp_path), allowed_domains=["zhihu.com"], depth_limit=2, downloaders=[Downloader()],
+            analyzers=[Analyzer(links, pictures)], pipelines=[Pipeline(save, fail_fast=True)],
+        )
+    )  # fmt: skip
+    monitor = Monitor(crawl, check_every=0.1, auto_stop=True, report=lambda _level, text: told.append(text))
+    watching = asyncio.create_task(monitor.run())
+    await asyncio.sleep(0)
+    await crawl.start(serve(site).url)
+    await watching
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == {"1.png": b"one", "2.png": b"two"}
+    assert ("/c" in site.counts, str(crawl.status), "5 done" in told[-1]) == (False, "stopped", True)
+
+
+async def test_zhengs_douban_book_task_keeps_its_names_its_cookie_text_and_a_column_for_each_field(
+    serve, tmp_path
+):
+    site = Scripted({
+        "/": Answer(b'<a href="/tag/n" class="tag">n</a>'),
+        "/tag/n": Answer(b'<a href="/b/1" title="One"></a><a href="/b/2" title="Two"></a>'),
+        "/b/1": Answer("<span class=pl>\u9875\u6570:</span> 123<br/>".encode()), "/b/2": Answer(b"-"),
+    })  # fmt: skip
+    url = serve(site).url
+
+    def tags(context):
+        for href in re.findall(r'<a href="([^"]+)" class="tag">', context.response.text):
+            yield context.follow(href, "\u4e66\u7c4d\u5217\u8868")
+
+    def books(context):
+        for href, title in re.findall(r'<a href="([^"]+)" title="([^"]+)"', context.response.text):
+            yield context.follow(href, "\u4e66\u7c4d\u7b80\u4ecb", data={"book_name": title})
+
+    def detail(context):
+        pages = re.search("\u9875\u6570:</span> ([^<]+)<br/>", context.response.text)
+        yield context.output(
+            {"\u4e66\u540d": context.data["book_name"], "\u9875\u6570": int(pages[1]) if pages else 0}
+        )
+
+    class Books(TaskSpider):
+        tasks = (
+            Task(
+                "douban_book_list", start=[Request(url, priority=1)], depth_limit=5, cookies="bid=-UXUw--yL5g; ck=X5WM",
+                limits=HostLimits(rates=("20/s", "600/60s"), jitter=0.01),
+                rules={"\u6570\u636etag": tags, "\u4e66\u7c4d\u5217\u8868": books, "\u4e66\u7c4d\u7b80\u4ecb": detail},
+            ),
+        )  # fmt: skip
+
+    ran = await CrawlHarness(Books(), tmp_path).run()
+    assert sorted((item["\u4e66\u540d"], item["\u9875\u6570"], item["rule"]) for item in ran.items) == [
+        ("One", 123, "\u4e66\u7c4d\u7b80\u4ecb"),
+        ("Two", 0, "\u4e66\u7c4d\u7b80\u4ecb"),
+    ]
+    assert {visit.headers["cookie"] for visit in site.visits} == {"bid=-UXUw--yL5g; ck=X5WM"}

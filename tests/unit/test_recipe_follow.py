@@ -195,6 +195,22 @@ pages: {{p: {{items: {{fields: {{t: h1}}}}, follow: [a]}}}}
     assert [visit.headers.get("cookie") for visit in other.visits] == [None]
 
 
+async def test_a_start_page_that_is_also_the_login_page_is_fetched_again_with_the_cookies(serve, tmp_path):
+    def home(visit):
+        if visit.headers.get("cookie") == "s=1":
+            return Answer(b"<h1>home</h1><i>welcome</i>")
+        return Answer(b"<form method=post action=/in><input type=password name=p></form>")
+
+    moved = Answer(b"", status=302, headers={"Location": "/", "Set-Cookie": "s=1; Path=/"})
+    url = serve(Scripted({"/": home, "/in": moved})).url
+    text = f"""name: x
+login: {{url: "{url}", fields: {{p: secret}}, check: i}}
+start: "{url}"
+pages: {{p: {{items: {{fields: {{t: h1}}}}}}}}
+"""
+    assert (await run_recipe_text(text, tmp_path)).items == [{"t": "home"}]
+
+
 async def test_a_seed_from_outside_leads_to_the_first_kind_of_page(serve, tmp_path):
     url = serve(Scripted({"/": Answer(b"<h1>seed</h1>")})).url
     text = f"name: x\nstart: {url}\npages: {{p: {{items: {{fields: {{t: h1}}}}}}}}\n"

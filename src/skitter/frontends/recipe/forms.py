@@ -61,6 +61,8 @@ class LoginStep:
     """Logs in: fetches the form, sends it, and checks the page behind it.
 
     It is also a hook: a redirect that answers the form is passed to its callback, which reads its cookies.
+    The page with the form and the page behind it may be start pages as well. Therefore their requests have fingerprints
+    of their own: a start page is fetched again, with the cookies.
     """
 
     def __init__(self, login: Login, compile_context: CompileContext) -> None:
@@ -91,7 +93,7 @@ class LoginStep:
 
     def first(self) -> Request:
         """Return the request for the form."""
-        return Request(self._login.url, ASK)
+        return Request(self._login.url, ASK, meta={"login": "form"}, fingerprint_keys=("login",))
 
     def fill_in(self, response: Response) -> Request:
         """Return the request that sends the form."""
@@ -108,7 +110,6 @@ class LoginStep:
             url_in_header(response.header("location")),
             CHECK,
             cookies=_cookies(response),
-            # The page may also be a start page, and both have to be fetched.
             meta={"login": "check"},
             fingerprint_keys=("login",),
         )
