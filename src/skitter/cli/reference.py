@@ -159,7 +159,14 @@ def _command_lines(group: click.Group, context: click.Context) -> Iterator[str]:
         for parameter in command.get_params(inner):
             record = parameter.get_help_record(inner)
             if record is not None and record[1] and not record[0].endswith("--help"):
-                yield _row(f"`{record[0]}`", record[1])
+                yield _row(f"`{record[0]}`", _ranges_in_words(record[1]))
+
+
+def _ranges_in_words(text: str) -> str:
+    """Write ``[x>=1]`` of click as ``[at least 1]``."""
+    text = re.sub(r"\bx>=([\d.]+)", r"at least \1", text)
+    text = re.sub(r"\bx>([\d.]+)", r"above \1", text)
+    return re.sub(r"([\d.]+)<=x<=([\d.]+)", r"\1 to \2", text)
 
 
 def _options_as_code(text: str, command: click.Command) -> str:
