@@ -28,6 +28,30 @@ _ELEMENT_TIMEOUT = 10_000.0
 """Milliseconds to wait for the element of an action."""
 _POLL_INTERVAL = 100.0
 _SIZE = "[document.documentElement.scrollHeight, document.getElementsByTagName('*').length].join()"
+_STAY = """() => {
+  if (window.open.name === 'openHere') return;
+  const isFrame = name => [...document.querySelectorAll('iframe, frame')].some(frame => frame.name === name);
+  const stay = (element, attribute) => {
+    const target = element && (element[attribute] || document.querySelector('base[target]')?.target);
+    if (target && !isFrame(target)) element[attribute] = '_self';
+  };
+  const open = window.open, submit = HTMLFormElement.prototype.submit;
+  window.open = function openHere(url, name) {
+    if (isFrame(name)) return open.call(window, url, name);
+    if (url && url !== 'about:blank') location.assign(url);
+    return null;
+  };
+  HTMLFormElement.prototype.submit = function () { stay(this, 'target'); submit.call(this); };
+  addEventListener('click', event => stay(event.composedPath().find(node => node.href !== undefined), 'target'), true);
+  addEventListener('submit', event => {
+    stay(event.target, 'target');
+    if (event.submitter?.formTarget) stay(event.submitter, 'formTarget');
+  }, true);
+}"""
+"""Lets links, forms and scripts open in this window what they would open in a new one.
+
+Chromium's own blocker does not stop a window that an action opens.
+"""
 _SCROLL = "window.scrollTo(0, document.documentElement.scrollHeight)"
 
 
@@ -43,6 +67,8 @@ async def carry_out(page: Page, action: Action, captured: dict[str, Any]) -> Non
 
 
 async def _carry_out(page: Page, action: Action, captured: dict[str, Any]) -> None:  # noqa: C901, PLR0912 - one line for each kind of action
+    if isinstance(action, (Click, Press, LoadMore)):
+        await page.evaluate(_STAY)
     match action:
         case Click(selector, optional):
             if optional and not await page.locator(selector).first.is_visible():

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from playwright.async_api import Frame, Page
+    from playwright.async_api import CDPSession, Frame, Page
 
 _SERIALIZE = r"""
 (children) => {
@@ -49,18 +50,27 @@ _FRAME_TIMEOUT = 2.0
 _MAX_DEPTH = 4
 
 
-async def final_dom(page: Page) -> tuple[str, bool]:
+async def final_dom(page: Page, session: CDPSession) -> tuple[str, bool]:
     """Return the HTML of a page, and whether a meta refresh is about to replace it.
 
     The content of an open shadow root replaces the content of its host, with the slots filled. The content of a frame
     follows the frame in an element ``<div data-frame=URL>``.
     """
-    found = await page.evaluate(_SERIALIZE, None)
+    found = await _serialized(session, None)
     if found["frames"] and page.main_frame.child_frames:
         children = await _contents(page.main_frame, 1)
         if children:
-            found = await page.evaluate(_SERIALIZE, children)
+            found = await _serialized(session, children)
     return found["html"], found["refresh"]
+
+
+async def _serialized(session: CDPSession, children: list[tuple[int, str]] | None) -> Any:
+    # Page.evaluate of Playwright counts as something that the user does: the page could open windows for five seconds.
+    expression = f"({_SERIALIZE})({json.dumps(children)})"
+    answer = await session.send("Runtime.evaluate", {"expression": expression, "returnByValue": True})
+    if "exceptionDetails" in answer:
+        raise RuntimeError(answer["exceptionDetails"].get("text", "the document cannot be read"))
+    return answer["result"]["value"]
 
 
 async def _contents(frame: Frame, depth: int) -> list[tuple[int, str]]:

@@ -16,6 +16,8 @@ from skitter.settings import Settings
 
 log = logging.getLogger("skitter.browser")
 
+PROFILE = "profile"
+"""Folder of the profile of the browser, in the folder of its process."""
 _NAMES = (
     "chromium-headless-shell", "chromium", "chromium-browser", "google-chrome-stable", "google-chrome", "chrome",
 )  # fmt: skip
@@ -33,7 +35,9 @@ _OFF = (
     "domain-reliability", "client-side-phishing-detection", "field-trial-config", "pings", "quic",
     # windows and prompts
     "extensions", "component-extensions-with-background-pages", "hang-monitor", "prompt-on-repost", "infobars",
-    "search-engine-choice-screen", "notifications", "popup-blocking",
+    "search-engine-choice-screen", "notifications",
+    # requests and documents beside those of the page
+    "shared-workers",
     # throttling of what is not visible, and work that no one sees
     "background-timer-throttling", "backgrounding-occluded-windows", "renderer-backgrounding", "back-forward-cache",
     "ipc-flooding-protection", "stack-profiler", "dev-shm-usage", "gpu", "site-isolation-trials",
@@ -44,6 +48,10 @@ _FEATURES_OFF = (
     "IsolateOrigins", "site-per-process", "MediaRouter", "NetworkTimeServiceQuerying", "OptimizationHints", "PaintHolding",
     "PreconnectToSearch", "PreloadTopChromeWebUI", "ProactivelySwapBrowsingInstance", "RenderDocument", "SpareRendererForSitePerProcess",
     "Translate", "WebOTP",
+    # documents that the browser would load before a page asks for them, or load a second time
+    "Prerender2", "CriticalClientHint",
+    # requests that no interception sees, because they may outlive their page
+    "KeepAliveInBrowserMigration", "AttributionReportingInBrowserMigration",
     # two renderers for each window, which show suggestions of the address bar
     "WebUIOmniboxAimPopup", "WebUIOmniboxFullPopup", "WebUIOmniboxPopup",
 )  # fmt: skip
@@ -171,7 +179,7 @@ def command(settings: Settings, folder: str) -> list[str]:
     return [
         "-I", "-S", keeper, folder, find_executable(settings), *FLAGS, *sandbox_flags(settings),
         *(() if settings.http2 else ("--disable-http2",)),
-        f"--user-data-dir={folder}/profile", f"--js-flags=--max-old-space-size={heap}",
+        f"--user-data-dir={folder}/{PROFILE}", f"--js-flags=--max-old-space-size={heap}",
     ]  # fmt: skip
 
 

@@ -246,7 +246,7 @@ class BrowserFetcher:
         process, tab = place.process, place.tab
         try:
             async with asyncio.timeout(_TAB_CLOSE_TIMEOUT):
-                if not healthy or tab.uses >= _TAB_USES or not process.is_alive:
+                if not healthy or tab.uses >= _TAB_USES or tab.has_opened_window or not process.is_alive:
                     await place.pool.discard(place.context, tab)
                 else:
                     await tab.clear()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import secrets
 import socket
 import struct
@@ -20,6 +21,8 @@ from skitter.fetch.resolver import Resolver
 
 _MAX_HEAD = 256 * 1024
 _BLOCK = 64 * 1024
+_PREFETCH = re.compile(rb"\r\nSec-Purpose:[^\r]*\bprefetch\b", re.IGNORECASE)
+"""Found in a request for a document that no page has asked for. The headless shell sends some for speculation rules."""
 _HOP_HEADERS = (b"proxy-connection:", b"proxy-authorization:")
 
 
@@ -86,6 +89,9 @@ class GuardProxy:
         bound, relaying = "", None
         try:
             while head := await _read_head(reader):
+                if _PREFETCH.search(head):
+                    writer.write(self._refusal())
+                    return
                 method, target, _ = head[: head.index(b"\r\n")].split(b" ", 2)
                 address = (
                     target.decode("latin-1")

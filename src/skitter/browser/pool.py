@@ -75,7 +75,9 @@ class ContextPool:
         if context.idle:
             return context, context.idle.pop()
         try:
-            tab = await Tab.open(context.context, self._settings, self._authorizations, context.proxy)
+            tab = await Tab.open(
+                context.context, self._settings, self._authorizations, context.proxy, identity.user_agent
+            )
         except BaseException as error:
             context.used -= 1
             # If the time limit of the page cancels this call, the browser hangs, and the fetcher replaces it.
@@ -137,7 +139,7 @@ class ContextPool:
         """Close a tab, and its context if no session needs it."""
         context.used -= 1
         if context.identity.session:
-            await tab.page.close()
+            await tab.close()
         else:
             await self._close(context)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from skitter.browser.errors import BrowserGone, first_line
-from skitter.browser.executable import command, interpreter
+from skitter.browser.executable import PROFILE, command, interpreter
 from skitter.browser.keeper import GROUP, LIFELINE, has_ended
 from skitter.errors import UsageError
 from skitter.settings import Settings
@@ -33,6 +33,8 @@ _FOLDER_PREFIX = "skitter-browser-"
 _MAX_TEMPORARY = 30
 """Longest name of a folder for temporary files in which a browser can start."""
 _PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
+_PREFERENCES = '{"net":{"network_prediction_options":2}}'
+"""Preferences of the profile: load no document before a page asks for it. Chromium has no flag for that."""
 
 
 class BrowserProcess:
@@ -209,6 +211,9 @@ def _temporary_folder() -> str:
 def _make_folder() -> tuple[str, int]:
     """Create the folder of a profile and its lifeline. Return the folder and the end that this process holds open."""
     folder = tempfile.mkdtemp(prefix=_FOLDER_PREFIX, dir=_temporary_folder())
+    profile = Path(folder, PROFILE, "Default")
+    profile.mkdir(parents=True)
+    Path(profile, "Preferences").write_text(_PREFERENCES, "ascii")
     fifo = str(Path(folder) / LIFELINE)
     os.mkfifo(fifo, 0o600)
     return folder, os.open(fifo, os.O_RDWR | os.O_CLOEXEC)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urldefrag
 
 from skitter.browser.actions import carry_out, wait
+from skitter.browser.client_hints import user_agent_override
 from skitter.browser.cookies import changed_cookies, cookies_to_set
 from skitter.browser.dom import final_dom
 from skitter.browser.errors import (
@@ -59,7 +60,7 @@ _COLLECTION_INTERVAL = 10
 _CHUNK = 256 * 1024
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _EMPTY = frozenset({204, 205, 304})
-_HARMLESS = ("http:", "https:", "about:", "javascript:", "blob:", "data:", "mailto:", "tel:", "sms:")
+_HARMLESS = ("http:", "https:", "javascript:", "blob:", "data:", "mailto:", "tel:", "sms:")
 _BROWSERS_OWN = frozenset({"cookie", "host", "content-length", "connection", "accept-encoding", "user-agent"})
 """Headers that the browser sets by itself."""
 
@@ -172,24 +173,34 @@ class Tab:
         settings: Settings,
         authorizations: Mapping[str, str],
         proxy: GuardProxy | None,
+        user_agent: str,
     ) -> None:
         self.page = page
         self._session = session
         self._frame = frame
         """Id of the main frame, which lasts as long as the page."""
+        self._user_agent = user_agent
+        self._override: dict[str, Any] = {}
+        """What the page sees of the browser; see :func:`user_agent_override`."""
         self._settings = settings
         self._authorizations = authorizations
         self._proxy = proxy
         self._blocked = frozenset(name.lower() for name in settings.blocked_resources)
         self._load: PageLoad | None = None
         self._tasks: set[asyncio.Future[Any]] = set()
+        self._windows: list[Page] = []
+        """Windows that the page has opened, until they are closed."""
+        self.has_opened_window = False
+        """Whether a window may be open. It ends for certain with the context."""
         self.uses = 0
         self.failure: FetchError | None = None
         """Why the page has ended by itself."""
         page.on("crash", lambda _page: self._lose(PageCrashed("the process of the page has ended")))
         page.on("close", lambda _page: self._lose(BrowserGone("the page was closed")))
+        page.on("popup", self._on_window)
         page.on("dialog", lambda dialog: self._start(self._on_dialog(dialog)))
         session.on("Fetch.requestPaused", self._on_paused)
+        session.on("Fetch.authRequired", lambda event: self._start(self._on_login(event)))
         session.on("Page.windowOpen", self._on_popup)
         session.on("Page.frameScheduledNavigation", self._on_scheduled)
         session.on("Page.frameNavigated", self._on_committed)
@@ -198,11 +209,16 @@ class Tab:
 
     @classmethod
     async def open(
-        cls, context: Any, settings: Settings, authorizations: Mapping[str, str], proxy: GuardProxy | None
+        cls,
+        context: Any,
+        settings: Settings,
+        authorizations: Mapping[str, str],
+        proxy: GuardProxy | None,
+        user_agent: str,
     ) -> Tab:
         """Open a tab in a context of the browser.
 
-        ``authorizations``: value of the ``Authorization`` header, by origin.
+        ``authorizations``: value of the ``Authorization`` header, by origin. ``user_agent``: that of the context.
         """
         page = await context.new_page()
         try:
@@ -213,13 +229,16 @@ class Tab:
                 session.send(
                     "Fetch.enable",
                     {"patterns": [{"urlPattern": "*"},
-                                  {"urlPattern": "*", "resourceType": "Document", "requestStage": "Response"}]},
+                                  {"urlPattern": "*", "resourceType": "Document", "requestStage": "Response"}],
+                     "handleAuthRequests": True},
                 ),
             )  # fmt: skip
         except Exception:  # not if the call is cancelled: the browser hangs then
             await end_quietly(page.close())
             raise
-        return cls(page, session, tree["frameTree"]["frame"]["id"], settings, authorizations, proxy)
+        return cls(
+            page, session, tree["frameTree"]["frame"]["id"], settings, authorizations, proxy, user_agent
+        )
 
     # --- a request -------------------------------------------------------------------------------------
 
@@ -227,6 +246,10 @@ class Tab:
         """Load the page of a request. Raises :class:`~skitter.fetch.contract.FetchError`."""
         self._load = load
         self.uses += 1
+        override = user_agent_override(self._user_agent, {**self._settings.headers, **load.request.headers})
+        if override != self._override:
+            await self._session.send("Emulation.setUserAgentOverride", override)
+            self._override = override
         cookies = await self._set_cookies(load.request)
         if self._proxy is not None:
             load.first_byte = self._proxy.received
@@ -271,7 +294,7 @@ class Tab:
                 await load.race(page.evaluate("0"))  # what the action has announced arrives before the answer
             load.actions_done = number + 1
             await load.settle()
-        html, refreshes = await self._step(load, final_dom(page), "content")
+        html, refreshes = await self._step(load, final_dom(page, self._session), "content")
         if refreshes:
             load.announced = load.announced or load.url
         await load.settle()
@@ -306,6 +329,11 @@ class Tab:
         """Let a callback use the page: navigations are no longer intercepted, and no limit ends the page."""
         assert self._load is not None
         self._load.in_callback = True
+
+    async def close(self) -> None:
+        """Close the page, and the windows that it has opened for a callback."""
+        await self._close_windows()
+        await self.page.close()
 
     async def clear(self) -> None:
         """Remove the page, so that the tab can be used again."""
@@ -393,18 +421,27 @@ class Tab:
             await (dialog.accept() if dialog.type == "beforeunload" else dialog.dismiss())
 
     def _on_popup(self, event: dict[str, Any]) -> None:
+        """Note that the page is about to open a window. The browser blocks it unless the user has just done something."""
         load = self._load
+        has_gesture = bool(event.get("userGesture"))
+        self.has_opened_window = self.has_opened_window or has_gesture
         if load is None:
             return
         load.popups += 1
         if load.popups > _MAX_POPUPS:
             load.end(PageLimit(f"the page has opened more than {_MAX_POPUPS} windows"))
-        elif (
-            load.actions_done
-            and event.get("userGesture")
-            and event["url"].startswith(("http://", "https://"))
-        ):
+        elif load.actions_done and has_gesture and event["url"].startswith(("http://", "https://")):
             load.end(_Moved(event["url"]))  # the link of an action opens a new window
+
+    def _on_window(self, window: Page) -> None:
+        self.has_opened_window = True
+        self._windows.append(window)
+        if self._load is None or not self._load.in_callback:  # otherwise the callback may want it
+            self._start(self._close_windows())
+
+    async def _close_windows(self) -> None:
+        while self._windows:
+            await end_quietly(self._windows.pop().close())
 
     def _on_scheduled(self, event: dict[str, Any]) -> None:
         load, url = self._load, event["url"]
@@ -459,7 +496,7 @@ class Tab:
         """Decide about a sub-request."""
         load = self._load
         if not is_answer:
-            if _kind_of(event) in self._blocked or load is None:
+            if load is None or _kind_of(event) in self._blocked or _is_prefetch(event):
                 return await self._fail(event, "BlockedByClient")
             load.requests += 1
             if load.requests > self._settings.page_max_requests:
@@ -470,6 +507,14 @@ class Tab:
             if self._authorizations and _origin(event["request"]["url"]) == _origin(load.url):
                 return await self._continue(event, **self._changed_headers(event, {}))
         return await self._continue(event)
+
+    async def _on_login(self, event: dict[str, Any]) -> None:
+        """Show the page of a server that asks for a user name. The login at a proxy is left to Playwright, which knows it."""
+        is_proxy = event["authChallenge"].get("source") == "Proxy"
+        answer = {"response": "Default" if is_proxy else "CancelAuth"}
+        await self._answer(
+            "Fetch.continueWithAuth", {"requestId": event["requestId"], "authChallengeResponse": answer}
+        )
 
     async def _on_document(self, event: dict[str, Any]) -> None:
         """Decide about a main document: that of the request, or one that replaces it."""
@@ -624,6 +669,12 @@ def _kind_of(event: dict[str, Any]) -> str:
     kind: str = event["resourceType"].lower()
     is_icon = kind == "other" and event["request"]["headers"].get("Accept", "").startswith("image/")
     return "image" if is_icon else kind  # the browser asks for the icon of a site by itself
+
+
+def _is_prefetch(event: dict[str, Any]) -> bool:
+    """Return whether a page requests a document that it may need later. No document is loaded without a lease."""
+    headers = event["request"]["headers"]
+    return event["resourceType"] == "Prefetch" or "Sec-Purpose" in headers or "Purpose" in headers
 
 
 def _origin(url: str) -> str:
