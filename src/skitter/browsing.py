@@ -50,6 +50,12 @@ class Press(_Action, frozen=True, tag="press"):
     selector: str = ""
 
 
+class Hover(_Action, frozen=True, tag="hover"):
+    """Move the mouse over an element, for example to open a menu."""
+
+    selector: str
+
+
 class ScrollToEnd(_Action, frozen=True, tag="scroll_to_end"):
     """Scroll to the end of the page once."""
 
@@ -75,10 +81,13 @@ class LoadMore(_Action, frozen=True, tag="load_more"):
 class Wait(_Action, frozen=True, tag="wait"):
     """Wait for an element (``selector``), a JavaScript expression (``function``) or a time in seconds.
 
+    ``state``: what to wait for: the element is in the document (``attached``), can be seen (``visible``), cannot be seen
+    (``hidden``) or is gone (``detached``).
     ``timeout``: time limit in seconds. ``None``: the time limit of the page.
     """
 
     selector: str = ""
+    state: Literal["attached", "visible", "hidden", "detached"] = "attached"
     function: str = ""
     seconds: float = 0.0
     network_idle: bool = False
@@ -114,6 +123,7 @@ Action = (
     | Fill
     | Select
     | Press
+    | Hover
     | ScrollToEnd
     | InfiniteScroll
     | LoadMore
@@ -133,6 +143,11 @@ class Browsing(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
         What to wait for after that: a CSS selector, or a :class:`Wait`.
     ``actions``
         What to do then, in order.
+    ``init_script``
+        JavaScript to run in each document of the page, before its own scripts.
+    ``record``
+        Regular expression. The answers to sub-requests with a matching URL become ``response.captured["responses"]``: a list of
+        mappings with ``url``, ``status`` and ``body`` (bytes), in the order in which they arrive.
     ``keep_page``
         Keep the page open for the callback, as ``response.page``. The engine closes it when the callback has ended.
     """
@@ -140,7 +155,16 @@ class Browsing(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     wait_until: WaitUntil | Literal[""] = ""
     wait_for: str | Wait = ""
     actions: tuple[Action, ...] = ()
+    init_script: str = ""
+    record: str = ""
     keep_page: bool = False
+
+    def __post_init__(self) -> None:
+        """Check the regular expression. Raises ValueError, which msgspec reports as a validation error."""
+        try:
+            re.compile(self.record)
+        except re.error as error:
+            raise ValueError(f"record is no regular expression: {error}") from error
 
     def over(self, general: Browsing) -> Browsing:
         """Return this with missing values taken from a more general one."""
@@ -148,6 +172,8 @@ class Browsing(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
             self.wait_until or general.wait_until,
             self.wait_for or general.wait_for,
             self.actions or general.actions,
+            self.init_script or general.init_script,
+            self.record or general.record,
             self.keep_page or general.keep_page,
         )
 

@@ -494,6 +494,11 @@ class Settings(FrontierSettings, frozen=True, kw_only=True):
     browser_memory: Annotated[int, Setting(
         "Memory of the browser's processes above which a worker replaces it.", unit="bytes", above=0,
     )] = 2 * 1024**3
+    browser_context: Annotated[dict[str, Any], Setting(
+        "What the browser pretends to be: options of Playwright's `new_context`, of `viewport`, `screen`, `locale`,"
+        " `timezone_id`, `geolocation`, `permissions`, `color_scheme`, `reduced_motion`, `device_scale_factor`, `is_mobile`,"
+        " `has_touch` and `java_script_enabled`.",
+    )] = {}
     wait_until: Annotated[WaitUntil, Setting(
         "Event after which a page in the browser counts as loaded: `commit`, `domcontentloaded`, `load` or `networkidle`.",
         api=True,

@@ -11,6 +11,7 @@ from skitter.browsing import (
     Click,
     Evaluate,
     Fill,
+    Hover,
     InfiniteScroll,
     LoadMore,
     Pdf,
@@ -82,6 +83,8 @@ async def _carry_out(page: Page, action: Action, captured: dict[str, Any]) -> No
             await page.keyboard.press(key)
         case Press(key, selector):
             await page.press(selector, key, timeout=_ELEMENT_TIMEOUT)
+        case Hover(selector):
+            await page.hover(selector, timeout=_ELEMENT_TIMEOUT)
         case ScrollToEnd():
             await page.evaluate(_SCROLL)
         case InfiniteScroll(limit, timeout):
@@ -113,7 +116,7 @@ async def wait(page: Page, condition: Wait) -> None:
     if condition.seconds:
         await asyncio.sleep(condition.seconds)
     if condition.selector:
-        await page.wait_for_selector(condition.selector, state="attached", timeout=limit)
+        await page.wait_for_selector(condition.selector, state=condition.state, timeout=limit)
     if condition.function:
         await page.wait_for_function(condition.function, timeout=limit, polling=_POLL_INTERVAL)
     if condition.network_idle:

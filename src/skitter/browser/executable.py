@@ -111,8 +111,22 @@ _UNSUPPORTED = {
 """Settings of HTTP fetches that Chromium has no equivalent of, with remedies."""
 
 
+_CONTEXT_OPTIONS = frozenset({
+    "viewport", "screen", "locale", "timezone_id", "geolocation", "permissions", "color_scheme", "reduced_motion",
+    "device_scale_factor", "is_mobile", "has_touch", "java_script_enabled",
+})  # fmt: skip
+"""Options of Playwright's contexts that concern neither identity nor network, which other settings decide."""
+
+
 def check_settings(settings: Settings) -> None:
-    """Raise :class:`~skitter.errors.SettingsError` for a setting of HTTP fetches that a browser cannot obey."""
+    """Raise :class:`~skitter.errors.SettingsError` for a setting that a browser cannot obey."""
+    unknown = sorted(settings.browser_context.keys() - _CONTEXT_OPTIONS)
+    if unknown:
+        raise SettingsError(
+            f"unknown option {unknown[0]!r} of browser_context",
+            remedy=f"use {', '.join(sorted(_CONTEXT_OPTIONS))}",
+            field="browser_context",
+        )
     unsupported = [name for name in _UNSUPPORTED if getattr(settings, name)]
     if unsupported:
         raise SettingsError(

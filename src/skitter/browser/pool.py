@@ -119,6 +119,7 @@ class ContextPool:
             context = await self._process.browser.new_context(
                 proxy=cast("ProxySettings", proxy_options), user_agent=identity.user_agent, service_workers="block",
                 accept_downloads=False, ignore_https_errors=not identity.is_verified,
+                **self._settings.browser_context,
             )  # fmt: skip
         except BaseException:
             if proxy is not None:

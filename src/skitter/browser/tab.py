@@ -27,6 +27,7 @@ from skitter.browser.errors import (
     network_error,
 )
 from skitter.browser.guard_proxy import GuardProxy
+from skitter.browser.recorder import Recorder
 from skitter.browsing import Browsing, Click, Press, Wait, WaitUntil, remaining
 from skitter.fetch.contract import (
     Aborted,
@@ -246,16 +247,14 @@ class Tab:
         """Load the page of a request. Raises :class:`~skitter.fetch.contract.FetchError`."""
         self._load = load
         self.uses += 1
-        override = user_agent_override(self._user_agent, {**self._settings.headers, **load.request.headers})
-        if override != self._override:
-            await self._session.send("Emulation.setUserAgentOverride", override)
-            self._override = override
+        await self._set_user_agent(load.request)
         cookies = await self._set_cookies(load.request)
         if self._proxy is not None:
             load.first_byte = self._proxy.received
             self._proxy.on_receive = self._on_receive
+        script = await self._add_script(load.browsing.init_script)
         try:
-            html = await self._run(load)
+            html = await (self._run_recorded(load) if load.browsing.record else self._run(load))
         except _Ended:
             try:
                 response = load.outcome.result()
@@ -268,9 +267,33 @@ class Tab:
                 raise BodyTooLarge(f"the page has {len(body)} bytes", remedy="raise max_body")
             response = load.response(load.status, body[:limit], encoding="utf-8", captured=load.captured)
             response.is_truncated = len(body) > limit
+        if script:
+            await self._session.send("Page.removeScriptToEvaluateOnNewDocument", {"identifier": script})
         if self._proxy is not None:
             response.ip = self._proxy.ip_of(load.request.url)
         return await self._add_cookies(response, cookies)
+
+    async def _set_user_agent(self, request: Request) -> None:
+        override = user_agent_override(self._user_agent, {**self._settings.headers, **request.headers})
+        if override != self._override:
+            await self._session.send("Emulation.setUserAgentOverride", override)
+            self._override = override
+
+    async def _run_recorded(self, load: PageLoad) -> str:
+        recorder = Recorder(self.page, load.browsing.record)
+        try:
+            html = await self._run(load)
+            load.captured["responses"] = await recorder.finish()
+        finally:
+            recorder.stop()
+        return html
+
+    async def _add_script(self, source: str) -> str:
+        """Run a script in each document from now on. Return its id; empty if there is none."""
+        if not source:
+            return ""
+        added = await self._session.send("Page.addScriptToEvaluateOnNewDocument", {"source": source})
+        return str(added["identifier"])
 
     async def _run(self, load: PageLoad) -> str:
         """Load the page, wait, carry out the actions, and return the final DOM. Raises ``_Ended``."""

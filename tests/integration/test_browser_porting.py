@@ -1,0 +1,119 @@
+"""What people do with scrapy-playwright and with crawlee's PlaywrightCrawler: record answers, run scripts first, change the context."""
+
+import json
+
+import pytest
+
+from browsers import require_browser
+from crawl_harness import CrawlHarness, Scripted
+from skitter import Request, Spider
+from skitter.browser.executable import check_settings
+from skitter.browsing import Click, Hover, Wait
+from skitter.errors import RequestError, SettingsError
+from skitter.settings import Settings
+from skitter.testing import Answer
+
+pytestmark = pytest.mark.timeout(180)
+
+BROWSER = {"fetcher": "browser", "page_timeout": 60, "retry_delay": 0.01, "robots": False}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def browser():
+    require_browser()
+
+
+def html(text):
+    return Answer(f"<!doctype html><title>t</title>{text}".encode())
+
+
+def data(value):
+    return Answer(json.dumps(value).encode(), content_type="application/json")
+
+
+class Pages(Spider):
+    name = "pages"
+
+    def __init__(self, requests):
+        super().__init__()
+        self.requests = requests
+
+    async def start(self):
+        for request in self.requests:
+            yield request
+
+    def parse(self, response):
+        path = "/" + response.url.split("/", 3)[3]
+        yield {"path": path, "text": response.css("h1::text").get(), "captured": dict(response.captured)}
+
+
+async def crawl(tmp_path, requests, **settings):
+    ran = await CrawlHarness(Pages(requests), tmp_path, **BROWSER | settings).run()
+    assert ran.letters == {}
+    return {item["path"]: item for item in ran.items}
+
+
+async def test_answers_that_match_a_pattern_are_recorded_with_their_bodies(serve, tmp_path):
+    script = """<h1>shop</h1><button id=more>more</button><script>
+        fetch('/api/items?page=1'); fetch('/other');
+        more.onclick = () => fetch('/api/items?page=2').then(() => more.remove());
+    </script>"""
+    site = Scripted({
+        "/": html(script),
+        "/plain": html("<h1>plain</h1><script>fetch('/other')</script>"),
+        "/api/items?page=1": data([1, 2]),
+        "/api/items?page=2": data([3]),
+        "/other": data("no"),
+    })  # fmt: skip
+    url = serve(site).url_of
+    options = {"record": "/api/items", "actions": [Click("#more"), Wait("#more", state="detached")]}
+    found = await crawl(
+        tmp_path, [Request(url("/"), browsing=options), Request(url("/plain"))], browser_pages=1
+    )
+    answers = found["/"]["captured"]["responses"]
+    assert sorted((answer["url"], answer["status"], json.loads(answer["body"])) for answer in answers) == [
+        (url("/api/items?page=1"), 200, [1, 2]),
+        (url("/api/items?page=2"), 200, [3]),
+    ]
+    assert found["/plain"]["captured"] == {}
+
+
+async def test_a_script_of_the_request_runs_before_those_of_its_page_only(serve, tmp_path):
+    body = "<h1></h1><script>document.querySelector('h1').textContent = typeof mine</script>"
+    url = serve(Scripted({"/with": html(body), "/without": html(body)})).url_of
+    requests = [Request(url("/with"), browsing={"init_script": "window.mine = 1"}), Request(url("/without"))]
+    found = await crawl(tmp_path, requests, concurrency=1, browser_pages=1)
+    assert {path: item["text"] for path, item in found.items()} == {
+        "/with": "number",
+        "/without": "undefined",
+    }
+
+
+async def test_a_menu_opens_below_the_mouse(serve, tmp_path):
+    body = """<style>#in {display: none} #menu:hover #in {display: block}</style><h1>menu</h1>
+        <div id=menu>menu<a id=in href=/inside>in</a></div>"""
+    url = serve(Scripted({"/": html(body), "/inside": html("<h1>inside</h1>")})).url
+    actions = [Hover("#menu"), Wait("#in", state="visible"), Click("#in"), Wait("h1")]
+    found = await crawl(tmp_path, [Request(url, browsing={"actions": actions})])
+    assert found["/inside"]["text"] == "inside"
+
+
+async def test_the_context_has_the_options_of_the_settings(serve, tmp_path):
+    body = """<h1></h1><script>document.querySelector('h1').textContent = JSON.stringify([
+        innerWidth, navigator.language, Intl.DateTimeFormat().resolvedOptions().timeZone])</script>"""
+    url = serve(Scripted({"/": html(body)})).url
+    options = {"viewport": {"width": 500, "height": 700}, "locale": "de-DE", "timezone_id": "Europe/Berlin"}
+    found = await crawl(tmp_path, [Request(url)], browser_context=options)
+    assert json.loads(found["/"]["text"]) == [500, "de-DE", "Europe/Berlin"]
+
+
+def test_an_option_that_other_settings_decide_is_refused():
+    with pytest.raises(SettingsError, match="proxy") as caught:
+        check_settings(Settings(browser_context={"proxy": {"server": "http://127.0.0.1:1"}}))
+    assert caught.value.field == "browser_context"
+
+
+def test_a_wrong_pattern_is_refused_with_its_field():
+    with pytest.raises(RequestError, match="record") as caught:
+        Request("http://site.test/", browsing={"record": "("})
+    assert caught.value.field.startswith("browsing")
