@@ -164,7 +164,7 @@ class Browsing(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
         try:
             re.compile(self.record)
         except re.error as error:
-            raise ValueError(f"record is no regular expression: {error}") from error
+            raise ValueError(f"invalid regular expression in record: {error}") from error
 
     def over(self, general: Browsing) -> Browsing:
         """Return this with missing values taken from a more general one."""

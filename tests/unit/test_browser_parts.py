@@ -1,12 +1,14 @@
 """The parts of browser pages that need no browser: options, rules, cookies, errors, redirects, the guard proxy."""
 
 import asyncio
+import sys
 
 import pytest
 
 from crawl_harness import Scripted
 from skitter import Request, Response
 from skitter.browser.adaptive import LearntRules, is_shell, shape_of
+from skitter.browser.client_hints import user_agent_override
 from skitter.browser.cookies import changed_cookies, cookies_to_set
 from skitter.browser.errors import BrowserGone, network_error
 from skitter.browser.guard_proxy import GuardProxy
@@ -442,3 +444,30 @@ async def test_a_tab_that_does_not_open_leaves_nothing_open(session, left):
             assert len(browser.open) == left  # the context of a session keeps its cookies
     finally:
         await pool.close()
+
+
+# --- client hints ---------------------------------------------------------------------------------------------
+
+CHROME = "Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 Chrome/141.0.0.0 Safari/537.36"
+
+
+def test_client_hints_follow_from_the_user_agent_and_claim_no_system_that_it_does_not_name():
+    windows = user_agent_override(CHROME, {})
+    assert (windows["platform"], windows["userAgentMetadata"]["platform"]) == ("Win32", "Windows")
+    assert {"brand": "Chromium", "version": "141"} in windows["userAgentMetadata"]["brands"]
+    honest = user_agent_override("tester/1", {})
+    assert "platform" not in honest
+    assert "brands" not in honest["userAgentMetadata"], "those of the browser itself"
+    assert honest["userAgentMetadata"]["platform"] == {"linux": "Linux", "darwin": "macOS"}[sys.platform]
+
+
+def test_headers_of_the_request_override_what_the_user_agent_says():
+    headers = {
+        "sec-ch-ua": '"A \\"B\\"";v="1", "Chromium";v="2"',
+        "Sec-CH-UA-Mobile": "?1",
+        "Accept-Language": "de",
+    }
+    override = user_agent_override(CHROME, headers)
+    assert override["acceptLanguage"] == "de"
+    assert override["userAgentMetadata"]["mobile"] is True
+    assert [brand["version"] for brand in override["userAgentMetadata"]["brands"]] == ["1", "2"]
