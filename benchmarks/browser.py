@@ -144,7 +144,7 @@ def watched(crawl, folder):
 
 
 def memory_below(pid):
-    """The proportional memory of the processes below one: driver, keeper and browser."""
+    """The proportional memory of the processes below one: driver, watchdog and browser."""
     parents = {}
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):

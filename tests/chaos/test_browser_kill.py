@@ -1,4 +1,4 @@
-"""SIGKILLs over renderers, browser, keeper, driver, worker and owner: no page is lost, no process is left.
+"""SIGKILLs over renderers, browser, watchdog, driver, worker and owner: no page is lost, no process is left.
 
 Each round makes ten kills. ``make chaos ROUNDS=10`` runs as many, each with a seed of its own.
 """
@@ -42,8 +42,10 @@ class Pages(Spider):
 """
 ROLES = {
     "renderer": lambda line: "--type=renderer" in line,
-    "browser": lambda line: "--user-data-dir=" in line and "--type=" not in line and "keeper.py" not in line,
-    "keeper": lambda line: "keeper.py" in line,
+    "browser": lambda line: (
+        "--user-data-dir=" in line and "--type=" not in line and "watchdog.py" not in line
+    ),
+    "watchdog": lambda line: "watchdog.py" in line,
     "driver": lambda line: "run-driver" in line,
     "worker": lambda line: "skitter.run.child" in line,
     "owner": None,

@@ -39,8 +39,10 @@ def other_processes():
 
 PROCESSES = {
     "renderer": lambda line: "--type=renderer" in line,
-    "browser": lambda line: "--user-data-dir=" in line and "--type=" not in line and "keeper.py" not in line,
-    "keeper": lambda line: "keeper.py" in line,
+    "browser": lambda line: (
+        "--user-data-dir=" in line and "--type=" not in line and "watchdog.py" not in line
+    ),
+    "watchdog": lambda line: "watchdog.py" in line,
     "driver": lambda line: "run-driver" in line,
 }
 """The processes of a browser, by their command lines."""
@@ -296,11 +298,11 @@ def first_bytes(names):
     ("process", "number"),
     [
         ("renderer", signal.SIGKILL),
-        ("keeper", signal.SIGKILL),
+        ("watchdog", signal.SIGKILL),
         ("browser", signal.SIGSTOP),
         ("driver", signal.SIGSTOP),
     ],
-    ids=["renderer dies", "keeper dies", "browser hangs", "driver hangs"],
+    ids=["renderer dies", "watchdog dies", "browser hangs", "driver hangs"],
 )
 async def test_a_process_that_dies_or_hangs_costs_a_retry(serve, tmp_path, process, number, other_processes):
     hurt, asked = [], threading.Event()

@@ -187,16 +187,16 @@ def sandbox_flags(settings: Settings) -> list[str]:
 
 
 def command(settings: Settings, folder: str) -> list[str]:
-    """Return the arguments of the Python interpreter that starts the browser below a keeper."""
-    keeper = str(Path(__file__).with_name("keeper.py"))
+    """Return the arguments of the Python interpreter that starts the browser below a watchdog."""
+    watchdog = str(Path(__file__).with_name("watchdog.py"))
     heap = max(64, settings.page_memory // 1024 // 1024)
     return [
-        "-I", "-S", keeper, folder, find_executable(settings), *FLAGS, *sandbox_flags(settings),
+        "-I", "-S", watchdog, folder, find_executable(settings), *FLAGS, *sandbox_flags(settings),
         *(() if settings.http2 else ("--disable-http2",)),
         f"--user-data-dir={folder}/{PROFILE}", f"--js-flags=--max-old-space-size={heap}",
     ]  # fmt: skip
 
 
 def interpreter() -> str:
-    """Return the Python interpreter that runs the keeper."""
+    """Return the Python interpreter that runs the watchdog."""
     return sys.executable

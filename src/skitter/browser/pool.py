@@ -71,7 +71,6 @@ class ContextPool:
         """Return an idle tab for a request, or open one."""
         identity = _identity(request, self._settings)
         context = await (self._named_context(identity) if identity.session else self._free_context(identity))
-        context.used += 1
         if context.idle:
             return context, context.idle.pop()
         try:
@@ -92,21 +91,25 @@ class ContextPool:
             making = self._named[identity] = asyncio.ensure_future(self._create(identity))
         self._named.move_to_end(identity)
         context = await asyncio.shield(making)
+        context.used += 1  # before another call looks for contexts to close
         for old, task in list(self._named.items()):
             if len(self._named) <= _MAX_CONTEXTS:
                 break
             if old != identity and task.done() and not task.exception() and not task.result().used:
                 del self._named[old]
-                await self._close(task.result())
+                await end_quietly(self._close(task.result()))
         return context
 
     async def _free_context(self, identity: Identity) -> TabContext:
         for number, context in enumerate(self._free):
             if context.identity == identity:
-                return self._free.pop(number)
+                self._free.pop(number).used += 1
+                return context
         if len(self._free) >= self._settings.browser_pages:
-            await self._close(self._free.pop(0))
-        return await self._create(identity)
+            await end_quietly(self._close(self._free.pop(0)))
+        context = await self._create(identity)
+        context.used += 1
+        return context
 
     async def _create(self, identity: Identity) -> TabContext:
         proxy: GuardProxy | None = None

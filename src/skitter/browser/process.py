@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from skitter.browser.errors import BrowserGone, first_line
 from skitter.browser.executable import PROFILE, command, interpreter
-from skitter.browser.keeper import GROUP, LIFELINE, has_ended
+from skitter.browser.watchdog import GROUP, LIFELINE, has_ended
 from skitter.errors import UsageError
 from skitter.settings import Settings
 
@@ -27,8 +27,8 @@ log = logging.getLogger("skitter.browser")
 
 _START_TIMEOUT = 30.0
 _CLOSE_TIMEOUT = 2.0
-_KEEPER_TIMEOUT = 10.0
-"""Seconds within which a keeper tells its process group."""
+_WATCHDOG_TIMEOUT = 10.0
+"""Seconds within which a watchdog tells its process group."""
 _FOLDER_PREFIX = "skitter-browser-"
 _MAX_TEMPORARY = 30
 """Longest name of a folder for temporary files in which a browser can start."""
@@ -133,7 +133,7 @@ class BrowserProcess:
         """Kill the browser, and end the driver. Further calls wait for the first.
 
         The profile is deleted, so nothing would be gained by waiting for a browser that closes by itself.
-        The keeper runs until the end, so that nothing is left if this process is killed meanwhile.
+        The watchdog runs until the end, so that nothing is left if this process is killed meanwhile.
         """
         if self._closing is None:
             self._closing = asyncio.ensure_future(self._end())
@@ -152,12 +152,12 @@ class BrowserProcess:
             await asyncio.to_thread(self._clean_up)
 
     def _kill_browser(self) -> None:
-        if Path(self._folder).exists():  # its keeper has not reaped it: the number is its own
+        if Path(self._folder).exists():  # its watchdog has not reaped it: the number is its own
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(self._main, signal.SIGKILL)
 
     def _clean_up(self) -> None:
-        """Kill a driver that hangs, and wait until the keeper has killed the group and deleted the profile."""
+        """Kill a driver that hangs, and wait until the watchdog has killed the group and deleted the profile."""
         os.close(self._lifeline)
         self._lifeline = -1
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -166,7 +166,7 @@ class BrowserProcess:
         folder, deadline = Path(self._folder), time.monotonic() + _CLOSE_TIMEOUT / 2
         while folder.exists() and time.monotonic() < deadline:
             time.sleep(0.01)
-        if folder.exists():  # the keeper was killed
+        if folder.exists():  # the watchdog was killed
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._group, signal.SIGKILL)
         deadline = time.monotonic() + _CLOSE_TIMEOUT
@@ -177,7 +177,7 @@ class BrowserProcess:
 
 
 async def _end_failed_start(starting: asyncio.Future[Any], folder: str) -> None:
-    """End the driver of a browser that was not started. Its lifeline has ended, so a keeper ends by itself."""
+    """End the driver of a browser that was not started. Its lifeline has ended, so a watchdog ends by itself."""
     with contextlib.suppress(Exception):  # the driver did not start, or was killed
         await (await starting).stop()
     if folder:
@@ -220,7 +220,7 @@ def _make_folder() -> tuple[str, int]:
 
 
 def delete_left_folders() -> None:
-    """Delete the folders of workers that were killed before a keeper ran, or together with it."""
+    """Delete the folders of workers that were killed before a watchdog ran, or together with it."""
     for folder in Path(_temporary_folder()).glob(_FOLDER_PREFIX + "*"):
         with contextlib.suppress(OSError):  # it is of another user, or just deleted
             lifeline = os.open(
@@ -252,16 +252,16 @@ def _temporary_files_in(folder: str) -> Iterator[None]:
 
 
 def _read_group(folder: str) -> tuple[int, int, int]:
-    """Return the process group, the browser and the driver. Raises an OSError if the keeper has ended."""
-    deadline = time.monotonic() + _KEEPER_TIMEOUT
+    """Return the process group, the browser and the driver. Raises an OSError if the watchdog has ended."""
+    deadline = time.monotonic() + _WATCHDOG_TIMEOUT
     while time.monotonic() < deadline:
         try:
             group, main, driver = Path(folder, GROUP).read_text("ascii").split()
             return int(group), int(main), int(driver)
-        except FileNotFoundError:  # the browser has answered a moment before its keeper continues
-            os.stat(Path(folder, LIFELINE))  # noqa: PTH116 - raises the same error when the keeper has deleted the folder
+        except FileNotFoundError:  # the browser has answered a moment before its watchdog continues
+            os.stat(Path(folder, LIFELINE))  # noqa: PTH116 - raises the same error when the watchdog has deleted the folder
             time.sleep(0.005)
-    raise TimeoutError("the keeper of the browser does not answer")
+    raise TimeoutError("the watchdog of the browser does not answer")
 
 
 def _is_renderer(pid: int) -> bool:

@@ -1,6 +1,6 @@
-"""The keeper: starts the browser and ends with it, its driver or its worker, whichever comes first.
+"""The watchdog: starts the browser and ends with it, its driver or its worker, whichever comes first.
 
-The driver starts it as ``python -I -S keeper.py FOLDER PROGRAM FLAG...`` and as the leader of a new process group. FOLDER
+The driver starts it as ``python -I -S watchdog.py FOLDER PROGRAM FLAG...`` and as the leader of a new process group. FOLDER
 contains the profile and a FIFO that the worker holds open. This file imports nothing from skitter, because it has to start
 quickly and must not depend on the folder in which it runs.
 """
@@ -73,7 +73,7 @@ def has_ended(lifeline: int) -> bool:
 
 def _start(program: str, command: list[str]) -> int:
     """Start the browser with the file descriptors of this process, which include the pipe to the driver."""
-    keeper = os.getpid()
+    watchdog = os.getpid()
     browser = os.fork()
     if browser:
         for number in (3, 4):  # the browser has the pipe now
@@ -85,7 +85,7 @@ def _start(program: str, command: list[str]) -> int:
             import ctypes  # noqa: PLC0415 - only for the child
 
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() == keeper:
+        if os.getppid() == watchdog:
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                 signal.signal(number, signal.SIG_DFL)
             os.execv(program, command)  # noqa: S606 - the browser that the settings name
