@@ -6,9 +6,38 @@ from pathlib import Path
 
 import pytest
 
+from crawl_harness import CrawlHarness
+from skitter import Spider
 from skitter.browser.executable import check_installed
 from skitter.errors import UsageError
 from skitter.settings import Settings
+
+BROWSER = {"fetcher": "browser", "page_timeout": 60, "retry_delay": 0.01, "robots": False}
+"""Settings of crawls in the browser."""
+
+
+class Headings(Spider):
+    """Yields the first heading of each page, or the text of what is not a page."""
+
+    name = "headings"
+
+    def __init__(self, requests):
+        super().__init__()
+        self.requests = requests
+
+    async def start(self):
+        for request in self.requests:
+            yield request
+
+    def parse(self, response):
+        text = response.css("h1::text").get() if response.is_html else response.text
+        yield {"path": "/" + response.url.split("/", 3)[3], "text": text, "captured": dict(response.captured)}
+
+
+async def crawl_headings(tmp_path, requests, **settings):
+    """Load pages in the browser. Return their headings by path, and the report of the crawl."""
+    ran = await CrawlHarness(Headings(requests), tmp_path, **BROWSER | settings).run()
+    return {item["path"]: item["text"] for item in ran.items}, ran
 
 
 def require_browser():

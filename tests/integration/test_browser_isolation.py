@@ -10,17 +10,17 @@ import socket
 import pytest
 import trustme
 
-from browsers import require_browser
+from browsers import BROWSER, Headings, require_browser
+from browsers import crawl_headings as crawl
 from crawl_harness import CrawlHarness, Scripted
 from servers.fetch_proxy import Proxy
 from servers.tls import SocketServers, hostile_tls
-from skitter import Request, Spider
+from skitter import Request
 from skitter.browsing import Click, Wait
 from skitter.testing import Answer, WireAnswer
 
 pytestmark = pytest.mark.timeout(180)
 
-BROWSER = {"fetcher": "browser", "page_timeout": 60, "retry_delay": 0.01, "robots": False}
 SHOWN = {"wait_for": "#shown"}
 LATER = (
     "<script>setTimeout(() => document.body.insertAdjacentHTML('beforeend', '<p id=shown>'), 1500)</script>"
@@ -31,26 +31,6 @@ LATER = (
 @pytest.fixture(autouse=True, scope="module")
 def browser():
     require_browser()
-
-
-class Headings(Spider):
-    name = "headings"
-
-    def __init__(self, requests):
-        super().__init__()
-        self.requests = requests
-
-    async def start(self):
-        for request in self.requests:
-            yield request
-
-    def parse(self, response):
-        yield {"path": "/" + response.url.split("/", 3)[3], "text": response.css("h1::text").get()}
-
-
-async def crawl(tmp_path, requests, **settings):
-    ran = await CrawlHarness(Headings(requests), tmp_path, **BROWSER | settings).run()
-    return {item["path"]: item["text"] for item in ran.items}, ran
 
 
 def html(text, **fields):

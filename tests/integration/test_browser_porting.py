@@ -4,9 +4,10 @@ import json
 
 import pytest
 
+from browsers import crawl_headings as crawl
 from browsers import require_browser
-from crawl_harness import CrawlHarness, Scripted
-from skitter import Request, Spider
+from crawl_harness import Scripted
+from skitter import Request
 from skitter.browser.executable import check_settings
 from skitter.browsing import Click, Hover, Wait
 from skitter.errors import RequestError, SettingsError
@@ -14,8 +15,6 @@ from skitter.settings import Settings
 from skitter.testing import Answer
 
 pytestmark = pytest.mark.timeout(180)
-
-BROWSER = {"fetcher": "browser", "page_timeout": 60, "retry_delay": 0.01, "robots": False}
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -29,28 +28,6 @@ def html(text):
 
 def data(value):
     return Answer(json.dumps(value).encode(), content_type="application/json")
-
-
-class Pages(Spider):
-    name = "pages"
-
-    def __init__(self, requests):
-        super().__init__()
-        self.requests = requests
-
-    async def start(self):
-        for request in self.requests:
-            yield request
-
-    def parse(self, response):
-        path = "/" + response.url.split("/", 3)[3]
-        yield {"path": path, "text": response.css("h1::text").get(), "captured": dict(response.captured)}
-
-
-async def crawl(tmp_path, requests, **settings):
-    ran = await CrawlHarness(Pages(requests), tmp_path, **BROWSER | settings).run()
-    assert ran.letters == {}
-    return {item["path"]: item for item in ran.items}
 
 
 async def test_answers_that_match_a_pattern_are_recorded_with_their_bodies(serve, tmp_path):
@@ -67,23 +44,23 @@ async def test_answers_that_match_a_pattern_are_recorded_with_their_bodies(serve
     })  # fmt: skip
     url = serve(site).url_of
     options = {"record": "/api/items", "actions": [Click("#more"), Wait("#more", state="detached")]}
-    found = await crawl(
-        tmp_path, [Request(url("/"), browsing=options), Request(url("/plain"))], browser_pages=1
-    )
-    answers = found["/"]["captured"]["responses"]
+    requests = [Request(url("/"), browsing=options), Request(url("/plain"))]
+    _, ran = await crawl(tmp_path, requests, browser_pages=1)
+    captured = {item["path"]: item["captured"] for item in ran.items}
+    answers = captured["/"]["responses"]
     assert sorted((answer["url"], answer["status"], json.loads(answer["body"])) for answer in answers) == [
         (url("/api/items?page=1"), 200, [1, 2]),
         (url("/api/items?page=2"), 200, [3]),
     ]
-    assert found["/plain"]["captured"] == {}
+    assert captured["/plain"] == {}
 
 
 async def test_a_script_of_the_request_runs_before_those_of_its_page_only(serve, tmp_path):
     body = "<h1></h1><script>document.querySelector('h1').textContent = typeof mine</script>"
     url = serve(Scripted({"/with": html(body), "/without": html(body)})).url_of
     requests = [Request(url("/with"), browsing={"init_script": "window.mine = 1"}), Request(url("/without"))]
-    found = await crawl(tmp_path, requests, concurrency=1, browser_pages=1)
-    assert {path: item["text"] for path, item in found.items()} == {
+    found, _ = await crawl(tmp_path, requests, concurrency=1, browser_pages=1)
+    assert found == {
         "/with": "number",
         "/without": "undefined",
     }
@@ -94,8 +71,8 @@ async def test_a_menu_opens_below_the_mouse(serve, tmp_path):
         <div id=menu>menu<a id=in href=/inside>in</a></div>"""
     url = serve(Scripted({"/": html(body), "/inside": html("<h1>inside</h1>")})).url
     actions = [Hover("#menu"), Wait("#in", state="visible"), Click("#in"), Wait("h1")]
-    found = await crawl(tmp_path, [Request(url, browsing={"actions": actions})])
-    assert found["/inside"]["text"] == "inside"
+    found, _ = await crawl(tmp_path, [Request(url, browsing={"actions": actions})])
+    assert found == {"/inside": "inside"}
 
 
 async def test_the_context_has_the_options_of_the_settings(serve, tmp_path):
@@ -103,8 +80,8 @@ async def test_the_context_has_the_options_of_the_settings(serve, tmp_path):
         innerWidth, navigator.language, Intl.DateTimeFormat().resolvedOptions().timeZone])</script>"""
     url = serve(Scripted({"/": html(body)})).url
     options = {"viewport": {"width": 500, "height": 700}, "locale": "de-DE", "timezone_id": "Europe/Berlin"}
-    found = await crawl(tmp_path, [Request(url)], browser_context=options)
-    assert json.loads(found["/"]["text"]) == [500, "de-DE", "Europe/Berlin"]
+    found, _ = await crawl(tmp_path, [Request(url)], browser_context=options)
+    assert json.loads(found["/"]) == [500, "de-DE", "Europe/Berlin"]
 
 
 def test_an_option_that_other_settings_decide_is_refused():

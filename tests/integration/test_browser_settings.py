@@ -3,12 +3,13 @@
 import pytest
 import trustme
 
+from browsers import crawl_headings as crawl
 from browsers import require_browser
-from crawl_harness import CrawlHarness, Scripted
+from crawl_harness import Scripted
 from servers.fetch_raw import RawServer, page
 from servers.name_server import NameServer
 from servers.tls import server_side
-from skitter import Request, Spider
+from skitter import Request
 from skitter.browser.executable import check_settings, sandbox_obstacle
 from skitter.errors import SettingsError
 from skitter.settings import Settings
@@ -16,7 +17,6 @@ from skitter.testing import Answer, WireAnswer
 
 pytestmark = pytest.mark.timeout(180)
 
-BROWSER = {"fetcher": "browser", "page_timeout": 60, "retry_delay": 0.01, "robots": False}
 HTML = b"Content-Type: text/html"
 DOCUMENT = b"<!doctype html><title>t</title><h1>whole</h1>" + b"<p>text</p>" * 500
 
@@ -24,27 +24,6 @@ DOCUMENT = b"<!doctype html><title>t</title><h1>whole</h1>" + b"<p>text</p>" * 5
 @pytest.fixture(autouse=True, scope="module")
 def browser():
     require_browser()
-
-
-class Headings(Spider):
-    name = "headings"
-
-    def __init__(self, requests):
-        super().__init__()
-        self.requests = requests
-
-    async def start(self):
-        for request in self.requests:
-            yield request
-
-    def parse(self, response):
-        text = response.css("h1::text").get() if response.is_html else response.text
-        yield {"path": "/" + response.url.split("/", 3)[3], "text": text}
-
-
-async def crawl(tmp_path, requests, **settings):
-    ran = await CrawlHarness(Headings(requests), tmp_path, **BROWSER | settings).run()
-    return {item["path"]: item["text"] for item in ran.items}, ran
 
 
 def broken(*head, body=DOCUMENT, end="close"):
