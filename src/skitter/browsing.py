@@ -166,6 +166,11 @@ class Browsing(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
         except re.error as error:
             raise ValueError(f"invalid regular expression in record: {error}") from error
 
+    @property
+    def needs_browser(self) -> bool:
+        """Whether a fetch by HTTP cannot give what the request asks for, even if the page needs no JavaScript."""
+        return bool(self.actions or self.init_script or self.record or self.keep_page)
+
     def over(self, general: Browsing) -> Browsing:
         """Return this with missing values taken from a more general one."""
         return Browsing(

@@ -67,6 +67,20 @@ def test_wrong_options_are_refused_with_their_field(wrong):
     assert caught.value.remedy
 
 
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"wait_for": "h1", "wait_until": "load"}, False),
+        ({"actions": [{"do": "pdf"}]}, True),
+        ({"record": "/api/"}, True),
+        ({"init_script": "1"}, True),
+        ({"keep_page": True}, True),
+    ],
+)
+def test_options_that_only_a_browser_can_carry_out_need_one(options, expected):
+    assert Request(URL, browsing=options).browsing.needs_browser is expected
+
+
 def test_the_actions_after_a_navigation_remain():
     options = Browsing(wait_for="form", actions=(Click("#go"), Wait("h1")))
     assert remaining(options, 1) == Browsing(actions=(Wait("h1"),))

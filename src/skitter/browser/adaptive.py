@@ -195,7 +195,7 @@ class AdaptiveFetcher:
         on_headers: HeaderHook | None = None,
     ) -> Response:
         """Fetch one request. ``moved_to`` of the response is the same request for the browser if the page needs it."""
-        if request.browsing is not None and (request.browsing.actions or request.browsing.keep_page):
+        if request.browsing is not None and request.browsing.needs_browser:
             return await self._browser.fetch(request, permit=permit, on_headers=on_headers)
         count = await self._rules.count_of(request.url)
         if count >= _CERTAIN and random.randrange(_RECHECKED):
