@@ -1,8 +1,10 @@
-"""Carries out the actions of a request on a page."""
+"""Carries out what a request asks for on a page: waits, actions, recording."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import re
 from typing import TYPE_CHECKING, Any
 
 from skitter.browser.errors import ActionFailed, first_line, is_gone
@@ -23,11 +25,13 @@ from skitter.browsing import (
 )
 
 if TYPE_CHECKING:
-    from playwright.async_api import Page
+    from playwright.async_api import Page, Response
 
 _ELEMENT_TIMEOUT = 10_000.0
 """Milliseconds to wait for the element of an action."""
 _POLL_INTERVAL = 100.0
+_BODY_TIMEOUT = 5.0
+"""Seconds to wait at the end of a page for bodies that are still arriving."""
 _SIZE = "[document.documentElement.scrollHeight, document.getElementsByTagName('*').length].join()"
 _STAY = """() => {
   if (window.open.name === 'openHere') return;
@@ -135,3 +139,36 @@ async def _grows_after(page: Page, step: Any, timeout: float) -> bool:
             raise
         return False
     return True
+
+
+class Recorder:
+    """Records from its creation to :meth:`stop`. ``pattern``: regular expression that is searched in the URL."""
+
+    def __init__(self, page: Page, pattern: str) -> None:
+        self._page = page
+        self._pattern = re.compile(pattern)
+        self._found: list[asyncio.Task[dict[str, Any] | None]] = []
+        page.on("response", self._on_response)
+
+    def _on_response(self, response: Response) -> None:
+        if self._pattern.search(response.url) and not response.request.is_navigation_request():
+            self._found.append(asyncio.ensure_future(_read(response)))
+
+    async def finish(self) -> list[dict[str, Any]]:
+        """Return what has been recorded so far. An answer without an end is left out, and so is a redirect."""
+        if self._found:
+            await asyncio.wait(self._found, timeout=_BODY_TIMEOUT)
+        answers = [task.result() for task in self._found if task.done() and not task.cancelled()]
+        for task in self._found:
+            task.cancel()
+        return [answer for answer in answers if answer is not None]
+
+    def stop(self) -> None:
+        """Record nothing more."""
+        self._page.remove_listener("response", self._on_response)
+
+
+async def _read(response: Response) -> dict[str, Any] | None:
+    with contextlib.suppress(Exception):  # Playwright has no body of a redirect, and of a page that is gone
+        return {"url": response.url, "status": response.status, "body": await response.body()}
+    return None

@@ -13,7 +13,7 @@ from collections.abc import Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urldefrag
 
-from skitter.browser.actions import carry_out, wait
+from skitter.browser.actions import Recorder, carry_out, wait
 from skitter.browser.client_hints import user_agent_override
 from skitter.browser.cookies import changed_cookies, cookies_to_set
 from skitter.browser.dom import final_dom
@@ -27,7 +27,6 @@ from skitter.browser.errors import (
     network_error,
 )
 from skitter.browser.guard_proxy import GuardProxy
-from skitter.browser.recorder import Recorder
 from skitter.browsing import Browsing, Click, Press, Wait, WaitUntil, remaining
 from skitter.fetch.contract import (
     Aborted,
