@@ -183,7 +183,7 @@ def test_an_error_is_logged_once_with_its_traceback_and_kept_with_each_dead_lett
     assert status == 0
     assert shown.count("Traceback (most recent call last)") == 1
     assert len([line for line in shown.splitlines() if "in helper" in line and "ERROR" in line]) == 2
-    assert "10 pages failed like this" in shown
+    assert "10 pages have failed with this error" in shown
     assert "skitter/worker" not in shown, "frames of skitter say nothing to a user"
     assert "skitter failures list x" in shown
     assert "25 (callback 25)" in shown

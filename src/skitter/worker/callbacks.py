@@ -293,7 +293,7 @@ def _note_dropped(error: Exception, found: Sequence[Any]) -> None:
         )
         items = sum(map(is_item, found))
         counts = f"{_counted(links, 'link')} and {_counted(items, 'item')}"
-        error.add_note(f"{counts} that it had yielded before were dropped")
+        error.add_note(f"{counts} that it had yielded were dropped")
 
 
 def _counted(amount: int, noun: str) -> str:
