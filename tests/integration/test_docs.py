@@ -18,7 +18,7 @@ import skitter as public
 from browsers import require_browser
 from manual import PAGES, ROOT, Reader, anchors, blocks, commands, links, name_of
 from services.processes import free_port
-from skitter import JobSpec, LimitRule, Settings
+from skitter import JobSpec, LimitRule, Settings, scrapy_names
 from skitter.cli.main import skitter
 from skitter.testing import Answer
 from skitter.testing.demo_site import DemoSite, demo_server
@@ -285,6 +285,13 @@ def test_the_tables_for_scrapy_users_name_only_settings_that_exist():
     }
     assert ours
     assert ours - {"on_error"} <= set(Settings.__struct_fields__)
+
+
+def test_the_guide_for_scrapy_users_has_every_setting_that_a_run_recognises():
+    text = (DOCS / "guides" / "scrapy.md").read_text()
+    assert [
+        name for name in scrapy_names.SETTINGS if f"`{name}`" not in text and f"\n{name} = " not in text
+    ] == []
 
 
 def test_every_dependency_has_its_reason():
