@@ -13,7 +13,13 @@ from multidict import CIMultiDict, CIMultiDictProxy
 
 from skitter.directives import Directives, RobotsDirectives, linked_canonical, tdm_of
 from skitter.errors import PageTooComplex, RequestError, UsageError, did_you_mean
-from skitter.html.limits import DEFAULT_MEMORY, check_json, page_too_complex
+from skitter.html.limits import (
+    DEFAULT_MEMORY,
+    LENGTH_OF_PLAIN,
+    check_json,
+    has_few_plain_tags,
+    page_too_complex,
+)
 from skitter.html.selector import Selector, SelectorList, from_parsel, is_parsel, parsel_backed_selector
 from skitter.link_extractor import Patterns, Words, select_hrefs
 from skitter.links import Links
@@ -330,6 +336,24 @@ class Response:
             self._refusal = str(refusal)  # the error itself would keep the page alive by its traceback
             return 0
         return self.max_memory if memory is None else memory
+
+    def prepare_plain(self) -> bool:
+        """Decode and parse a large page before its callback, if it is so plain that this takes no thread.
+
+        Return ``False`` for any other page. It is a page in UTF-8 with few tags, whatever its length: see
+        :func:`~skitter.html.limits.has_few_plain_tags`.
+        """
+        if len(self.body) > LENGTH_OF_PLAIN or not self.is_html or self.encoding != "utf-8":
+            return False
+        try:
+            text = self.body.decode()
+        except UnicodeDecodeError:  # replacing bytes takes long
+            return False
+        if not has_few_plain_tags(text):
+            return False
+        self._text = text = text.removeprefix("\ufeff")
+        self._selector = Selector(text, base_url=self.url, max_memory=None)
+        return True
 
     def css(self, query: str) -> SelectorList:
         """Select with CSS; see :meth:`Selector.css <skitter.html.selector.Selector.css>`."""

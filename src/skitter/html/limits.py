@@ -26,6 +26,9 @@ _FEW_TAGS = 1_500
 _FEW_TAGS_SAFE = 64_000
 """Number of characters below which a page with at most that many tags is parsed in one step. Both ways to multiply a page, formatting
 elements that are opened again and attributes that are merged, need many tags."""
+LENGTH_OF_PLAIN = 2_000_000
+_FEWER_TAGS, _SHORT_TAGS = 1_000, 48_000
+"""Limits of :func:`has_few_plain_tags`: characters of the page, tags, and characters inside of tags."""
 DEFAULT_MEMORY = 96 * 1024 * 1024
 """Default of the setting ``max_page_memory``, in bytes."""
 
@@ -139,7 +142,47 @@ _PAGE_SIZE = resource.getpagesize()
 def is_always_safe(text: str) -> bool:
     """Return whether a page can be parsed in one step, whatever it contains: none takes more than 100 MB or 100 ms."""
     length = len(text)
-    return length <= ALWAYS_SAFE or (length <= _FEW_TAGS_SAFE and text.count("<") <= _FEW_TAGS)
+    if length <= _FEW_TAGS_SAFE:
+        return length <= ALWAYS_SAFE or text.count("<") <= _FEW_TAGS
+    return has_few_plain_tags(text)
+
+
+def has_few_plain_tags(text: str) -> bool:
+    """Return whether a long page is so simple that its tree takes little memory and time: at most 60 MB and 60 ms.
+
+    The memory of a tree is the product of tags and of attributes at worst, so both have to be few. Each attribute is
+    between a ``<`` and the next ``>``, because no quote hides a ``>``: a tag with quotes has to be well-formed.
+    """
+    length, middle = len(text), len(text) // 2
+    if (
+        length > LENGTH_OF_PLAIN
+        or text.count("<", middle, middle + _PART) * length > 2 * _FEWER_TAGS * _PART  # most pages end here
+        or "\0" in text  # each of these takes 80 ns
+    ):
+        return False
+    find, inside, left = text.find, _SHORT_TAGS, _FEWER_TAGS
+    start = find("<")
+    while start >= 0:
+        end = find(">", start)
+        left -= 1
+        inside -= end - start
+        if end < 0 or inside < 0 or not left:
+            return False
+        if (
+            end - start >= _SHORTEST_QUOTE
+            and (find('"', start, end) >= 0 or find("'", start, end) >= 0)
+            and _PLAIN_TAG(text, start, end + 1) is None
+        ):
+            return False
+        start = find("<", end)
+    return True
+
+
+_SHORTEST_QUOTE = len('<a b="')
+_PLAIN_TAG = re.compile(
+    r"""<[a-zA-Z][^\0- <>"'=/]*(?:[ \t\n\r\f]+[^\0- <>"'=/]+(?:=(?:"[^"<>]*"|'[^'<>]*'|[^\0- <>"'=`]+))?)*+[ \t\n\r\f]*/?>"""
+    r"""|<![dD][oO][cC][tT][yY][pP][eE][^<>"']*(?:"[^"<>]*"[ \t\n\r\f]*)*+>"""
+).fullmatch
 
 
 def largest_tree(length: int, memory: int) -> int:

@@ -151,15 +151,15 @@ def _parse_metered(engine: Engine, text: str, max_memory: int) -> tuple[Any, int
 
 
 class ParsedHtml:
-    """One HTML document. Its tree may take ``max_memory`` bytes, together with the text."""
+    """One HTML document. Its tree may take ``max_memory`` bytes, together with the text. ``None``: it is known to take little."""
 
     __slots__ = ("_lxml_tree", "base_url", "document", "engine", "memory", "namespaces", "root")
 
-    def __init__(self, text: str, engine: Engine, base_url: str, max_memory: int) -> None:
+    def __init__(self, text: str, engine: Engine, base_url: str, max_memory: int | None) -> None:
         self.engine = engine
         self.memory = sys.getsizeof(text)
         """Memory of the text and of its tree in bytes. The tree of a page that is always safe does not count."""
-        if is_always_safe(text):
+        if max_memory is None or is_always_safe(text):
             self.document = engine.parse(text)
         else:
             self.document, used = _parse_metered(engine, text, max_memory)
@@ -409,7 +409,7 @@ class Selector:
 
     ``Selector(text)`` parses an HTML page or fragment, for example HTML inside JSON, and represents its ``html``
     element. ``base_url`` is the URL that :attr:`root` reports for the document. ``max_memory``: number of bytes that the
-    text and its tree may take.
+    text and its tree may take; ``None``: the page is known to be harmless.
 
     Raises :class:`~skitter.errors.PageTooComplex`.
     """
@@ -417,7 +417,12 @@ class Selector:
     __slots__ = ("_node", "_page")
 
     def __init__(
-        self, text: str, *, engine: Engine = _engine, base_url: str = "", max_memory: int = DEFAULT_MEMORY
+        self,
+        text: str,
+        *,
+        engine: Engine = _engine,
+        base_url: str = "",
+        max_memory: int | None = DEFAULT_MEMORY,
     ) -> None:
         self._page = ParsedHtml(text, engine, base_url, max_memory)
         self._node = self._page.root

@@ -9,7 +9,7 @@ from skitter.html.limits import largest_tree, return_freed_memory
 from skitter.response import Response
 
 LARGE = 256 * 1024
-"""Bytes. A larger page is decoded and parsed in a thread, so that it does not block the event loop."""
+"""Bytes. A larger page is decoded and parsed in a thread, so that it does not block the event loop, unless it is plain."""
 
 
 class LargePageLimiter:

@@ -490,7 +490,7 @@ class RequestPipeline:
         response = await (fetching if page.trace is None else page.trace.follow(request, fetching))
         status = response.status
         self._origins.answered(page.origin)
-        if len(response.body) > LARGE:
+        if len(response.body) > LARGE and not response.prepare_plain():
             page.share = await self._large_pages.acquire(response)
         retry_after = _retry_after(response)
         if retry_after is not None and retry_after > self._settings.retry_after_cap:
