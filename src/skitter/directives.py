@@ -11,10 +11,11 @@ import re
 import time
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import Any
 
 import msgspec
+
+from skitter.web.headers import parse_date
 
 _FLAGS = {"noindex", "nofollow", "noarchive", "nosnippet", "noimageindex", "noai", "noimageai"}
 _UNAVAILABLE = re.compile(r"unavailable_after\s*:\s*((?:[a-z]{3,9},\s*)?[^,]+)", re.IGNORECASE)
@@ -127,7 +128,7 @@ def _time_of(text: str) -> float | None:
     """Return the Unix time of a date in the formats of RFC 822, RFC 850 and ISO 8601; ``None`` if it is invalid."""
     head, _, zone = text.rpartition(" ")
     text = f"{head} {_ZONES[zone.upper()]}" if zone.upper() in _ZONES else text
-    for parse in (datetime.fromisoformat, parsedate_to_datetime):
+    for parse in (datetime.fromisoformat, parse_date):
         try:
             moment = parse(text)
             return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp()

@@ -87,7 +87,7 @@ def main() -> None:
 
         hide_secrets()
     # Modules create many objects and no garbage: looking for cycles would take a tenth of the time to import them.
-    gc.set_threshold(50_000)
+    gc.set_threshold(1_000_000)
     code = run(sys.argv[1:])
     gc.freeze()  # everything goes at once now: the interpreter need not look for cycles in all that a crawl knows
     sys.exit(code)

@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from ipaddress import ip_address
-
-import aiodns
+from typing import TYPE_CHECKING
 
 from skitter.fetch.contract import UnresolvedHost
 from skitter.settings import Settings
+
+if TYPE_CHECKING:
+    import aiodns
 
 _TRIES = 3
 """Number of times that each name server is asked."""
@@ -36,9 +38,8 @@ class Resolver:
     """
 
     def __init__(self, servers: Sequence[str], max_ttl: float, timeout: float) -> None:
-        self._dns = aiodns.DNSResolver(
-            nameservers=list(servers) or None, timeout=timeout / (_TRIES + 1), tries=_TRIES
-        )
+        self._dns: aiodns.DNSResolver | None = None
+        self._servers = list(servers) or None
         self._all_names = bool(servers)
         self._max_ttl = max_ttl
         self._timeout = timeout
@@ -103,6 +104,12 @@ class Resolver:
 
     async def _addresses(self, name: str) -> tuple[list[str], float]:
         """Return the addresses of a name, and the seconds for which they are valid."""
+        import aiodns  # noqa: PLC0415 - takes 10 ms, and crawls of addresses do not need it
+
+        if self._dns is None:
+            self._dns = aiodns.DNSResolver(
+                nameservers=self._servers, timeout=self._timeout / (_TRIES + 1), tries=_TRIES
+            )
         try:
             async with asyncio.timeout(self._timeout):
                 result = await self._dns.getaddrinfo(name)
@@ -124,7 +131,8 @@ class Resolver:
 
     async def close(self) -> None:
         """Cancel all look-ups."""
-        await self._dns.close()
+        if self._dns is not None:
+            await self._dns.close()
 
 
 def make_resolver(settings: Settings) -> Resolver | None:

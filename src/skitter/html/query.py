@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import logging
 import re
-from dataclasses import dataclass
 from enum import Enum, auto
 from functools import lru_cache
 from typing import Any
+
+import msgspec
 
 log = logging.getLogger("skitter.crawl")
 
@@ -35,8 +36,7 @@ class Take(Enum):
     """The value of one attribute, of each match that has it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Scoped:
+class Scoped(msgspec.Struct, frozen=True):
     """A query that is rewritten to run on an element instead of a whole page."""
 
     inside: str
@@ -49,8 +49,7 @@ class Scoped:
     """Whether any selector of the query consists of more than one compound selector."""
 
 
-@dataclass(frozen=True, slots=True)
-class CssQuery:
+class CssQuery(msgspec.Struct, frozen=True):
     """A CSS query that was parsed and is valid."""
 
     source: str

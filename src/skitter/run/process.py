@@ -18,7 +18,6 @@ import msgspec
 
 from skitter._utils.visible import VisibleFormatter, visible
 from skitter.item import without_surrogates
-from skitter.run.log_file import SharedLogFile
 from skitter.run.log_frames import extra_fields, send_frames
 
 if TYPE_CHECKING:
@@ -46,6 +45,7 @@ class LogOptions(msgspec.Struct, frozen=True):
 def run_async(work: Coroutine[Any, Any, Result]) -> Result:
     """Run a coroutine on the fastest event loop available."""
     # A page creates thousands of short-lived objects and few cycles. Collecting less often saves a tenth of the time.
+    gc.freeze()  # collections skip the imported modules
     gc.set_threshold(50_000, 20, 50)
     return_large_blocks()
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
@@ -99,6 +99,8 @@ def apply_log_settings(settings: Settings, form: str) -> None:
         logging.getLogger(name).setLevel(level.upper())
     if settings.log_file is None:
         return
+    from skitter.run.log_file import SharedLogFile  # noqa: PLC0415 - few runs have a log file
+
     handler = SharedLogFile(Path(settings.log_file), settings.log_file_size, settings.log_file_backups)
     handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter("%Y-%m-%d %H:%M:%S"))
     logging.getLogger().addHandler(handler)

@@ -6,8 +6,7 @@ import math
 import re
 import time
 from collections.abc import Mapping
-from datetime import UTC
-from email.utils import parsedate_to_datetime
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -46,8 +45,8 @@ def strong_last_modified(modified: str, date: str) -> str:
     if not modified:
         return ""
     try:
-        changed_at = parsedate_to_datetime(modified).timestamp()
-        sent_at = parsedate_to_datetime(date).timestamp() if date else time.time()
+        changed_at = parse_date(modified).timestamp()
+        sent_at = parse_date(date).timestamp() if date else time.time()
     except (ValueError, OverflowError):
         return ""
     return modified if changed_at <= sent_at - 1 else ""
@@ -128,6 +127,16 @@ MAX_RETRY_AFTER = 86_400.0
 _MAX_DIGITS = 18
 
 
+def parse_date(text: str) -> datetime:
+    """Return the moment of an HTTP date (RFC 9110, 5.6.7), with or without a zone.
+
+    Raises what :func:`email.utils.parsedate_to_datetime` raises: ValueError, TypeError, OverflowError or IndexError.
+    """
+    from email.utils import parsedate_to_datetime  # noqa: PLC0415 - importing it takes 1.5 ms
+
+    return parsedate_to_datetime(text)
+
+
 def parse_retry_after(value: str | None, now: float) -> float | None:
     """Return the delay of a ``Retry-After`` value in seconds (RFC 9110, 10.2.3).
 
@@ -144,7 +153,7 @@ def parse_retry_after(value: str | None, now: float) -> float | None:
     if value.isascii() and value.isdigit():
         return min(float(value[:_MAX_DIGITS]), MAX_RETRY_AFTER)
     try:
-        moment = parsedate_to_datetime(value)
+        moment = parse_date(value)
         if moment.tzinfo is None:
             moment = moment.replace(tzinfo=UTC)
         seconds = moment.timestamp() - now
