@@ -18,6 +18,7 @@ from skitter.html.limits import (
     LENGTH_OF_PLAIN,
     check_json,
     has_few_plain_tags,
+    has_few_tags,
     page_too_complex,
 )
 from skitter.html.selector import Selector, SelectorList, from_parsel, is_parsel, parsel_backed_selector
@@ -319,7 +320,9 @@ class Response:
                 check_json(self.body, self.max_memory)
                 self._selector = parsel_backed_selector(text, "json")
             else:
-                self._selector = Selector(text, base_url=self.url, max_memory=self.max_memory)
+                is_safe = self._encoding == "utf-8" and has_few_tags(self.body)
+                limit = None if is_safe else self.max_memory
+                self._selector = Selector(text, base_url=self.url, max_memory=limit)
         return self._selector
 
     def prepare(self) -> int:

@@ -147,6 +147,14 @@ def is_always_safe(text: str) -> bool:
     return has_few_plain_tags(text)
 
 
+def has_few_tags(body: bytes) -> bool:
+    """Return whether a page in UTF-8 is always safe. The count takes half the time that the text takes."""
+    length = len(body)
+    return length <= ALWAYS_SAFE or (
+        length <= _FEW_TAGS_SAFE and length - len(body.replace(b"<", b"")) <= _FEW_TAGS
+    )
+
+
 def has_few_plain_tags(text: str) -> bool:
     """Return whether a long page is so simple that its tree takes little memory and time: at most 60 MB and 60 ms.
 
