@@ -45,6 +45,65 @@ def test_a_page_that_is_parsed_in_parts_has_the_same_tree(pieces, size):
     assert TURBO.html(TURBO.root(in_parts)) == TURBO.html(TURBO.root(TURBO.parse(text)))
 
 
+QUOTES = (
+    "<a b='", '<a b="', "'", '"', '<a\x0bb="x c="', '<a b=x"y c="', "<a/b='>", "='", " c=", "/>", "<", "</a", "<!", "<?", "<!DOCTYPE html",
+)  # fmt: skip
+ATTRIBUTES = " hidden-attribute=1" * 3
+
+
+@given(pieces=st.lists(st.sampled_from(PIECES + QUOTES), max_size=20))
+def test_no_attribute_of_a_page_with_few_plain_tags_is_outside_of_what_is_counted(pieces):
+    text = "".join(pieces)
+    if text.rfind("<") > text.rfind(">"):  # the attributes would be counted
+        text += ">"
+    text += f"{ATTRIBUTES}><p>end"
+    if limits.has_few_plain_tags(text):
+        assert not Selector(text, engine=TURBO).css("[hidden-attribute]")
+
+
+@pytest.mark.parametrize(
+    ("page", "is_plain"),
+    [
+        ("<!DOCTYPE html><p class='a' id=\"b\">" + "words " * 100_000, True),
+        ('<!DOCTYPE HTML PUBLIC "-//W3C//DTD HTML 4.01//EN"><a href=x>' + "words " * 100_000, True),
+        ("<p>word" * 500 + " " * 300_000, True),
+        ("<p>word" * 1_001 + " " * 300_000, False),
+        ('<p title=">' + " a" * 100_000, False),
+        ("<p" + " a" * 100_000 + ">", False),
+        (("<p" + " a" * 100 + ">") * 300 + " " * 300_000, False),
+        ("<p>\0" + "words " * 100_000, False),
+        ("<p>" + "words " * 1_000_000, False),
+    ],
+)
+def test_a_page_with_few_plain_tags_is_recognised(page, is_plain):
+    assert limits.has_few_plain_tags(page) == is_plain
+
+
+def test_a_large_plain_page_is_parsed_at_once_with_the_same_tree():
+    text = "<!DOCTYPE html><title>t</title><p class=x>" + "Grüße " * 60_000 + "<a href=y>z</a>"
+    response = Response(
+        "http://a.test/", headers={"Content-Type": "text/html; charset=utf-8"}, body=text.encode()
+    )
+    assert response.prepare_plain()
+    assert response.css("p.x a::attr(href)").get() == "y"
+    assert response.text == text
+    assert response.selector.get() == Selector(text, engine=TURBO).get()
+
+
+@pytest.mark.parametrize(
+    ("content_type", "body"),
+    [
+        ("text/html; charset=gbk", b"<p>" + b"word " * 100_000),
+        ("text/html; charset=utf-8", b"<p>\xff" + b"word " * 100_000),
+        ("application/pdf", b"word " * 100_000),
+        ("text/html; charset=utf-8", b"<p>word" * 100_000),
+    ],
+)
+def test_other_large_pages_are_left_to_a_thread(content_type, body):
+    response = Response("http://a.test/", headers={"Content-Type": content_type}, body=body)
+    assert not response.prepare_plain()
+
+
 @pytest.mark.parametrize("where", ["thread", "event loop"])
 @pytest.mark.parametrize(("length", "usual_seconds"), [(300_000, 0), (300_000, 1_000), (200_000, 0)])
 def test_only_a_long_page_in_a_thread_pauses_after_the_usual_time(monkeypatch, where, length, usual_seconds):
