@@ -26,9 +26,9 @@ _FEW_TAGS = 1_500
 _FEW_TAGS_SAFE = 64_000
 """Number of characters below which a page with at most that many tags is parsed in one step. Both ways to multiply a page, formatting
 elements that are opened again and attributes that are merged, need many tags."""
-LENGTH_OF_PLAIN = 2_000_000
-_FEWER_TAGS, _SHORT_TAGS = 1_000, 48_000
-"""Limits of :func:`has_few_plain_tags`: characters of the page, tags, and characters inside of tags."""
+LENGTH_OF_PLAIN = 1_200_000
+_FEWER_TAGS, _SHORT_TAGS, _SHORT_ROOTS = 1_000, 48_000, 4_000
+"""Limits of :func:`has_few_plain_tags`: characters of the page, tags, characters inside of tags, and inside of ``html`` and ``body``."""
 DEFAULT_MEMORY = 96 * 1024 * 1024
 """Default of the setting ``max_page_memory``, in bytes."""
 
@@ -156,7 +156,7 @@ def has_few_tags(body: bytes) -> bool:
 
 
 def has_few_plain_tags(text: str) -> bool:
-    """Return whether a long page is so simple that its tree takes little memory and time: at most 60 MB and 60 ms.
+    """Return whether a long page is so simple that its tree takes little memory and time: at most 20 MB and 10 ms.
 
     The memory of a tree is the product of tags and of attributes at worst, so both have to be few. Each attribute is
     between a ``<`` and the next ``>``, because no quote hides a ``>``: a tag with quotes has to be well-formed.
@@ -168,7 +168,7 @@ def has_few_plain_tags(text: str) -> bool:
         or "\0" in text  # each of these takes 80 ns
     ):
         return False
-    find, inside, left = text.find, _SHORT_TAGS, _FEWER_TAGS
+    find, inside, roots, left = text.find, _SHORT_TAGS, _SHORT_ROOTS, _FEWER_TAGS
     start = find("<")
     while start >= 0:
         end = find(">", start)
@@ -182,11 +182,16 @@ def has_few_plain_tags(text: str) -> bool:
             and _PLAIN_TAG(text, start, end + 1) is None
         ):
             return False
+        if end - start >= _SHORTEST_ROOT and text[start + 1 : start + 5].lower() in _ROOTS:
+            roots -= end - start
+            if roots < 0:
+                return False
         start = find("<", end)
     return True
 
 
 _SHORTEST_QUOTE = len('<a b="')
+_SHORTEST_ROOT = len("<html a")
 _PLAIN_TAG = re.compile(
     r"""<[a-zA-Z][^\0- <>"'=/]*(?:[ \t\n\r\f]+[^\0- <>"'=/]+(?:=(?:"[^"<>]*"|'[^'<>]*'|[^\0- <>"'=`]+))?)*+[ \t\n\r\f]*/?>"""
     r"""|<![dD][oO][cC][tT][yY][pP][eE][^<>"']*(?:"[^"<>]*"[ \t\n\r\f]*)*+>"""
