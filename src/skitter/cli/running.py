@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -89,6 +90,7 @@ class ForegroundRun:
     def run(self) -> int:
         """Run the job, and return the exit status."""
         try:
+            gc.freeze()  # the process ends with this run: collections can skip the imported modules
             result = run_async(self._with_signals())
         except SkitterError as error:
             if not self._crawl.has_begun:

@@ -45,7 +45,6 @@ class LogOptions(msgspec.Struct, frozen=True):
 def run_async(work: Coroutine[Any, Any, Result]) -> Result:
     """Run a coroutine on the fastest event loop available."""
     # A page creates thousands of short-lived objects and few cycles. Collecting less often saves a tenth of the time.
-    gc.freeze()  # collections skip the imported modules
     gc.set_threshold(50_000, 20, 50)
     return_large_blocks()
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
