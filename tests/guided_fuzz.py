@@ -18,9 +18,8 @@ with atheris.instrument_imports(include=["skitter", "click"]):
 
     from skitter.cli.main import _MODULES
 
-    for module in {
-        *_MODULES.values()
-    }:  # the command line imports a command when it is used: too late to be instrumented
+    # The command line imports a command when it is used, which is too late to be instrumented.
+    for module in set(_MODULES.values()):
         importlib.import_module(f"skitter.cli.{module}")
 
 

@@ -134,6 +134,12 @@ PAGES: dict[str, Hostile] = {
     "million-links": Hostile(lambda: _links(1_000_000), "too_complex"),
     "link-hosts": Hostile(lambda: _links(100_000, '<a href="http://h{0}.invalid/">x</a>')),
     "long-link": Hostile(lambda: Answer(b'<a href="/' + b"a" * (20 * MB) + b'">x</a>'), "too_complex"),
+    "long-base": Hostile(
+        lambda: Answer(
+            f'<base href="/{"a" * 400_000}/">'.encode() + b"".join(b"<a href=hub/%d>x</a>" % n for n in range(45_000))
+        )
+    ),
+    "bases-in-svg": Hostile(lambda: _html("<base href=/x/ />", 2 * MB, "<svg>" + "<g>" * 450)),
     "members": Hostile(lambda: _members(8 * MB), "encoding"),
     "frames": Hostile(lambda: _frames(8 * MB), "encoding"),
     "bomb": Hostile(lambda: _coded("gzip", _bomb()), "too_large"),
