@@ -192,6 +192,69 @@ async def test_a_name_that_changes_its_address_leads_a_script_to_no_forbidden_on
     assert ran.letters == {}
 
 
+def page_of_all_channels(host, port):
+    """A page that uses each way of a browser to send something to a host."""
+    place = f"{host}:{port}"
+    return Answer(
+        f"""<title>x</title><link rel=dns-prefetch href=//{place}><link rel=preconnect href=//{place}>
+        <link rel=prefetch href=//{place}/prefetch><link rel=preload as=fetch href=//{place}/preload crossorigin>
+        <link rel=stylesheet href=//{place}/css><link rel=modulepreload href=//{place}/module>
+        <link rel=icon href=//{place}/icon><link rel=manifest href=//{place}/manifest>
+        <style>@font-face {{ font-family: f; src: url(//{place}/font) }} body {{ font-family: f; background: url(//{place}/back) }}</style>
+        <img src=//{place}/img srcset="//{place}/set 2x"><video src=//{place}/video></video><object data=//{place}/object></object>
+        <embed src=//{place}/embed><iframe src=//{place}/iframe></iframe><iframe src="http://[::ffff:{host}]:{port}/"></iframe>
+        <svg><image href=//{place}/svg /><use href=//{place}/use#a /></svg>
+        <form id=form action=//{place}/form method=post target=frame><input name=a></form><iframe name=frame></iframe>
+        <script src=//{place}/script></script><script type=speculationrules>
+          {{"prefetch": [{{"source": "list", "urls": ["http://{place}/speculation"]}}]}}</script>
+        <script>
+        const attempts = [
+          () => fetch("http://{place}/fetch", {{mode: "no-cors", keepalive: true}}),
+          () => navigator.sendBeacon("http://{place}/beacon", "x"),
+          () => new WebSocket("ws://{place}/socket"), () => new EventSource("http://{place}/events"),
+          () => new WebTransport("https://{place}/transport").ready,
+          () => new Worker(URL.createObjectURL(new Blob(["fetch('http://{place}/worker')"]))),
+          () => import("http://{place}/import"), () => form.submit(), () => open("http://{place}/open"),
+          async () => {{
+            const servers = ["stun:{place}", "turn:{place}?transport=udp", "turn:{place}?transport=tcp", "turns:{place}?transport=tcp"];
+            const peer = new RTCPeerConnection({{iceServers: servers.map(urls => ({{urls, username: "u", credential: "c"}}))}});
+            peer.createDataChannel("x");
+            await peer.setLocalDescription(await peer.createOffer());
+            await peer.addIceCandidate({{candidate: "candidate:1 1 udp 1 {host} {port} typ host", sdpMid: "0"}}).catch(() => 0);
+          }},
+        ];
+        for (const attempt of attempts) {{ try {{ Promise.resolve(attempt()).catch(() => 0) }} catch {{}} }}
+        setTimeout(() => document.body.append(Object.assign(document.createElement("h1"), {{textContent: "done"}})), 3000);
+        </script>""".encode()
+    )
+
+
+@pytest.mark.parametrize(("network", "is_open"), [("127.0.0.1/32", False), ("127.0.0.0/8", True)])
+async def test_no_part_of_a_page_reaches_a_forbidden_address(serve, tmp_path, network, is_open):
+    with (
+        socket.create_server(("127.0.0.2", 0)) as tcp,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp,
+    ):
+        port = tcp.getsockname()[1]
+        udp.bind(("127.0.0.2", port))
+        url = serve(Scripted({"/": page_of_all_channels("127.0.0.2", port)})).url_of("/")
+        spider = spider_of(
+            [Request(url, browsing={"wait_for": "h1"}, timeout=15, max_retries=0)], texts("h1::text")
+        )
+        limits = {"allow_networks": [network], "seeds_open_networks": False, "robots": False}
+        ran = await CrawlHarness(spider, tmp_path, **BROWSER | limits).run()
+        tcp.setblocking(False)
+        udp.setblocking(False)
+        with pytest.raises(BlockingIOError):  # a proxy carries no UDP, whatever is allowed
+            udp.recv(2000)
+        if is_open:
+            tcp.accept()[0].close()  # the page does try
+        else:
+            with pytest.raises(BlockingIOError):
+                tcp.accept()
+            assert [item["texts"] for item in ran.items] == [["done"]]
+
+
 async def test_adaptive_fetching_uses_the_browser_for_the_pages_that_need_it(serve, tmp_path):
     site = javascript_site
     visits = []
