@@ -324,16 +324,17 @@ def test_a_slot_is_kept_while_its_rates_count_a_fetch(monkeypatch):
 
 
 class TwoKinds:
-    """Hosts that have answered after 0.1 s, and one new host."""
+    """Hosts that have answered after 0.1 s and have two more requests each, and new hosts that never answer."""
 
-    def __init__(self, answered):
+    def __init__(self, answered, new):
         self.table = SlotScheduler(lambda _: HostLimits())
         for number in range(answered):
             self.add(f"good{number}", 3)
         for slot, _ in [self.table.take(BEGIN) for _ in range(answered)]:
             slot.end_fetch(BEGIN + 0.1, BEGIN, FetchReport(1, 0.1))
             self.table.reschedule(slot)
-        self.add("new", 1)
+        for number in range(new):
+            self.add(f"new{number}", 1)
 
     def add(self, host, requests):
         for number in range(requests):
@@ -344,36 +345,70 @@ class TwoKinds:
             if slot.has_answered:
                 self.table.pause(slot, until)
 
-    def take(self, at, places):
-        taken = self.table.take(BEGIN + at, None, places)
-        return None if taken is None else taken[0].key
+    def fill(self, at, places):
+        """Lease until all places are taken, or nothing more can be leased. Return the numbers of both kinds."""
+        taken = []
+        while len(taken) < places:
+            found = self.table.take(BEGIN + at, None, places - len(taken))
+            if found is None:
+                break
+            taken.append(found[0].has_answered)
+        return sum(taken), len(taken) - sum(taken)
 
 
-def test_a_place_is_kept_for_each_host_that_has_answered_and_is_ready_soon():
-    hosts = TwoKinds(3)
+def test_two_places_are_kept_for_each_host_that_has_answered_and_is_ready_soon():
+    hosts = TwoKinds(3, new=20)
     hosts.pause_answered(BEGIN + 0.3)
-    now = 0.25
-    assert hosts.table.next_at(None, BEGIN + now, 3) == BEGIN + 0.3
-    assert hosts.take(now, 3) is None
-    assert hosts.table.next_at(None, BEGIN + now, 4) < BEGIN + now
-    assert hosts.take(now, 4) == "new"
+    assert hosts.fill(0.25, 16) == (0, 10)
+    assert hosts.table.next_at(None, BEGIN + 0.25, 6) == BEGIN + 0.3
+    assert hosts.fill(0.3, 6) == (6, 0)
 
 
 def test_no_place_is_kept_for_a_host_that_is_not_ready_soon():
-    hosts = TwoKinds(3)
+    hosts = TwoKinds(3, new=20)
     hosts.pause_answered(BEGIN + 9)
-    assert hosts.take(0.25, 1) == "new"
+    assert hosts.fill(0.25, 16) == (0, 16)
 
 
-def test_a_new_host_gets_its_share_even_if_no_place_is_to_spare():
-    hosts = TwoKinds(3)
-    assert "new" in {hosts.take(1.0, 1) for _ in range(4)}
+def test_new_hosts_always_have_a_quarter_of_the_places():
+    assert TwoKinds(30, new=20).fill(1.0, 16) == (12, 4)
 
 
 def test_requests_of_new_hosts_are_not_read_while_all_places_are_kept():
-    hosts = TwoKinds(1)
+    hosts = TwoKinds(3, new=0)
     unread = hosts.table.get("unread")
     unread.on_disk = 5
     hosts.table.reschedule(unread)
-    assert hosts.table.unread(BEGIN + 1, 10, places=1) == []
-    assert hosts.table.unread(BEGIN + 1, 10, places=2) == [unread]
+    for number in range(4):
+        hosts.add(f"other{number}", 1)
+    hosts.pause_answered(BEGIN + 0.3)
+    assert hosts.fill(0.05, 8) == (0, 4)
+    assert hosts.table.unread(BEGIN + 0.35, 10, places=4) == []
+    assert hosts.table.unread(BEGIN + 0.35, 10, places=100) == [unread]
+
+
+def test_fetches_in_progress_are_counted_for_each_kind_of_host():
+    hosts = TwoKinds(1, new=3)
+    hosts.pause_answered(BEGIN + 9)
+    counts = hosts.table.get("good0").counts
+    assert (counts.all, counts.new) == (0, 0)
+    assert hosts.fill(0.05, 3) == (0, 3)
+    assert (counts.all, counts.new) == (3, 3)
+    hosts.table.get("new0").end_fetch(BEGIN + 1, BEGIN, FetchReport(1, 0.1))
+    assert (counts.all, counts.new) == (2, 2)
+    hosts.table.get("new1").end_fetch(BEGIN + 1, BEGIN, FetchReport(1))  # it has not answered
+    hosts.table.get("new2").free_place()
+    assert (counts.all, counts.new) == (0, 0)
+
+
+def test_a_host_that_answers_is_no_new_host_with_all_its_fetches():
+    table = SlotScheduler(lambda _: HostLimits(delay=0.0))
+    for number in range(3):
+        table.push(table.get("h"), (0, number, "h"))
+    (slot, _), _, _ = [table.take(BEGIN) for _ in range(3)]
+    assert (slot.counts.all, slot.counts.new) == (3, 3)
+    slot.end_fetch(BEGIN + 1, BEGIN, FetchReport(1, 0.1))
+    assert (slot.counts.all, slot.counts.new) == (2, 0)
+    slot.free_place()
+    slot.end_fetch(BEGIN + 2, BEGIN, FetchReport(1, 0.1))
+    assert (slot.counts.all, slot.counts.new) == (0, 0)

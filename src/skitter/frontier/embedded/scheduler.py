@@ -47,16 +47,29 @@ HeapEntry = tuple[int, int, Any]
 """A waiting request: rank (low first), sequence number, payload."""
 
 
+class FetchCounts:
+    """Numbers of fetches in progress of one queue."""
+
+    __slots__ = ("all", "new")
+
+    def __init__(self) -> None:
+        self.all = 0
+        self.new = 0
+        """Those of hosts that have not answered yet. Any of them may take long."""
+
+
 class Slot:
     """One unit of politeness and its waiting requests."""
 
     __slots__ = (
-        "adapted_delay", "backoff", "concurrency", "connect_time", "granted_at", "grants", "has_answered", "head_end", "in_flight", "jitter", "key",
+        "adapted_delay", "backoff", "concurrency", "connect_time", "counts", "granted_at", "grants", "has_answered", "head_end", "in_flight", "jitter", "key",
         "leased", "min_delay", "next_at", "on_disk", "pages_left", "paused_until", "policy", "queue", "rates", "refused_at", "stamp", "waiting",
     )  # fmt: skip
 
-    def __init__(self, key: str, policy: HostLimits) -> None:
+    def __init__(self, key: str, policy: HostLimits, counts: FetchCounts | None = None) -> None:
+        """Create a slot without requests. ``counts``: the fetches of its queue; ``None``: they are not counted together."""
         self.key = key
+        self.counts = FetchCounts() if counts is None else counts
         self.queue = queue_of(key)
         self._set_policy(policy)
         self.waiting: list[HeapEntry] = []
@@ -161,6 +174,9 @@ class Slot:
     def grant(self, now: float) -> None:
         """Count one fetch that may start now."""
         self.in_flight += 1
+        self.counts.all += 1
+        if not self.has_answered:
+            self.counts.new += 1
         self.granted_at = now
         grace = self.start_within
         sent_by = now + (grace or 0.0)
@@ -184,7 +200,9 @@ class Slot:
         if report.refused:
             self._back_off(now, granted_at, report.retry_after)
         elif latency is not None:
-            self.has_answered = True
+            if not self.has_answered:
+                self.has_answered = True
+                self.counts.new -= self.in_flight
             if granted_at > self.refused_at:
                 self.backoff = self.backoff / 2 if self.backoff > MIN_BACKOFF else 0.0
             if self.policy.delay is None:
@@ -207,6 +225,9 @@ class Slot:
     def free_place(self) -> None:
         """Record the end of a fetch without a report."""
         self.in_flight -= 1
+        self.counts.all -= 1
+        if not self.has_answered:
+            self.counts.new -= 1
 
     def _back_off(self, now: float, granted_at: float, retry_after: float | None) -> None:
         # If eight concurrent fetches are all refused, the pause is doubled once and not eight times.
@@ -223,7 +244,11 @@ SlotHeap = list[tuple[float, int, int, int, Slot]]
 The fourth value is the stamp of the entry, which is valid while it equals the slot's stamp.
 """
 _NEW_SHARE = 4
-"""One in this many leases may go to a host that has not answered yet, although responsive hosts have requests."""
+"""Hosts that have not answered yet get one of this many leases while others can be asked as well, and may always have one of
+this many fetches.
+"""
+_PLACES_OF_ANSWERED = 2
+"""Number of concurrent fetches of a host with an adapted delay, see :data:`ADAPTIVE_SHARE`."""
 
 
 class SlotOrder:
@@ -233,9 +258,10 @@ class SlotOrder:
     and find a free place when they can be asked again: a request to a host that has not answered may hold its place for long.
     """
 
-    __slots__ = ("_answered", "_new", "_turn")
+    __slots__ = ("_answered", "_new", "_turn", "counts")
 
     def __init__(self) -> None:
+        self.counts = FetchCounts()
         self._answered: SlotHeap = []
         self._new: SlotHeap = []
         """Slots whose hosts have not answered yet."""
@@ -280,24 +306,31 @@ class SlotOrder:
         is_known = _prune(answered)
         has_answered = is_known and answered[0][0] <= now
         has_new = not only_answered and _prune(new) and new[0][0] <= now
-        if has_answered and has_new:
+        if has_new and is_known and not self.has_room_for_new(now + MAX_WAIT, places):
+            has_new = False
+        elif has_answered and has_new:
             self._turn = (self._turn + 1) % _NEW_SHARE
             has_answered = self._turn != 0
-        elif has_new and is_known and self.are_reserved(now + MAX_WAIT, places):
-            return None
         if has_answered:
             return heappop(answered)[4]
         return heappop(new)[4] if has_new else None
 
-    def are_reserved(self, until: float, places: float) -> bool:
-        """Return whether hosts that have answered may need all places by a time."""
+    def has_room_for_new(self, until: float, places: float) -> bool:
+        """Return whether a host that has not answered yet may be asked, although others have answered.
+
+        For each host that has answered and is ready by a time, two places are kept. New hosts always have a quarter of all.
+        """
+        most = self.counts.all + places
+        if most == math.inf:
+            return True
         heap, found, indexes = self._answered, 0, [0]
-        while indexes and found < places:
+        enough = most * (_NEW_SHARE - 1) / _NEW_SHARE
+        while indexes and _PLACES_OF_ANSWERED * found < enough:
             index = indexes.pop()
             if index < len(heap) and heap[index][0] <= until:  # otherwise all entries below it are later, too
                 found += heap[index][3] == heap[index][4].stamp
                 indexes += (2 * index + 1, 2 * index + 2)
-        return found >= places
+        return self.counts.new < max(most / _NEW_SHARE, most - _PLACES_OF_ANSWERED * found)
 
 
 def _prune(heap: SlotHeap) -> bool:
@@ -430,11 +463,12 @@ class SlotScheduler:
         """Return the slot of a key. Create it with its policy on the first call. A dormant slot wakes up."""
         slot = self._slots.get(key)
         if slot is None:
-            slot = self._slots[key] = Slot(key, self._policy_of(key))
+            queue = queue_of(key)
+            self._create_order(queue)
+            slot = self._slots[key] = Slot(key, self._policy_of(key), self._orders[queue].counts)
             slot.pages_left = self._pages_left_of(key)
             if self._is_old(key) and (grace := slot.start_within) is not None:
                 slot.next_at = self._opened_at + slot.delay + grace  # that fetch may be just past
-            self._create_order(slot.queue)
             if (waiting := self.dormant.take(key)) is not None:
                 rank, slot.on_disk = waiting
                 slot.head_end = (rank, 0)
@@ -549,7 +583,7 @@ class SlotScheduler:
             is_empty = not len(order) and not len(self.dormant)
             if is_empty or (allowances is not None and allowances.get(queue, 0) <= 0):
                 continue
-            only = only_answered or self._orders[queue].are_reserved(until, places)
+            only = only_answered or not self._orders[queue].has_room_for_new(until, places)
             if not only:
                 self._wake_next(queue, limit)
             orders.append((order, only))
@@ -592,8 +626,8 @@ class SlotScheduler:
         """Yield the first entry of each queue that is not empty and has an allowance left, and the order of the queue."""
         for queue, order in orders.items():
             if allowances is None or allowances.get(queue, 0) > 0:
-                are_reserved = order.has_new and self._orders[queue].are_reserved(now + MAX_WAIT, places)
-                first = order.first(only_answered=are_reserved)
+                room = not order.has_new or self._orders[queue].has_room_for_new(now + MAX_WAIT, places)
+                first = order.first(only_answered=not room)
                 if first is not None:
                     yield first, order
 
