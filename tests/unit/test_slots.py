@@ -401,7 +401,7 @@ def test_fetches_in_progress_are_counted_for_each_kind_of_host():
     assert (counts.all, counts.new) == (0, 0)
 
 
-def test_a_host_that_answers_is_no_new_host_with_all_its_fetches():
+def test_all_fetches_of_a_host_count_as_those_of_a_known_one_once_it_has_answered():
     table = SlotScheduler(lambda _: HostLimits(delay=0.0))
     for number in range(3):
         table.push(table.get("h"), (0, number, "h"))
