@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
+from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -144,6 +145,12 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def _name_of(callback: Any) -> str:
     name = getattr(callback, "__name__", None)
+    if isinstance(callback, (GeneratorType, AsyncGeneratorType, CoroutineType)):
+        raise RequestError(
+            f"callback is the result of calling {name}(...), not a method",
+            remedy=f"pass the method: self.{name}, and its arguments as cb_kwargs",
+            field="callback",
+        )
     if not isinstance(name, str) or name == "<lambda>":
         raise RequestError(
             f"callback {callback!r} has no name that a worker could look up",

@@ -301,7 +301,13 @@ class Response:
             except (msgspec.DecodeError, UnicodeDecodeError):
                 pass  # the web's JSON has NaN, byte order marks and halves of characters
             encoding = detect_json(self.body, self.header("content-type"))
-        return json.loads(decode(self.body, encoding))
+        text = decode(self.body, encoding)
+        try:
+            return json.loads(text)
+        except ValueError as error:
+            kind = self.header("content-type") or "without a Content-Type"
+            error.add_note(f"the body of {self.url} is not JSON ({kind}): {text[:60]!r}")
+            raise
 
     @property
     def selector(self) -> Selector:

@@ -110,12 +110,20 @@ def _complete_setting(
     ]
 
 
+def read_pairs(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
+    """Refuse a text without ``=`` before click refuses the word after it, as in ``-s concurrency 3``."""
+    del context
+    pairs(parameter.opts[-1], texts)
+    return texts
+
+
 setting_option = click.option(
     "--setting",
     "-s",
     "settings",
     multiple=True,
     metavar="NAME=VALUE",
+    callback=read_pairs,
     shell_complete=_complete_setting,
     help="Value of a setting. Repeatable.",
 )
@@ -159,7 +167,7 @@ _JOB_OPTIONS = (
     click.option("--recrawl", is_flag=True, help="Start a finished job again and refetch its pages."),
     setting_option,
     click.option(
-        "--argument", "-a", "arguments", multiple=True, metavar="NAME=VALUE",
+        "--argument", "-a", "arguments", multiple=True, metavar="NAME=VALUE", callback=read_pairs,
         help="Argument of the spider. Repeatable.",
     ),
 )  # fmt: skip

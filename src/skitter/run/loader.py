@@ -201,6 +201,14 @@ def _let_import_from(folder: Path) -> None:
         sys.path.insert(0, str(folder))
 
 
+def _arguments_remedy(spider_class: type[Spider]) -> str:
+    parameters = list(inspect.signature(spider_class).parameters.values())
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        return "check its arguments (-a NAME=VALUE)"
+    wanted = " ".join(f"-a {parameter.name}=..." for parameter in parameters)
+    return f"its arguments are {wanted}" if wanted else "leave out -a: it takes no arguments"
+
+
 def build_spider(spider_class: type[Spider], arguments: Mapping[str, Any]) -> Spider:
     """Create the spider with its arguments.
 
@@ -213,5 +221,7 @@ def build_spider(spider_class: type[Spider], arguments: Mapping[str, Any]) -> Sp
     except Exception as error:
         raise SpiderError(
             f"cannot create spider {spider_class.__name__}: {describe(error)}",
-            remedy="check its arguments (-a NAME=VALUE)",
+            remedy=_arguments_remedy(spider_class)
+            if isinstance(error, TypeError)
+            else "check its arguments (-a NAME=VALUE)",
         ) from error
