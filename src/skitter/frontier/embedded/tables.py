@@ -481,6 +481,12 @@ class SqliteTables:
             rows = [row for number in dict.fromkeys(ids) for row in self.file.execute(query, (number,))]
         return [(row[0], RequestRow(*row[1:-1]), row[-1]) for row in rows]
 
+    def find_forgotten(self, after: int, limit: int) -> list[tuple[int, RequestRow, str]]:
+        """Return dead letters whose fingerprint was forgotten, by id, each with its request and its error."""
+        query = f"SELECT id, {_COLUMNS}, error FROM dead WHERE id > ? AND dedup = ? ORDER BY id LIMIT ?"  # noqa: S608 - constants
+        rows = self.file.execute(query, (after, FORGOTTEN, limit))
+        return [(row[0], RequestRow(*row[1:-1]), row[-1]) for row in rows]
+
     # --- fingerprints ------------------------------------------------------------------------------------
 
     def begin_pass(self, number: int, *, forget_fingerprints: bool, forget_outputs: bool) -> None:
