@@ -108,6 +108,13 @@ def test_unknown_setting_and_values_that_it_cannot_have(here):
     assert "-s 'robots' has no value" in complaint("run", "first.py", "-s", "robots", cwd=here)
 
 
+def test_a_value_that_is_none_of_the_choices_is_answered_with_them(here):
+    for name, choices in (("changes", "all, changed, new"), ("scope", "any, host, domain, prefix")):
+        line = complaint("run", "first.py", "-s", f"{name}=sometimes", cwd=here)
+        assert line.endswith(f"; give one of {choices}")
+    assert "'all', 'changed', 'new'" in complaint("run", "first.py", "--changes", "sometimes", cwd=here)
+
+
 def test_unknown_setting_of_the_spider_itself(here):
     name = write(here, "wrong.py", SPIDER + "    custom_settings = {'dealy': 1}\n")
     assert "'dealy'; did you mean delay?" in complaint("run", name, cwd=here)

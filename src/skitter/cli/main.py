@@ -61,7 +61,7 @@ def _show_version(context: click.Context, _option: click.Parameter, wanted: bool
     cls=Commands,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Exit status: 0 done; 1 failed, or dead letters with --fail-on-errors; 2 usage; 130 interrupted.",
+    epilog="Exit status: 0 done; 1 failed, or dead letters with --fail-on-errors; 2 usage; 3 a monitor is violated; 130 interrupted.",
 )
 @click.option(
     "--version",

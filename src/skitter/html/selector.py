@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import repeat
 from re import Pattern
-from typing import TYPE_CHECKING, Any, NoReturn, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from skitter.errors import PageTooComplex, QueryError, UsageError
 from skitter.html.engine import Engine
@@ -268,14 +268,16 @@ class SelectorList(Sequence["Selector"]):
     def __init__(self, selectors: Iterable[Selector] = ()) -> None:
         self._selectors: Sequence[Selector] = list(selectors)
 
-    def __getattr__(self, name: str) -> NoReturn:
-        """Raise AttributeError for a name that a list of selectors lacks, with what to call first."""
-        first = (
-            "a single selector, such as [0] or the variable of a loop"
-            if name in dir(Selector)
-            else "get() or getall()"
-        )
-        raise AttributeError(f"a list of selectors has no attribute {name!r}; use {first}")
+    if not TYPE_CHECKING:  # a type checker finds such names by itself
+
+        def __getattr__(self, name: str) -> Any:
+            """Raise AttributeError for a name that a list of selectors lacks, with what to call first."""
+            first = (
+                "a single selector, such as [0] or the variable of a loop"
+                if name in dir(Selector)
+                else "get() or getall()"
+            )
+            raise AttributeError(f"a list of selectors has no attribute {name!r}; use {first}")
 
     def css(self, query: str) -> SelectorList:
         """Select by CSS from each selector."""

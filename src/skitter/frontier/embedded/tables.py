@@ -156,6 +156,10 @@ class Tables(Protocol):
         """Return dead letters by id (all for ``None``), each with its request and its error."""
         ...
 
+    def find_forgotten(self, after: int, limit: int) -> list[tuple[int, RequestRow, str]]:
+        """Return dead letters whose fingerprint was forgotten, by id, each with its request and its error."""
+        ...
+
     def begin_pass(self, number: int, *, forget_fingerprints: bool, forget_outputs: bool) -> None:
         """Begin a pass and load the seeds again, in one step. Remove the visits of pages that are gone."""
         ...
