@@ -121,6 +121,8 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     truncate_body: bool | None = None
 
     def __post_init__(self) -> None:
+        if self.url.__class__ is not str:
+            force_setattr(self, "url", _url_text(self.url))
         if self.method != "GET" and not self.method.isupper():
             force_setattr(self, "method", self.method.upper())
         callback = self.callback
@@ -141,6 +143,16 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     def replace(self, **changes: Any) -> Request:
         """Return a copy with some fields changed."""
         return msgspec.structs.replace(self, **changes)
+
+
+def _url_text(url: Any) -> str:
+    if not isinstance(url, str):
+        raise RequestError(
+            f"the URL of a request is {'None' if url is None else f'of type {type(url).__name__}'}, not a string",
+            remedy="check the query that selects it" if url is None else "write Request(url, ...)",
+            field="url",
+        )
+    return str(url)  # a subclass, such as the strings of lxml
 
 
 def _name_of(callback: Any) -> str:

@@ -672,6 +672,12 @@ class Response:
         xpath: str | None,
     ) -> list[str]:
         if isinstance(links, str):
+            if links.startswith(("http://", "https://", "/", "../", "./")):
+                raise UsageError(
+                    f"follow_all takes a CSS query, not a URL: {links!r:.200}",
+                    remedy="write follow(url), or follow_all([url, ...])",
+                    field="links",
+                )
             css = links
         if css is not None:
             return self.hrefs(css)

@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 from functools import lru_cache
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
 import msgspec
 from msgspec.structs import force_setattr
@@ -733,6 +733,13 @@ class Settings(FrontierSettings, frozen=True, kw_only=True):
     log_file_backups: Annotated[int, Setting("Number of renamed log files that are kept.", min=0)] = 5
 
     # fmt: on
+
+    if not TYPE_CHECKING:  # a type checker finds such names by itself
+
+        def __getattr__(self, name: str) -> Any:
+            """Raise AttributeError for an unknown setting, with the name to use in place of one of Scrapy."""
+            remedy = SETTINGS.get(name, "settings are attributes in lower case, such as self.settings.delay")
+            raise AttributeError(f"there is no setting {name!r}; {remedy}")
 
     def __post_init__(self) -> None:
         FrontierSettings.__post_init__(self)

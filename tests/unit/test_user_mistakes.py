@@ -200,6 +200,9 @@ async def test_an_error_names_the_line_of_the_spider_and_not_that_of_a_library(s
         (lambda response: response.css("a").strip(), "use get() or getall()"),
         (lambda response: response.css("a").attribute_on_page("a", "href"), "a single selector"),
         (lambda response: [response.follow("/a", (name for name in ()))], "pass the method: self.<genexpr>"),
+        (lambda response: [Request(response.css("nothing").get())], "check the query that selects it"),
+        (lambda response: [Request(b"http://h.test/")], "not a string"),
+        (lambda response: [response.follow_all("/a")], "follow_all([url, ...])"),
     ],
 )
 async def test_a_mistake_with_results_and_selectors_is_answered_with_what_to_write(
@@ -225,6 +228,13 @@ async def test_a_callback_that_blocks_for_long_is_named_once(serve, tmp_path, ca
         await crawled(serve, tmp_path, waiting)
         await crawled(serve, tmp_path, parse, custom_settings={"callback_threads": 2})
     assert "callback_threads" not in caplog.text
+
+
+def test_a_setting_that_is_read_by_the_name_of_scrapy_is_answered_with_ours():
+    with pytest.raises(AttributeError, match="'DOWNLOAD_DELAY'; write delay"):
+        _ = Settings().DOWNLOAD_DELAY
+    with pytest.raises(AttributeError, match="'get'; settings are attributes"):
+        Settings().get("DOWNLOAD_DELAY")
 
 
 async def test_log_logger_and_settings_are_as_in_scrapy(serve, tmp_path, caplog):
