@@ -108,7 +108,7 @@ def test_unknown_setting_and_values_that_it_cannot_have(here):
     assert "-s 'robots' has no value" in complaint("run", "first.py", "-s", "robots", cwd=here)
 
 
-def test_a_value_that_is_none_of_the_choices_is_answered_with_them(here):
+def test_an_unknown_value_of_a_setting_is_answered_with_its_choices(here):
     for name, choices in (("changes", "all, changed, new"), ("scope", "any, host, domain, prefix")):
         line = complaint("run", "first.py", "-s", f"{name}=sometimes", cwd=here)
         assert line.endswith(f"; give one of {choices}")

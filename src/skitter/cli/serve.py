@@ -145,7 +145,8 @@ def serve(
 ) -> int:
     """Run a node of a service with an HTTP API.
 
-    A node accepts jobs, and has workers that run them. Nodes with the same --store share all jobs. On SIGTERM, a node finishes the requests in progress and exits.
+    A node accepts jobs, and has workers that run them. Nodes with the same --store share all jobs.
+    On SIGTERM, a node finishes the requests in progress and exits.
     """
     from skitter._utils.redaction import Redactor
     from skitter.fetch.address_guard import AddressGuard

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from skitter.errors import SpiderError
 from skitter.request import Request
-from skitter.run.spider_checks import check_list
+from skitter.run.loader import check_list
 from skitter.spider import Spider
 from skitter.worker.callbacks import find_method
 

@@ -18,9 +18,8 @@ from skitter.frontier.records import Entry, JobInfo, JobState
 from skitter.plugins import needing
 from skitter.request import Request
 from skitter.run.job import JobFolder, JobSpec
-from skitter.run.loader import build_spider, load_spider_class
+from skitter.run.loader import build_spider, check_spider, load_spider_class
 from skitter.run.passes import NOTE, Passes, decode_passes
-from skitter.run.spider_checks import check_spider
 from skitter.scope import Scope
 from skitter.secrets import credentials_in, referenced_argument, referenced_secret
 from skitter.settings import Settings, build_settings, frontier_settings
