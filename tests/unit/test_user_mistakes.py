@@ -176,7 +176,7 @@ async def test_results_before_an_exception_of_a_callback_are_dropped_and_counted
     ran = await crawled(serve, tmp_path, parse)
     assert ran.items == []
     assert list(ran.letters) == ["/"]
-    assert ran.letters["/"].endswith("; 3 links and 1 item that it had yielded before were dropped")
+    assert ran.letters["/"].endswith("; 3 links and 1 item that it had yielded were dropped")
     assert ran.counters.get("links", 0) == 0
 
     with pytest.raises(ValueError, match="broken") as caught:
