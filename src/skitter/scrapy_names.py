@@ -20,7 +20,7 @@ SETTINGS = {
     "COOKIES_ENABLED": 'write cookies="none" to keep no cookies',
     "DEFAULT_REQUEST_HEADERS": "write headers",
     "DEPTH_LIMIT": "write depth_limit",
-    "DEPTH_PRIORITY": "remove it, or give requests a priority",
+    "DEPTH_PRIORITY": "write queue_order",
     "DNS_TIMEOUT": "write connect_timeout",
     "DOWNLOADER_MIDDLEWARES": "define hooks such as before_request and after_request in the spider",
     "DOWNLOAD_DELAY": "write delay",
