@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
@@ -63,7 +64,9 @@ def form_request(
     form = next((node for node in found if getattr(node.root, "tag", None) == "form"), None)
     if form is None:
         raise FormError(f"{response.url} has no form {css!r}", remedy="select a <form> element", field="form")
+    unsent = _names(form.root)
     _take_fields(page.root, form.root)
+    _warn_of_unknown({**unsent, **_names(form.root)}, fields)
     if not (form.root.get("action") or "").strip():
         form.root.set("action", response.url)  # not the base URL
     button: Any = None if click is True else False
@@ -142,6 +145,21 @@ def _take_fields(page: Any, form: Any) -> None:
     for button in form.xpath(_SUBMIT):
         if button.get("value") is None:
             button.set("value", "")
+
+
+def _names(form: Any) -> dict[str, None]:
+    found = (control.get("name") for control in form.xpath(f"descendant::{_CONTROLS}"))
+    return {name: None for name in found if name}
+
+
+def _warn_of_unknown(known: Mapping[str, None], fields: Mapping[str, Any]) -> None:
+    """Warn of values for fields that a form does not have, once for each line of a spider that sends them."""
+    for name in fields:
+        if name not in known:
+            warnings.warn(
+                f"the form has no field {name!r}, which is sent nevertheless; its fields are {', '.join(known)}",
+                stacklevel=4,
+            )
 
 
 def _remove(element: Any) -> None:

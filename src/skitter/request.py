@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
+from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -120,6 +121,8 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     truncate_body: bool | None = None
 
     def __post_init__(self) -> None:
+        if self.url.__class__ is not str:
+            force_setattr(self, "url", _url_text(self.url))
         if self.method != "GET" and not self.method.isupper():
             force_setattr(self, "method", self.method.upper())
         callback = self.callback
@@ -142,8 +145,24 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
         return msgspec.structs.replace(self, **changes)
 
 
+def _url_text(url: Any) -> str:
+    if not isinstance(url, str):
+        raise RequestError(
+            f"the URL of a request is {'None' if url is None else f'of type {type(url).__name__}'}, not a string",
+            remedy="check the query that selects it" if url is None else "write Request(url, ...)",
+            field="url",
+        )
+    return str(url)  # a subclass, such as the strings of lxml
+
+
 def _name_of(callback: Any) -> str:
     name = getattr(callback, "__name__", None)
+    if isinstance(callback, (GeneratorType, AsyncGeneratorType, CoroutineType)):
+        raise RequestError(
+            f"callback is the result of calling {name}(...), not a method",
+            remedy=f"pass the method: self.{name}, and its arguments as cb_kwargs",
+            field="callback",
+        )
     if not isinstance(name, str) or name == "<lambda>":
         raise RequestError(
             f"callback {callback!r} has no name that a worker could look up",

@@ -301,7 +301,13 @@ class Response:
             except (msgspec.DecodeError, UnicodeDecodeError):
                 pass  # the web's JSON has NaN, byte order marks and halves of characters
             encoding = detect_json(self.body, self.header("content-type"))
-        return json.loads(decode(self.body, encoding))
+        text = decode(self.body, encoding)
+        try:
+            return json.loads(text)
+        except ValueError as error:
+            kind = self.header("content-type") or "without a Content-Type"
+            error.add_note(f"the body of {self.url} is not JSON ({kind}): {text[:60]!r}")
+            raise
 
     @property
     def selector(self) -> Selector:
@@ -666,6 +672,12 @@ class Response:
         xpath: str | None,
     ) -> list[str]:
         if isinstance(links, str):
+            if links.startswith(("http://", "https://", "/", "../", "./")):
+                raise UsageError(
+                    f"follow_all takes a CSS query, not a URL: {links!r:.200}",
+                    remedy="write follow(url), or follow_all([url, ...])",
+                    field="links",
+                )
             css = links
         if css is not None:
             return self.hrefs(css)

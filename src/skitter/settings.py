@@ -12,7 +12,8 @@ import math
 import re
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Annotated, Any, Literal, get_args, get_origin
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
 import msgspec
 from msgspec.structs import force_setattr
@@ -103,9 +104,12 @@ class Declaration(msgspec.Struct, frozen=True):
         try:
             return msgspec.convert(value, self.type, strict=False)
         except msgspec.ValidationError as error:
+            choices = choices_of(self.type)
             raise SettingsError(
                 f"setting {self.name} cannot be {self._shown(value)}: {error}",
-                remedy=f"give a value of type {type_name(self.type)}",
+                remedy=f"give a value of type {type_name(self.type)}"
+                if choices is None
+                else f"give one of {', '.join(choices)}",
                 field=self.name,
             ) from error
 
@@ -151,10 +155,26 @@ def declarations(kind: type["FrontierSettings"]) -> dict[str, Declaration]:
     return found
 
 
+def choices_of(kind: Any) -> list[str] | None:
+    """Return the texts that a type allows, without ``None``; ``None`` if it is not a choice of texts."""
+    kinds = (
+        [part for part in get_args(kind) if part is not NoneType]
+        if get_origin(kind) in {Union, UnionType}
+        else [kind]
+    )
+    if len(kinds) != 1 or get_origin(kinds[0]) is not Literal:
+        return None
+    return [str(value) for value in get_args(kinds[0])]
+
+
 def type_name(kind: Any) -> str:
     """Return a type as users write it."""
     if get_origin(kind) is Literal:
         return " | ".join(map(repr, get_args(kind)))
+    if get_origin(kind) in {Union, UnionType}:
+        return " | ".join(map(type_name, get_args(kind)))
+    if kind is NoneType:
+        return "None"
     return (
         kind.__name__
         if isinstance(kind, type) and get_origin(kind) is None
@@ -713,6 +733,13 @@ class Settings(FrontierSettings, frozen=True, kw_only=True):
     log_file_backups: Annotated[int, Setting("Number of renamed log files that are kept.", min=0)] = 5
 
     # fmt: on
+
+    if not TYPE_CHECKING:  # a type checker finds such names by itself
+
+        def __getattr__(self, name: str) -> Any:
+            """Raise AttributeError for an unknown setting, with the name to use in place of one of Scrapy."""
+            remedy = SETTINGS.get(name, "settings are attributes in lower case, such as self.settings.delay")
+            raise AttributeError(f"there is no setting {name!r}; {remedy}")
 
     def __post_init__(self) -> None:
         FrontierSettings.__post_init__(self)

@@ -175,6 +175,39 @@ async def test_a_dead_letter_of_an_earlier_pass_is_settled_when_its_url_is_found
     assert await job.counts() == {"queued": 2}
 
 
+async def test_letters_whose_url_was_added_again_can_be_dropped_and_all_others_stay(job):
+    ids = await give_up(job, "fetched", "failed", "unlinked", error="status/404: gone")
+    assert await job.frontier.dead_letters.drop_superseded() == 0
+    await job.seeds_done()
+    assert await job.frontier.control.recrawl()
+    await job.add("fetched", "failed", "new")
+    leases = {lease.url: lease for lease in await job.lease()}
+    await job.done(leases["http://h.test/fetched"])
+    await job.fail(leases["http://h.test/failed"], leases["http://h.test/new"], error="timeout")
+    await job.seeds_done()
+    assert await job.frontier.dead_letters.drop_superseded() == 2
+    left = [(letter.url, letter.error) for letter in await job.frontier.dead_letters.list()]
+    assert sorted(left) == [
+        ("http://h.test/failed", "timeout"), ("http://h.test/new", "timeout"), ("http://h.test/unlinked", "status/404: gone"),
+    ]  # fmt: skip
+    assert ids[2] in {letter.id for letter in await job.frontier.dead_letters.list()}
+    assert await job.counts() == {"done": 1, "failed": 3}
+    status = await job.status()
+    assert (status.counters["settled/status/404"], status.added) == (2, 4)
+    assert await job.frontier.dead_letters.drop_superseded() == 0
+
+
+async def test_a_thousand_letters_of_the_crawl_before_are_dropped(job):
+    await job.add(*range(1_200))
+    await job.fail(*await job.lease(1_200))
+    await job.seeds_done()
+    await job.frontier.control.recrawl()
+    await job.add(*range(1_100))
+    await job.done(*await job.lease(1_100))
+    assert await job.frontier.dead_letters.drop_superseded() == 1_100
+    assert await job.counts() == {"done": 1_100, "failed": 100}
+
+
 @pytest.mark.parametrize("ttl", [None, 0.0, 50.0])
 async def test_a_failed_request_stays_known_whatever_the_ttl(start, ttl):
     job = await start(visited_ttl=ttl)

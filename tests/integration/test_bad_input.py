@@ -4,6 +4,8 @@ import json
 import os
 import socket
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -89,6 +91,9 @@ def test_arguments_that_the_spider_does_not_take(here):
     name = write(here, "strict.py", SPIDER + "    def __init__(self): super().__init__()\n")
     assert "cannot create spider" in complaint("run", name, "-a", "colour=red", cwd=here)
     assert "-a 'colour' has no value" in complaint("run", "first.py", "-a", "colour", cwd=here)
+    assert "-s 'delay' has no value" in complaint("run", "first.py", "-s", "delay", "3", cwd=here)
+    name = write(here, "named.py", SPIDER + "    def __init__(self, color): super().__init__()\n")
+    assert complaint("run", name, "-a", "colour=red", cwd=here).endswith("; its arguments are -a color=...")
 
 
 def test_unknown_setting_and_values_that_it_cannot_have(here):
@@ -101,6 +106,13 @@ def test_unknown_setting_and_values_that_it_cannot_have(here):
     assert "setting delay is -1" in complaint("run", "first.py", "--delay", "-1", cwd=here)
     assert "setting max_pages is 0" in complaint("crawl", URL, "--limit", 0, cwd=here)
     assert "-s 'robots' has no value" in complaint("run", "first.py", "-s", "robots", cwd=here)
+
+
+def test_an_unknown_value_of_a_setting_is_answered_with_its_choices(here):
+    for name, choices in (("changes", "all, changed, new"), ("scope", "any, host, domain, prefix")):
+        line = complaint("run", "first.py", "-s", f"{name}=sometimes", cwd=here)
+        assert line.endswith(f"; give one of {choices}")
+    assert "'all', 'changed', 'new'" in complaint("run", "first.py", "--changes", "sometimes", cwd=here)
 
 
 def test_unknown_setting_of_the_spider_itself(here):
@@ -287,3 +299,32 @@ def test_a_working_folder_that_may_not_be_written_is_reported(here):
 
 def test_a_command_that_is_mistyped_is_answered_with_the_one_that_was_meant(here):
     assert complaint("crwl", URL, cwd=here).endswith("'crwl'; did you mean crawl?")
+
+
+@pytest.mark.parametrize(
+    ("words", "remedy"),
+    [
+        (("runspider", "first.py"), "skitter run FILE.py"), (("startproject", "shop"), "skitter new NAME"),
+        (("genspider", "shop", "shop.test"), "skitter new NAME"), (("version",), "skitter --version"),
+        (("view", URL), "skitter fetch URL"), (("run", "first.py", "-O", "x.json"), "-o FILE --fresh"),
+        (("run", "first.py", "-L", "DEBUG"), "--log-level"), (("crawl", URL, "--nolog"), "--quiet"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_commands_and_options_of_scrapy_are_translated(here, words, remedy):
+    assert remedy in complaint(*words, cwd=here)
+
+
+def test_a_job_name_that_is_mistyped_is_answered_with_the_one_that_was_meant(here, serve):
+    server = serve(GeneratedSite(pages=1))
+    assert skitter("crawl", server.url, "--job", "books", cwd=here).returncode == 0
+    assert complaint("status", "boks", cwd=here).endswith("; did you mean books?")
+
+
+def test_a_site_function_in_place_of_a_factory_is_named(here):
+    write(here, "own_site.py", "def site(visit):\n    return None\n")
+    words = [sys.executable, "-m", "skitter.testing", "own_site:site"]
+    result = subprocess.run(words, cwd=here, capture_output=True, text=True, timeout=60, check=False)
+    assert result.returncode == 2
+    (line,) = result.stderr.splitlines()
+    assert "def make(): return site" in line

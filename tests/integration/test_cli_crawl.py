@@ -395,8 +395,8 @@ def test_a_seed_that_is_refused_is_counted_and_named_and_the_others_are_crawled(
         "run", "some.py", "-o", "items.jsonl", "--summary", "sum.json", "--workers", workers, cwd=tmp_path
     )
     assert result.returncode == 0
-    assert "'shop.test/a' (unparsable)" in result.stderr
-    assert "'ftp://shop.test/' (scheme)" in result.stderr
+    assert "'shop.test/a' (unparsable: did you mean https://shop.test/a?)" in result.stderr
+    assert "'ftp://shop.test/' (scheme: only http and https are crawled)" in result.stderr
     summary = counts(tmp_path / "sum.json")
     assert summary["refused_by_reason"] == {"scheme": 1, "unparsable": 1}
     assert (summary["pages"], summary["items"]) == (1, 1)

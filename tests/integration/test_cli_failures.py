@@ -54,7 +54,7 @@ def test_failures_are_listed_with_their_errors_and_requests(job, tmp_path):
 
 def test_show_prints_everything_about_one(job, tmp_path):
     number = listed(tmp_path)["c"]["id"]
-    shown = skitter("failures", "show", "j", "--id", number, cwd=tmp_path).stdout
+    shown = skitter("failures", "show", "j", number, cwd=tmp_path).stdout
     assert job.url_of("/c") in shown
     assert f"referer      {job.url}" in shown
 
@@ -76,7 +76,7 @@ def test_replayed_requests_are_crawled_by_the_next_run(job, shaky, tmp_path):
 
 def test_dropped_dead_letters_are_removed(job, tmp_path):
     number = listed(tmp_path)["a"]["id"]
-    assert skitter("failures", "drop", "j", "--id", number, cwd=tmp_path).stderr == "forgotten: 1\n"
+    assert skitter("failures", "drop", "j", number, cwd=tmp_path).stderr == "forgotten: 1\n"
     assert set(listed(tmp_path)) == {"b", "c"}
     assert skitter("failures", "drop", "j", cwd=tmp_path).stderr == "forgotten: 2\n"
     assert "no such failure" in skitter("failures", "list", "j", cwd=tmp_path).stderr
@@ -84,7 +84,7 @@ def test_dropped_dead_letters_are_removed(job, tmp_path):
 
 def test_an_unknown_id_is_rejected_without_effect(job, tmp_path):
     number = listed(tmp_path)["a"]["id"]
-    result = skitter("failures", "retry", "j", "--id", number, "--id", 999_999, cwd=tmp_path)
+    result = skitter("failures", "retry", "j", number, 999_999, cwd=tmp_path)
     assert result.returncode == 2
     assert "no failure 999999" in result.stderr
     assert len(listed(tmp_path)) == 3

@@ -1,8 +1,10 @@
 """A finished job visits its pages again when it is told to, and an output that comes late is announced."""
 
+import json
 from collections import Counter
 
 from cli_command import skitter
+from crawl_harness import Scripted
 from skitter.testing import GeneratedSite
 
 
@@ -35,3 +37,24 @@ def test_an_output_that_is_new_to_the_job_is_announced(serve, tmp_path):
     late = skitter(*command, "-o", "items.db", "-o", "items.jsonl", cwd=tmp_path)
     assert "items.jsonl is a new output of job" in late.stderr
     assert "items.db is new" not in late.stderr
+
+
+def test_failures_of_an_earlier_pass_whose_pages_were_met_again_are_settled(serve, tmp_path):
+    pages = {"/": ["/broken", "/gone", "/once"], "/once": []}
+    server = serve(Scripted(pages))
+    command = ("crawl", server.url, "--delay", 0, "--no-robots", "-o", "items.jsonl", "--job", "daily",
+               "--summary", "sum.json", "--monitor", "failed <= 1", "--recrawl")  # fmt: skip
+
+    def run(*options):
+        status = skitter(*command, *options, cwd=tmp_path).returncode
+        summary = json.loads((tmp_path / "sum.json").read_text())
+        letters = json.loads(skitter("failures", "list", "daily", "--json", cwd=tmp_path).stdout)
+        return status, summary["failed_by_kind"], sorted(letter["url"] for letter in letters)
+
+    broken, gone = f"{server.url}broken", f"{server.url}gone"
+    assert run()[1:] == ({"status/404": 2}, [broken, gone])
+    pages["/broken"] = []
+    # The monitor sees the failure of this pass alone, and not one less for each that was settled.
+    assert run("--fail-on-errors") == (1, {"status/404": 1}, [gone])
+    pages["/gone"] = []
+    assert run("--fail-on-errors") == (0, {}, [])

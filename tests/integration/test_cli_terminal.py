@@ -25,6 +25,12 @@ def test_columns_that_do_not_fit_are_left_out_whole(width, columns):
         assert max(map(len, aligned(rows).splitlines())) <= width
 
 
+def test_the_list_of_commands_fits_80_columns_without_cutting_a_sentence(tmp_path):
+    shown = skitter("--help", cwd=tmp_path).stdout
+    assert max(map(len, shown.splitlines())) <= 80
+    assert "..." not in shown.partition("Commands:")[2]
+
+
 @pytest.mark.parametrize("width", [60, 80, 100, 120])
 @pytest.mark.parametrize("name", ["a", "a-name-of-22-characters"])
 def test_no_figure_of_the_live_table_is_cut(width, name):

@@ -198,7 +198,7 @@ def test_an_error_is_logged_once_with_its_traceback_and_kept_with_each_dead_lett
         assert letter["traceback"].splitlines()[0].startswith("Traceback")
         assert "in helper" in letter["traceback"]
         assert len(letter["traceback"]) < 2_100
-    run(["failures", "show", "x", "--id", str(letters[0]["id"])])
+    run(["failures", "show", "x", str(letters[0]["id"])])
     shown = capfd.readouterr().out
     assert 'wrong.py", line' in shown
     assert "\u2028" not in shown

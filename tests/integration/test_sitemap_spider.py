@@ -68,6 +68,39 @@ def test_a_spider_fetches_exactly_the_pages_that_its_rules_admit(site, tmp_path)
     assert "/images.xml" not in {hit.target for hit in site.log.hits}
 
 
+@pytest.mark.parametrize(
+    "attribute",
+    [
+        'sitemap_urls = "http://h.test/map.xml"', 'sitemap_follow = "/map"', 'sitemap_rules = ["/product/"]',
+        'sitemap_rules = ("/product/", "parse")', 'sitemap_rules = [("/product/", "parse_prodct")]',
+        'sitemap_rules = [("/product/(", "parse")]',
+    ],
+)  # fmt: skip
+def test_an_attribute_of_the_wrong_type_is_refused_before_the_crawl(tmp_path, attribute):
+    (tmp_path / "maps.py").write_text(
+        "from skitter import SitemapSpider\nclass Maps(SitemapSpider):\n    sitemap_urls = ['http://127.0.0.1:9/']\n"
+        f"    {attribute}\n    def parse(self, response): pass\n"
+    )
+    assert "sitemap_" in complaint("run", "maps.py", cwd=tmp_path)
+
+
+def test_a_filter_by_date_keeps_the_sitemaps_of_robots_txt_and_one_that_chooses_nothing_is_named(
+    site, tmp_path
+):
+    (tmp_path / "maps.py").write_text(
+        f"from skitter import SitemapSpider\nclass Maps(SitemapSpider):\n    sitemap_urls = ['{site.url}robots.txt']\n"
+        "    def sitemap_filter(self, entries):\n        return (entry for entry in entries if entry.lastmod)\n"
+        "    def parse(self, response): yield {'url': response.url}\n"
+    )
+    result = skitter("run", "maps.py", "-o", "x.jsonl", cwd=tmp_path)
+    assert result.returncode == 0
+    assert (
+        f"{site.url}index.xml: sitemap_filter, sitemap_follow and sitemap_rules chose none of its 4 entries"
+        in result.stderr
+    )
+    assert "no callback yielded an item" in result.stderr
+
+
 @pytest.mark.parametrize("start", [["{url}", "--sitemap", "auto"], ["--sitemap", "{url}index.xml"]])
 def test_a_crawl_without_code_takes_sitemaps(site, tmp_path, start):
     words = [word.format(url=site.url) for word in start]

@@ -46,6 +46,13 @@ def test_a_form_is_sent_as_a_browser_does():
     assert (request.headers["X-A"], request.session, request.priority) == ("1", "ann", 2)
 
 
+def test_a_field_that_the_form_does_not_have_is_sent_with_a_warning():
+    with pytest.warns(UserWarning, match="no field 'passwort'.*csrf, user, pw") as caught:
+        request = page(LOGIN).form({"user": "ann", "passwort": "x"}, css="#login")
+    assert parse_qs(request.body.decode())["passwort"] == ["x"]
+    assert caught[0].filename == __file__
+
+
 def test_the_first_form_is_sent_by_default_and_the_button_can_be_chosen():
     assert page(LOGIN).form({"q": "a b"}).url == "http://h.test/find?q=a+b"
     assert b"go=2" in page(LOGIN).form(css="#login", click="#b2").body

@@ -134,3 +134,11 @@ def test_the_summary_omits_empty_sections():
     )
     assert dict(summary_rows(summary_of(empty, 0)))["output"] == "standard output"
     assert "refused" not in dict(summary_rows(summary_of(empty, 0)))
+
+
+def test_a_summary_tells_the_pages_of_this_run_from_those_of_earlier_ones():
+    before = reading(counters={**COUNTERS, "pages": 1000})
+    result = RunResult(
+        job="j", state=JobState.FINISHED, reason="", seconds=1.0, before=before, status=reading(), outputs=[]
+    )
+    assert dict(summary_rows(summary_of(result, 0)))["pages"] == "1,200 (200 in this run)"

@@ -32,6 +32,36 @@ def test_a_string_in_place_of_a_list_is_refused(tmp_path, name):
     assert f"{name} = ['http://h.test/']" in caught.value.remedy
 
 
+@pytest.mark.parametrize(
+    ("attributes", "remedy"),
+    [
+        ({"start_urls": None}, "start_urls = [...]"),
+        ({"start_urls": 5}, "start_urls = [...]"),
+        ({"start_urls": [Request("http://h.test/")]}, "async def start"),
+        ({"allowed_domains": None}, "allowed_domains = [...]"),
+        ({"allowed_domains": [None]}, "use strings"),
+        ({"custom_settings": None}, '{"concurrency": 16}'),
+        ({"custom_settings": ["delay"]}, '{"concurrency": 16}'),
+        ({"name": 5}, "make it a string"),
+        ({"start": "http://h.test/"}, "make it a method"),
+        ({"hooks": 5}, "hooks = [...]"),
+        ({"monitors": {"items": 5}}, "monitors = [...]"),
+        ({"streaming_callbacks": "parse_list"}, "streaming_callbacks = ['parse_list']"),
+        ({"streaming_callbacks": ["parse_lits"]}, "correct the name"),
+        ({"rules": Rule(LinkExtractor())}, "rules = [Rule(...)]"),
+        ({"rules": [LinkExtractor()]}, "rules = [Rule("),
+    ],
+    ids=str,
+)
+def test_an_attribute_of_the_wrong_type_is_refused_before_the_crawl(tmp_path, attributes, remedy):
+    with pytest.raises(SpiderError) as caught:
+        built(tmp_path, **attributes)
+    (name,) = attributes
+    assert caught.value.field == name
+    assert name in str(caught.value)
+    assert remedy in caught.value.remedy
+
+
 def test_a_rule_with_a_misspelt_method_is_refused_before_the_crawl(tmp_path):
     rules = (Rule(LinkExtractor(), "parse_itme"),)
     with pytest.raises(SpiderError) as caught:
@@ -152,6 +182,59 @@ async def test_results_before_an_exception_of_a_callback_are_dropped_and_counted
     with pytest.raises(ValueError, match="broken") as caught:
         await run_callback(lambda: (_ for _ in ()).throw(ValueError("broken")))
     assert "dropped" not in describe(caught.value)
+
+
+async def test_an_error_names_the_line_of_the_spider_and_not_that_of_a_library(serve, tmp_path):
+    ran = await crawled(serve, tmp_path, lambda self, response: response.json())
+    assert "test_user_mistakes.py" in ran.letters["/"]
+    assert f"is not JSON (text/html; charset=utf-8): {'<'!r}"[:-1] in ran.letters["/"]
+    ran = await crawled(serve, tmp_path, lambda self: {})
+    assert "TypeError" in ran.letters["/"]
+    assert "callbacks.py" not in ran.letters["/"]
+
+
+@pytest.mark.parametrize(
+    ("result", "remedy"),
+    [
+        (lambda response: [[{"a": 1}]], "yield from"),
+        (lambda response: response.css("a").strip(), "use get() or getall()"),
+        (lambda response: response.css("a").attribute_on_page("a", "href"), "a single selector"),
+        (lambda response: [response.follow("/a", (name for name in ()))], "pass the method: self.<genexpr>"),
+        (lambda response: [Request(response.css("nothing").get())], "check the query that selects it"),
+        (lambda response: [Request(b"http://h.test/")], "not a string"),
+        (lambda response: [response.follow_all("/a")], "follow_all([url, ...])"),
+    ],
+)
+async def test_a_mistake_with_results_and_selectors_is_answered_with_what_to_write(
+    serve, tmp_path, result, remedy
+):
+    ran = await crawled(serve, tmp_path, lambda self, response: result(response))
+    assert remedy in ran.letters["/"]
+
+
+async def test_a_callback_that_blocks_for_long_is_named_once(serve, tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr("skitter.worker.pipeline._LONG_CALLBACK", -1.0)
+
+    def parse(self, response):
+        yield response.follow_all("a")
+
+    async def waiting(self, response):
+        return response.follow_all("a")
+
+    with caplog.at_level(logging.WARNING, "skitter"):
+        await crawled(serve, tmp_path, parse)
+        assert caplog.text.count("set callback_threads") == 1
+        caplog.clear()
+        await crawled(serve, tmp_path, waiting)
+        await crawled(serve, tmp_path, parse, custom_settings={"callback_threads": 2})
+    assert "callback_threads" not in caplog.text
+
+
+def test_a_setting_that_is_read_by_the_name_of_scrapy_is_answered_with_ours():
+    with pytest.raises(AttributeError, match="'DOWNLOAD_DELAY'; write delay"):
+        _ = Settings().DOWNLOAD_DELAY
+    with pytest.raises(AttributeError, match="'get'; settings are attributes"):
+        Settings().get("DOWNLOAD_DELAY")
 
 
 async def test_log_logger_and_settings_are_as_in_scrapy(serve, tmp_path, caplog):

@@ -101,7 +101,7 @@ async def test_a_seed_out_of_scope_fails_the_crawl_with_a_remedy(run):
     ran = await run(Outside)
     assert ran.failure.field == "start"
     assert ran.url in str(ran.failure)
-    assert str(ran.failure).endswith("(host)")
+    assert str(ran.failure).endswith("(host: it is outside allowed_domains or the scope)")
     assert "within the scope" in ran.failure.remedy
     assert ran.site.visits == []
     assert ran.state is JobState.RUNNING

@@ -336,6 +336,10 @@ class _PublishedDeadLetters:
         """Delete dead letters."""
         return await self._state.dead_letters.drop(ids)
 
+    async def drop_superseded(self) -> int:
+        """Delete dead letters whose URL was added again since."""
+        return await self._state.dead_letters.drop_superseded()
+
     async def list(self, after: int = 0, limit: int = 100) -> list[DeadLetter]:
         """List dead letters."""
         return await self._state.dead_letters.list(after, limit)

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 @click.option("--reset", is_flag=True, help="Delete the rules.")
 @click.option("--host", metavar="HOST", default="", help="Host whose rules to show or delete. [default: all]")
 def browser_rules(job: str, frontier: str | None, as_json: bool, reset: bool, host: str) -> None:
-    """Show which pages a job with fetcher=adaptive loads in the browser. Workers notice a reset within 30 seconds."""
+    """Show which pages an adaptive crawl loads in the browser.
+
+    The job has the setting fetcher=adaptive. Its workers notice a reset within 30 seconds.
+    """
     from skitter.cli.tables import to_json
 
     folder = folder_of(job, frontier)

@@ -27,8 +27,9 @@ _DEFAULT = ("new", "changed", "gone", "unchecked")
 )  # fmt: skip
 @json_option
 def changes(job: str, frontier: str | None, kinds: tuple[str, ...], as_json: bool) -> None:
-    """List the pages of a job that are new, changed, gone, or could not be checked in the last pass.
+    """List pages that the last pass found new, changed or gone.
 
+    Pages that could not be checked are listed, too.
     The job remembers its pages if it was started with --changes. Pages that are no longer linked are listed as gone when
     the pass is finished.
     """

@@ -97,9 +97,9 @@ def _add(found: Contract, name: str, value: str, folder: Path) -> None:
 def check(
     spiders: tuple[str, ...], arguments: tuple[str, ...], robots: bool, settings: tuple[str, ...]
 ) -> int:
-    """Call the callbacks of spiders as the contracts in their docstrings say, and compare what they give.
+    """Check callbacks by the contracts in their docstrings.
 
-    Exits with 1 if a contract does not hold. Nothing is stored.
+    Calls the callbacks, and compares what they give. Exits with 1 if a contract does not hold. Nothing is stored.
     """
     from skitter.run.builder import JobBuilder
     from skitter.run.job import JobSpec

@@ -110,7 +110,10 @@ async def _pause(folder: JobFolder) -> None:
 )
 @with_show_options
 def resume(job: str, frontier: str | None, workers: int | None, spider: str | None, show: ShowOptions) -> int:
-    """Resume a job: end its pause or, if it is not running, continue it here."""
+    """Resume a job.
+
+    Ends its pause or, if it is not running, continues it here.
+    """
     from skitter.cli.running import run_job
     from skitter.run.job import is_file, split_reference
     from skitter.run.loader import find_spider
@@ -202,13 +205,14 @@ async def _stop(folder: JobFolder) -> None:
 @click.option("--reset", is_flag=True, help="Revert earlier changes of settings that are not given.")
 @frontier_option
 def config(job: str, pairs_: tuple[str, ...], reset: bool, frontier: str | None) -> None:
-    """Change settings of a job, for all its workers at once and for its later runs.
+    """Change settings of a job while it runs.
 
-    Without NAME=VALUE, shows the changes in force. The reference of settings marks those that can change during a run.
+    They apply to all its workers at once, and to its later runs. Without NAME=VALUE, shows the changes in force.
+    The reference of settings marks those that can change during a run.
     """
     from skitter.run.control import changes_of
 
-    changes = changes_of(pairs("config", pairs_))
+    changes = changes_of(pairs(f"skitter config {job}", pairs_))
     asyncio.run(_config(folder_of(job, frontier), changes, reset=reset, ask=not (pairs_ or reset)))
 
 
@@ -260,8 +264,9 @@ async def _purge(folder: JobFolder, host: str, *, ban: bool, unban: bool) -> Non
 @click.command()
 @job_argument
 def repair(job: str) -> int:
-    """Search the frontier file of a job for damage, and rebuild it from everything that can be read.
+    """Find and repair damage in the frontier file of a job.
 
+    The file is rebuilt from everything that can be read.
     The damaged file is kept beside the new one. What could not be read is listed, and the exit status is 1.
     """
     from skitter.frontier.embedded.repair import repair_file

@@ -151,7 +151,8 @@ def _name_of_host(url: str) -> str:
 
 
 def _name_of_spider(spider_class: type[Spider]) -> str:
-    return fit_name(spider_class.name or spider_class.__name__.lower())
+    name = spider_class.name or spider_class.__name__
+    return fit_name(str(name) if spider_class.name else str(name).lower())
 
 
 def fit_name(text: str) -> str:

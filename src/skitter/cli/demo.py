@@ -34,8 +34,9 @@ _KILL_AFTER = 50
     help="Port of the demo site. [default: a free port]",
 )
 def demo(port: int) -> int:
-    """Serve a small web on this machine, crawl it with two workers, and kill one of them during the crawl.
+    """Crawl a small local web with two workers, and kill one.
 
+    The web is served on this machine.
     Exits with 0 only if the output contains every page exactly once.
     """
     from skitter.testing.demo_site import DemoSite, demo_server

@@ -41,9 +41,9 @@ _SHOWN = 5
 @click.option("--force", is_flag=True, help="Replace an existing file.")
 @frontier_option
 def export(job: str, output: str, folders: tuple[Path, ...], force: bool, frontier: str | None) -> int:
-    """Write the committed items of a job to one file, each exactly once.
+    """Write the committed items of a job to one file.
 
-    Items are stored in part files on the machines of their workers. If part files are missing, the items of the others
+    Each item is written exactly once. Items are stored in part files on the machines of their workers. If part files are missing, the items of the others
     are written, the missing files are listed, and the exit status is 1.
     """
     return asyncio.run(_export(folder_of(job, frontier), output, folders, force=force))

@@ -19,9 +19,8 @@ if TYPE_CHECKING:
 
 _AT_ONCE = 1_000
 
-_ids = click.option(
-    "--id", "ids", type=int, multiple=True, metavar="N", help="Id of a failed request to select. Repeatable."
-)
+_ids = click.argument("ids", type=int, nargs=-1, metavar="[ID]...")
+"""Ids of failed requests, as ``skitter failures list`` shows them. Default: all."""
 _kind = click.option(
     "--kind", metavar="KIND",
     help="Kind of error to select, such as timeout or status/404, or status for all statuses.",

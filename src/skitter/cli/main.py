@@ -12,6 +12,7 @@ import click
 from skitter._version import VERSION
 from skitter.cli.console import INTERRUPTED, USAGE, complain
 from skitter.errors import SkitterError, UsageError, did_you_mean
+from skitter.scrapy_names import COMMANDS, OPTIONS
 
 _MODULES = {
     "crawl": "crawl", "run": "crawl", "resume": "control", "status": "status", "top": "status", "stats": "status", "report": "status",
@@ -30,9 +31,8 @@ class Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find a command. Raises :class:`~skitter.errors.UsageError` for an unknown name."""
         if args and args[0] not in _MODULES and not args[0].startswith("-"):
-            raise UsageError(
-                f"unknown command {args[0]!r}", remedy=did_you_mean(args[0], _MODULES), field="command"
-            )
+            remedy = COMMANDS.get(args[0]) or did_you_mean(args[0], _MODULES)
+            raise UsageError(f"unknown command {args[0]!r}", remedy=remedy, field="command")
         return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - the signature is click's
@@ -61,7 +61,7 @@ def _show_version(context: click.Context, _option: click.Parameter, wanted: bool
     cls=Commands,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Exit status: 0 done; 1 failed, or dead letters with --fail-on-errors; 2 usage; 130 interrupted.",
+    epilog="Exit status: 0 done; 1 failed, or dead letters with --fail-on-errors; 2 usage; 3 a monitor is violated; 130 interrupted.",
 )
 @click.option(
     "--version",
@@ -102,7 +102,8 @@ def run(arguments: list[str]) -> int:
         return USAGE
     except click.UsageError as error:
         path = error.ctx.command_path if error.ctx is not None else "skitter"
-        complain(error.format_message().rstrip("."), f"see `{path} --help`")
+        option = error.option_name if isinstance(error, click.NoSuchOption) else ""
+        complain(error.format_message().rstrip("."), OPTIONS.get(option) or f"see `{path} --help`")
         return USAGE
     except (KeyboardInterrupt, click.Abort):
         complain("interrupted")

@@ -40,7 +40,10 @@ _OF_COLLECTOR = {
     help="Create a collector with callbacks, in the style of Colly, instead of a spider.",
 )
 def new(name: str, collector: bool) -> None:
-    """Create a project with a spider or a collector, its settings, a test and a README."""
+    """Create a project with a spider and its test.
+
+    It also has settings and a README. --collector makes a collector in place of the spider.
+    """
     folder = Path(name)
     package = _package(folder.name)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem
@@ -110,12 +110,20 @@ def _complete_setting(
     ]
 
 
+def read_pairs(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
+    """Refuse a text without ``=`` before click refuses the word after it, as in ``-s concurrency 3``."""
+    del context
+    pairs(parameter.opts[-1], texts)
+    return texts
+
+
 setting_option = click.option(
     "--setting",
     "-s",
     "settings",
     multiple=True,
     metavar="NAME=VALUE",
+    callback=read_pairs,
     shell_complete=_complete_setting,
     help="Value of a setting. Repeatable.",
 )
@@ -159,7 +167,7 @@ _JOB_OPTIONS = (
     click.option("--recrawl", is_flag=True, help="Start a finished job again and refetch its pages."),
     setting_option,
     click.option(
-        "--argument", "-a", "arguments", multiple=True, metavar="NAME=VALUE",
+        "--argument", "-a", "arguments", multiple=True, metavar="NAME=VALUE", callback=read_pairs,
         help="Argument of the spider. Repeatable.",
     ),
 )  # fmt: skip
@@ -205,9 +213,10 @@ def _setting_option(declared: Declaration) -> Callable[[Command], Command]:
         return click.option(names, declared.name, multiple=True, metavar=metavar, help=f"{text} Repeatable.")
     if declared.default is not None:
         text += f" [default: {declared.default}]"
-    if get_origin(declared.type) is Literal:
-        choices = click.Choice([str(value) for value in get_args(declared.type)])
-        return click.option(names, declared.name, type=choices, help=text)
+    from skitter.settings import choices_of
+
+    if (choices := choices_of(declared.type)) is not None:
+        return click.option(names, declared.name, type=click.Choice(choices), help=text)
     number = float if "float" in kind else int if "int" in kind else str
     return click.option(names, declared.name, type=number, metavar=metavar, help=text)
 

@@ -44,7 +44,7 @@ def parse(
     settings: tuple[str, ...],
     as_json: bool,
 ) -> int:
-    """Fetch one page, call a callback of a spider with it, and show its items and requests.
+    """Call a callback with one page, and show what it yields.
 
     Items and requests are two tables. Long values of items are cut; --json prints them in full.
     Nothing is stored, and hooks do not run. A request that the crawl would refuse is shown with the reason. Exits with 1 if the fetch or the
@@ -91,8 +91,9 @@ def parse(
 @click.argument("places", metavar="[FILE.py|FOLDER|MODULE]...", nargs=-1, shell_complete=complete_file)
 @json_option
 def list_spiders(places: tuple[str, ...], as_json: bool) -> int:
-    """List the spiders and recipes in files, folders and modules, with the names that `skitter run` takes.
+    """List the spiders in files, folders and modules.
 
+    They are listed by the names that `skitter run` takes, with recipes.
     Folders are searched with their subfolders, and packages with their modules. A file or module that cannot be imported
     is reported, and the exit status is 1. [default: the current folder]
     """

@@ -15,7 +15,10 @@ from skitter.errors import UsageError
 
 @click.group()
 def recipe() -> None:
-    """Check, suggest and describe recipes: spiders declared in YAML or TOML."""
+    """Check, suggest and describe recipes.
+
+    A recipe is a spider declared in YAML or TOML.
+    """
 
 
 @recipe.command()

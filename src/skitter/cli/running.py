@@ -191,7 +191,22 @@ class ForegroundRun:
             and self._show.log_format == "text"
         ):
             self._say(f"{self._letters_hint()} lists the failed requests")
+        if self._has_no_items(result) and not self._show.quiet and self._show.log_format == "text":
+            self._say(
+                "no callback yielded an item; `skitter parse URL --spider ...` shows what a callback makes of a page"
+            )
         return code
+
+    def _has_no_items(self, result: RunResult) -> bool:
+        """Whether a finished crawl has fetched pages for an output, and nothing is in it."""
+        counters = result.status.counters
+        is_finished = result.state is JobState.FINISHED and not result.fetched_nothing
+        return (
+            is_finished
+            and self._spec.outputs != ["-"]
+            and counters.get("pages", 0) > 0
+            and not counters.get("items")
+        )
 
     def _explain_empty_run(self, result: RunResult) -> None:
         self._view.close()

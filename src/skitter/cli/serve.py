@@ -143,9 +143,10 @@ def serve(
     log_level: str,
     log_format: str,
 ) -> int:
-    """Run a node of a service: an HTTP API for jobs, and the workers that run them.
+    """Run a node of a service with an HTTP API.
 
-    Nodes with the same --store share all jobs. On SIGTERM, a node finishes the requests in progress and exits.
+    A node accepts jobs, and has workers that run them. Nodes with the same --store share all jobs.
+    On SIGTERM, a node finishes the requests in progress and exits.
     """
     from skitter._utils.redaction import Redactor
     from skitter.fetch.address_guard import AddressGuard

@@ -111,9 +111,9 @@ async def _lines(
 @json_option
 @frontier_option
 def top(interval: float, as_json: bool, frontier: str | None) -> None:
-    """Show a live table of the jobs in this folder or on a shared frontier. Press q or Ctrl-C to end it.
+    """Show a live table of jobs.
 
-    If standard output is not a terminal, the table is printed once.
+    They are those in this folder or on a shared frontier. Press q or Ctrl-C to end it. If standard output is not a terminal, the table is printed once.
     """
     from skitter.cli.tables import problem_lines, to_json, top_lines
 
@@ -158,7 +158,10 @@ async def _jobs(frontier: str | None) -> list[JobFolder]:
 @json_option
 @frontier_option
 def stats(job: str, prefix: str, by: str | None, limit: int, as_json: bool, frontier: str | None) -> None:
-    """Show the counters of a job whose names start with PREFIX, or (--by) statistics per worker, host or group."""
+    """Show the counters of a job.
+
+    With PREFIX, shows those whose names start with it. --by shows statistics per worker, host or group.
+    """
     from skitter.cli.tables import counter_lines, tally_lines, to_json
     from skitter.frontier.stats import StatsDimension
     from skitter.run.control import job_status
@@ -197,9 +200,9 @@ def stats(job: str, prefix: str, by: str | None, limit: int, as_json: bool, fron
 )  # fmt: skip
 @frontier_option
 def report(job: str, output: Path, hosts: int, frontier: str | None) -> None:
-    """Write the figures, charts, hosts and dead letters of a job to one HTML file.
+    """Write a report on a job to one HTML file.
 
-    The file loads nothing from elsewhere. An existing file is replaced.
+    It has the figures, charts, hosts and dead letters of the job. The file loads nothing from elsewhere. An existing file is replaced.
     """
     from skitter.frontier.stats import StatsDimension
     from skitter.observe.report import MAX_LETTERS, Report, report_html

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from skitter.errors import SpiderError
 from skitter.request import Request
+from skitter.run.loader import check_list
 from skitter.spider import Spider
+from skitter.worker.callbacks import find_method
 
 if TYPE_CHECKING:  # the owner of a fleet reads no pages
     from skitter.response import Response
     from skitter.web.sitemap import SitemapEntry
 
+_SITEMAP = "parse_sitemap"
 _BATCH = 200
 """URLs that are processed at once. They may have thousands of characters each."""
 _MAX_BODY = 64 * 1024 * 1024
@@ -35,9 +40,14 @@ class SitemapSpider(Spider):
     sitemap_alternate_links: bool = False
     """Whether to fetch the versions of a page in other languages too (``hreflang``)."""
     streaming_callbacks = ("parse_sitemap",)
+    _has_warned = False
 
     async def start(self) -> AsyncIterator[Request | str]:
-        """Yield the requests of the sitemaps, then those of ``start_urls``."""
+        """Yield the requests of the sitemaps, then those of ``start_urls``.
+
+        Raises :class:`~skitter.errors.SpiderError` for an attribute of the wrong type.
+        """
+        self._check()
         for url in self.sitemap_urls:
             yield Request(url, self.parse_sitemap, priority=1, max_body=_MAX_BODY)
         if self.start_urls or not self.sitemap_urls:
@@ -47,33 +57,114 @@ class SitemapSpider(Spider):
                     yield request
 
     def sitemap_filter(self, entries: Iterable[SitemapEntry]) -> Iterable[SitemapEntry]:
-        """Choose among the entries of one sitemap, for example by ``lastmod``. Default: all."""
+        """Choose among the entries of one sitemap, for example by ``lastmod``. Default: all.
+
+        It also receives the sitemaps that an index lists (``is_sitemap``), but not those that a robots.txt names.
+        """
         return entries
+
+    def _check(self) -> None:
+        for name in ("sitemap_urls", "sitemap_follow"):
+            check_list(self, name, getattr(self, name), has_texts=True)
+        check_list(self, "sitemap_rules", self.sitemap_rules, has_texts=False)
+        for rule in self.sitemap_rules:
+            if isinstance(rule, str) or len(rule) != 2 or not all(isinstance(part, str) for part in rule):
+                raise SpiderError(
+                    f"sitemap_rules of spider {self.name!r} contains {rule!r:.80}",
+                    remedy='write sitemap_rules = [("/product/", "parse_product")]',
+                    field="sitemap_rules",
+                )
+            if find_method(self, rule[1]) is None:
+                raise SpiderError(
+                    f"sitemap_rules of spider {self.name!r} names a method {rule[1]!r}, which does not exist",
+                    remedy="define the method, or correct the rule",
+                    field="sitemap_rules",
+                )
+        patterns = {
+            "sitemap_rules": [rule[0] for rule in self.sitemap_rules],
+            "sitemap_follow": self.sitemap_follow,
+        }
+        for name, found in patterns.items():
+            for pattern in found:
+                _check_pattern(name, pattern)
 
     def parse_sitemap(self, response: Response) -> Iterator[Any]:
         """Yield the requests for the entries of a sitemap."""
         from skitter.web.sitemap import read_sitemap  # noqa: PLC0415 - see above
 
-        rules = [(re.compile(pattern).search, callback) for pattern, callback in self.sitemap_rules]
-        follow = [re.compile(pattern).search for pattern in self.sitemap_follow]
         is_robots = response.url.partition("?")[0].endswith("/robots.txt")
+        entries = _Counted(read_sitemap(response.body, response.url))
+        chosen = 0
         pages: dict[str, list[str]] = {}
-        for number, entry in enumerate(
-            self.sitemap_filter(read_sitemap(response.body, response.url)), start=1
-        ):
+        targets = self._targets(entries if is_robots else self.sitemap_filter(entries), is_robots=is_robots)
+        for number, found in enumerate(targets, start=1):
             if number % _BATCH == 0:
                 yield response.follow_all([])  # other tasks have their turn between two results
-            if entry.is_sitemap:
-                if is_robots or any(matches(entry.url) for matches in follow):
-                    yield Request(entry.url, self.parse_sitemap, priority=1, max_body=_MAX_BODY)
-                continue
-            alternates = entry.alternates.values() if self.sitemap_alternate_links else ()
-            for url in (entry.url, *alternates):
-                callback = next((callback for matches, callback in rules if matches(url)), None)
-                if callback is not None:
-                    batch = pages.setdefault(callback, [])
-                    batch.append(url)
-                    if len(batch) >= _BATCH:
-                        yield response.follow_all(pages.pop(callback), callback)
+            for url, callback in found:
+                chosen += 1
+                if callback == _SITEMAP:
+                    yield Request(url, self.parse_sitemap, priority=1, max_body=_MAX_BODY)
+                    continue
+                batch = pages.setdefault(callback, [])
+                batch.append(url)
+                if len(batch) >= _BATCH:
+                    yield response.follow_all(pages.pop(callback), callback)
         for callback, batch in pages.items():
             yield response.follow_all(batch, callback)
+        if not chosen:
+            self._report_empty(response.url, entries.number, is_robots=is_robots)
+
+    def _targets(
+        self, entries: Iterable[SitemapEntry], *, is_robots: bool
+    ) -> Iterator[list[tuple[str, str]]]:
+        """Yield the chosen URLs of each entry, each with its callback."""
+        rules = [(re.compile(pattern).search, callback) for pattern, callback in self.sitemap_rules]
+        follow = [re.compile(pattern).search for pattern in self.sitemap_follow]
+        for entry in entries:
+            if entry.is_sitemap:
+                is_followed = is_robots or any(matches(entry.url) for matches in follow)
+                yield [(entry.url, _SITEMAP)] if is_followed else []
+                continue
+            alternates = entry.alternates.values() if self.sitemap_alternate_links else ()
+            found = (
+                (url, next((callback for matches, callback in rules if matches(url)), None))
+                for url in (entry.url, *alternates)
+            )
+            yield [(url, callback) for url, callback in found if callback is not None]
+
+    def _report_empty(self, url: str, entries: int, *, is_robots: bool) -> None:
+        """Log why a sitemap led to nothing, the first time as a warning."""
+        if is_robots:
+            self.logger.warning("%s names no sitemap", url)
+        elif entries:
+            level = logging.INFO if self._has_warned else logging.WARNING
+            self._has_warned = True
+            text = "%s: sitemap_filter, sitemap_follow and sitemap_rules chose none of its %d entries"
+            self.logger.log(level, text, url, entries)
+
+
+def _check_pattern(name: str, pattern: str) -> None:
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise SpiderError(
+            f"invalid regular expression {pattern!r} in {name}: {error}",
+            remedy="correct it, or escape it with backslashes",
+            field=name,
+        ) from None
+
+
+class _Counted:
+    """Entries of a sitemap, and how many of them were read."""
+
+    def __init__(self, entries: Iterable[SitemapEntry]) -> None:
+        self._entries = iter(entries)
+        self.number = 0
+
+    def __iter__(self) -> Iterator[SitemapEntry]:
+        return self
+
+    def __next__(self) -> SitemapEntry:
+        entry = next(self._entries)
+        self.number += 1
+        return entry

@@ -113,6 +113,13 @@ class DeadLetters(Protocol):
         """Delete dead letters (all by default). Return their number."""
         ...
 
+    async def drop_superseded(self) -> int:
+        """Delete dead letters whose URL was added again since, as :meth:`replay` describes. Return their number.
+
+        When a pass is finished, these letters are outdated: their pages were fetched, or have newer letters.
+        """
+        ...
+
 
 class Reports(Protocol):
     """The statistics and the workers of a job."""

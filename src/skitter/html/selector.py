@@ -268,6 +268,17 @@ class SelectorList(Sequence["Selector"]):
     def __init__(self, selectors: Iterable[Selector] = ()) -> None:
         self._selectors: Sequence[Selector] = list(selectors)
 
+    if not TYPE_CHECKING:  # a type checker finds such names by itself
+
+        def __getattr__(self, name: str) -> Any:
+            """Raise AttributeError for a name that a list of selectors lacks, with what to call first."""
+            first = (
+                "a single selector, such as [0] or the variable of a loop"
+                if name in dir(Selector)
+                else "get() or getall()"
+            )
+            raise AttributeError(f"a list of selectors has no attribute {name!r}; use {first}")
+
     def css(self, query: str) -> SelectorList:
         """Select by CSS from each selector."""
         compiled = compile_css(query)

@@ -100,7 +100,7 @@ def summary_of_failure(
 def summary_rows(summary: Summary) -> list[tuple[str, str]]:
     """Return the summary as named lines for display, without empty lines."""
     rows = [
-        ("pages", f"{summary.pages:,}"),
+        ("pages", _pages(summary)),
         ("items", f"{summary.items:,}"),
         ("received", amount(summary.bytes)),
         ("time", f"{duration(summary.seconds)}, {summary.pages_per_second:,.1f} pages/s"),
@@ -148,6 +148,11 @@ def _changes(totals: dict[str, int]) -> str:
     shown = {name: number for name, number in totals.items() if number and name != "unlinked"}
     unlinked = totals.get("unlinked", 0)
     return listed(shown) + (f" ({unlinked:,} of those gone are no longer linked)" if unlinked else "")
+
+
+def _pages(summary: Summary) -> str:
+    total, here = summary.pages, summary.pages_this_run
+    return f"{total:,}" if here == total else f"{total:,} ({here:,} in this run)"
 
 
 def _left(summary: Summary) -> str:

@@ -18,7 +18,7 @@ from skitter.frontier.records import Entry, JobInfo, JobState
 from skitter.plugins import needing
 from skitter.request import Request
 from skitter.run.job import JobFolder, JobSpec
-from skitter.run.loader import build_spider, load_spider_class
+from skitter.run.loader import build_spider, check_spider, load_spider_class
 from skitter.run.passes import NOTE, Passes, decode_passes
 from skitter.scope import Scope
 from skitter.secrets import credentials_in, referenced_argument, referenced_secret
@@ -27,7 +27,7 @@ from skitter.spider import Spider
 from skitter.stats import Stats
 from skitter.store.contract import Store, StoreContext
 from skitter.store.outputs import open_output, stores_for
-from skitter.worker.callbacks import CallbackNames, CallbackRunner, find_method
+from skitter.worker.callbacks import CallbackNames, CallbackRunner
 from skitter.worker.hooks import Hooks
 from skitter.worker.routing import ItemWriter, OutputRouter, RoutedStores
 
@@ -136,7 +136,7 @@ class JobBuilder:
             arguments = _with_secrets(spec) if spec.reads_references else spec.arguments
             spider = build_spider(load_spider_class(spec.spider) if spider is None else spider, arguments)
         self.spider: Spider = spider
-        _refuse_mistakes(spider)
+        check_spider(spider)
         self.settings: Settings = build_settings(
             {name: value for name, value in _attributes(spider).items() if value},
             {**spider.custom_settings, **self._overrides.settings},
@@ -488,29 +488,6 @@ def _refuse_objects(settings: Mapping[str, Any]) -> None:
                 remedy="set it in custom_settings of the spider, or name it as package.module:Name",
                 field=name,
             ) from None
-
-
-def _refuse_mistakes(spider: Spider) -> None:
-    """Raise :class:`~skitter.errors.SpiderError` for a spider that would silently crawl something else."""
-    lists: dict[str, Any] = {
-        "start_urls": spider.start_urls, "allowed_domains": spider.allowed_domains, "outputs": spider.outputs,
-        "monitors": spider.monitors,
-    }  # fmt: skip
-    for name, value in lists.items():
-        if isinstance(value, str):
-            raise SpiderError(
-                f"{name} of spider {spider.name!r} is a string, not a list: {value!r:.80}",
-                remedy=f"write {name} = [{value!r:.80}]",
-                field=name,
-            )
-    for rule in spider.rules:
-        for method in (rule.callback, rule.errback, rule.process_links, rule.process_request):
-            if isinstance(method, str) and find_method(spider, method) is None:
-                raise SpiderError(
-                    f"a rule of spider {spider.name!r} names a method {method!r}, which does not exist",
-                    remedy="define the method, or correct the rule",
-                    field="rules",
-                )
 
 
 def _scope(spider: Spider, settings: Settings) -> Scope:

@@ -282,8 +282,10 @@ class Crawl:
         if begins_again:
             await frontier.control.set_state(JobState.RUNNING)
             status = await frontier.status()
-        if self._recrawl and await frontier.control.recrawl():
-            status = await frontier.status()
+        if self._recrawl:
+            await self._drop_superseded(frontier, status)  # the last run may have been killed before it did
+            if await frontier.control.recrawl():
+                status = await frontier.status()
         if entries := self._builder.first_entries(info):
             await self._builder.guard(frontier.notes).open_for_seeds(entry.url for entry in entries)
             await frontier.add(entries)
@@ -345,6 +347,8 @@ class Crawl:
         await self._read_changes_of_pass(frontier, status)
         ended_pass = await passes.close(status) or self._recovered
         await self._report(passes)
+        # Afterwards, because the judgement of a pass takes deleted letters for failures that were settled in it.
+        status = await self._drop_superseded(frontier, status)
         return RunResult(
             job=self.spec.job,
             state=JobState.STOPPED if status.state is JobState.STOPPING else status.state,
@@ -357,6 +361,13 @@ class Crawl:
             ended_pass=ended_pass,
             changes={} if self._pass is None else self._pass.totals,
         )
+
+    async def _drop_superseded(self, frontier: Frontier, status: FrontierStatus) -> FrontierStatus:
+        """Delete the dead letters of earlier passes whose pages a finished pass has visited again. Return the new status."""
+        may_have_any = status.pass_number > 1 or self._builder.settings.refetch_failed
+        if status.state is not JobState.FINISHED or not status.failed or not may_have_any:
+            return status
+        return await frontier.status() if await frontier.dead_letters.drop_superseded() else status
 
     async def _read_changes_of_pass(self, frontier: Frontier, status: FrontierStatus) -> None:
         if self._builder.settings.changes is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import logging
 import os
 import re
@@ -139,9 +140,11 @@ class JobFolder:
         try:
             spec = msgspec.json.decode(self.note.read_bytes(), type=JobSpec)
         except FileNotFoundError:
+            jobs = [folder.job for folder in all_jobs(self.path.parent)]
+            near = difflib.get_close_matches(self.job, jobs, n=1)
             raise UsageError(
                 f"there is no job {self.job!r} in {self.path.parent}",
-                remedy="list the jobs with `skitter jobs`",
+                remedy=f"did you mean {near[0]}?" if near else "list the jobs with `skitter jobs`",
             ) from None
         except (OSError, msgspec.MsgspecError) as error:
             raise UsageError(

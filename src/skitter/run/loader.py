@@ -1,4 +1,4 @@
-"""Loads spiders from ``FILE.py[:Class]``, ``package.module:Class`` or the file of a recipe."""
+"""Loads spiders from ``FILE.py[:Class]``, ``package.module:Class`` or the file of a recipe, and checks their attributes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import inspect
 import pkgutil
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -17,9 +17,10 @@ from types import ModuleType
 from typing import Any, Protocol, runtime_checkable
 
 from skitter.errors import SkitterError, SpiderError
+from skitter.link_extractor import Rule
 from skitter.run.job import RECIPES, is_file, split_reference
 from skitter.spider import Spider
-from skitter.worker.callbacks import describe
+from skitter.worker.callbacks import describe, find_method
 
 _MODULE_PREFIX = "skitter_spider_"
 """Prefix of the names of modules that were loaded from a file."""
@@ -201,6 +202,14 @@ def _let_import_from(folder: Path) -> None:
         sys.path.insert(0, str(folder))
 
 
+def _arguments_remedy(spider_class: type[Spider]) -> str:
+    parameters = list(inspect.signature(spider_class).parameters.values())
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        return "check its arguments (-a NAME=VALUE)"
+    wanted = " ".join(f"-a {parameter.name}=..." for parameter in parameters)
+    return f"its arguments are {wanted}" if wanted else "leave out -a: it takes no arguments"
+
+
 def build_spider(spider_class: type[Spider], arguments: Mapping[str, Any]) -> Spider:
     """Create the spider with its arguments.
 
@@ -213,5 +222,83 @@ def build_spider(spider_class: type[Spider], arguments: Mapping[str, Any]) -> Sp
     except Exception as error:
         raise SpiderError(
             f"cannot create spider {spider_class.__name__}: {describe(error)}",
-            remedy="check its arguments (-a NAME=VALUE)",
+            remedy=_arguments_remedy(spider_class)
+            if isinstance(error, TypeError)
+            else "check its arguments (-a NAME=VALUE)",
         ) from error
+
+
+_LISTS_OF_TEXTS = ("start_urls", "allowed_domains", "outputs", "streaming_callbacks")
+_LISTS = (*_LISTS_OF_TEXTS, "monitors", "hooks", "rules")
+
+
+def check_spider(spider: Spider) -> None:
+    """Raise :class:`~skitter.errors.SpiderError` for a spider whose declarations have wrong types or names."""
+    if not isinstance(spider.name, str):
+        raise _wrong(spider, "name", spider.name, "a string")
+    if not isinstance(spider.custom_settings, Mapping):
+        raise _wrong(
+            spider, "custom_settings", spider.custom_settings, "a dict", 'write it like {"concurrency": 16}'
+        )
+    if find_method(spider, "start") is None:
+        raise _wrong(spider, "start", vars(type(spider)).get("start"), "a method")
+    for name in _LISTS:
+        check_list(spider, name, getattr(spider, name), has_texts=name in _LISTS_OF_TEXTS)
+    for rule in spider.rules:
+        _check_rule(spider, rule)
+    for method in spider.streaming_callbacks:
+        if find_method(spider, method) is None:
+            raise SpiderError(
+                f"streaming_callbacks of spider {spider.name!r} names a method {method!r}, which does not exist",
+                remedy="define the method, or correct the name",
+                field="streaming_callbacks",
+            )
+
+
+def check_list(spider: Spider, name: str, value: Any, *, has_texts: bool) -> None:
+    """Raise :class:`~skitter.errors.SpiderError` if an attribute of a spider is not a list, or not one of strings."""
+    if isinstance(value, (str, Rule)):
+        shown = repr(value) if isinstance(value, str) else "Rule(...)"
+        raise _wrong(spider, name, value, "a list", f"write {name} = [{shown:.80}]")
+    if isinstance(value, Mapping) or not isinstance(value, Iterable):
+        raise _wrong(spider, name, value, "a list", f"write {name} = [...], or leave it out")
+    if not has_texts or not isinstance(value, Collection):
+        return  # the elements of a generator can be read only once
+    for element in value:
+        if not isinstance(element, str):
+            raise SpiderError(
+                f"{name} of spider {spider.name!r} contains {_kind(element)}: {element!r:.80}",
+                remedy="yield requests in async def start(self)" if name == "start_urls" else "use strings",
+                field=name,
+            )
+
+
+def _check_rule(spider: Spider, rule: object) -> None:
+    if not isinstance(rule, Rule):
+        raise SpiderError(
+            f"rules of spider {spider.name!r} contains {_kind(rule)}: {rule!r:.80}",
+            remedy="write rules = [Rule(LinkExtractor(...), callback=...)]",
+            field="rules",
+        )
+    for method in (rule.callback, rule.errback, rule.process_links, rule.process_request):
+        if isinstance(method, str) and find_method(spider, method) is None:
+            raise SpiderError(
+                f"a rule of spider {spider.name!r} names a method {method!r}, which does not exist",
+                remedy="define the method, or correct the rule",
+                field="rules",
+            )
+
+
+def _wrong(spider: Spider, name: str, value: object, wanted: str, remedy: str = "") -> SpiderError:
+    return SpiderError(
+        f"{name} of spider {spider.name!r} is {_kind(value)}, not {wanted}: {value!r:.80}",
+        remedy=remedy or f"make it {wanted}, or leave it out",
+        field=name,
+    )
+
+
+def _kind(value: object) -> str:
+    kinds: Sequence[tuple[type, str]] = ((str, "a string"), (Mapping, "a dict"), (type(None), "None"))
+    return next(
+        (name for kind, name in kinds if isinstance(value, kind)), f"an object of type {type(value).__name__}"
+    )

@@ -21,6 +21,8 @@ from skitter.run.job import JobSpec
 from skitter.run.process import new_event_loop
 from skitter.secrets import shown_url
 from skitter.spider import Spider
+from skitter.worker.callbacks import describe
+from skitter.worker.retry import StatusError
 
 _WAITING_PAGES = 64
 """Pages whose items may wait for the consumer before the crawl waits."""
@@ -113,6 +115,12 @@ def iter_items(
         loop.close()
 
 
+def _reason_of(error: BaseException) -> str:
+    if isinstance(error, FetchError):
+        return f"{error.kind}: {error}"
+    return str(error) if isinstance(error, StatusError) else describe(error)
+
+
 _END = object()
 
 
@@ -127,8 +135,7 @@ class _Handover:
 
     def on_error(self, request: Request, error: BaseException) -> None:
         if request.url in self._errors or len(self._errors) < _MAX_REASONS:
-            kind = f"{error.kind}: {error}" if isinstance(error, FetchError) else str(error)
-            self._errors[request.url] = visible(kind if str(error) else type(error).__name__)
+            self._errors[request.url] = visible(_reason_of(error))
 
     def failure_of(self, result: RunResult) -> CrawlFailed:
         """Return the error of a crawl that fetched nothing, with its reasons."""

@@ -67,7 +67,15 @@ def make_site(factory: str, arguments: dict[str, object]) -> Site:
             remedy="write MODULE:NAME, such as skitter.testing.demo_site:DemoSite",
             field="site",
         ) from error
-    return make(**arguments)
+    try:
+        return make(**arguments)
+    except TypeError as error:
+        raise UsageError(
+            f"cannot create the site {factory!r}: {error}",
+            remedy="name a class or function that returns the site, such as `def make(): return site`, and give its"
+            " arguments with --arguments",
+            field="site",
+        ) from error
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -7,6 +7,7 @@ import contextvars
 import difflib
 import inspect
 import logging
+import sysconfig
 import time
 import traceback
 from collections import Counter, deque
@@ -162,6 +163,10 @@ class CallbackRunner:
         call = partial(context.run, _run_in_thread, partial(callback, *arguments, **named))
         return await asyncio.get_running_loop().run_in_executor(self._pool, call)
 
+    def blocks(self, callback: Callable[..., Any]) -> bool:
+        """Return whether a callback runs on the event loop without giving it up."""
+        return self._pool is None and not _is_async(callback) and not isinstance(callback, partial)
+
     def close(self) -> None:
         """End the threads after the running callbacks, without waiting for them."""
         if self._pool is not None:
@@ -243,6 +248,8 @@ def unsupported_result(result: object) -> SpiderError:
         remedy = "call .get() or .getall(), and yield the value in an item, such as a dict"
     elif isinstance(result, str):
         remedy = "follow a URL with response.follow(url), or yield a text in an item, such as a dict"
+    elif isinstance(result, Iterable):
+        remedy = "yield its elements one by one: yield from ..."
     return SpiderError(
         f"a callback returned an unsupported {type(result).__name__}: {result!r:.60}", remedy=remedy
     )
@@ -307,16 +314,36 @@ def describe(error: BaseException) -> str:
     notes = "".join(f"; {note}" for note in vars(error).get("__notes__", ()))
     if isinstance(error, SkitterError):  # its remedy is the first note
         return line + notes
+    place = _place_of(traceback.extract_tb(error.__traceback__))
+    return line + notes if place is None else f"{line} ({_written(place)}){notes}"
+
+
+def describe_internal(error: BaseException) -> str:
+    """As :func:`describe`, for an error of skitter itself: with the place where it was raised, wherever that is."""
     frames = traceback.extract_tb(error.__traceback__)
-    if not frames:
-        return line + notes
-    last = frames[-1]
-    return f"{line} (line {last.lineno} of {last.filename.rpartition('/')[2]}, in {last.name}){notes}"
+    if isinstance(error, SkitterError) or not frames or _place_of(frames) is not None:
+        return describe(error)
+    return f"{describe(error)} ({_written(frames[-1])})"
+
+
+def _written(frame: traceback.FrameSummary) -> str:
+    return f"line {frame.lineno} of {frame.filename.rpartition('/')[2]}, in {frame.name}"
+
+
+def _place_of(frames: Sequence[traceback.FrameSummary]) -> traceback.FrameSummary | None:
+    """Return the innermost frame of the user's own code, or else of a library that it uses."""
+    outside = [frame for frame in frames if not frame.filename.startswith(_OWN_FILES)]
+    own = (frame for frame in reversed(outside) if not frame.filename.startswith(_LIBRARIES))
+    return next(own, outside[-1] if outside else None)
 
 
 _MAX_TRACEBACK = 2_000
 """Characters of a traceback that a dead letter keeps."""
 _OWN_FILES = str(Path(__file__).parents[1])
+_LIBRARIES = (
+    "<frozen",
+    *{sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")},
+)
 _MAX_KINDS = 1_000
 
 

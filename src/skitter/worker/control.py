@@ -11,7 +11,7 @@ from skitter._utils.notes import NOTE_TTL, STOP_REASON
 from skitter.errors import CrawlFailed, SkitterError, is_usage
 from skitter.frontier.contract import Frontier
 from skitter.frontier.records import JobState
-from skitter.worker.callbacks import describe
+from skitter.worker.callbacks import describe_internal
 from skitter.worker.hooks import HookAction
 from skitter.worker.inflight import Inflight
 
@@ -82,7 +82,7 @@ class CrawlControl:
             return
         remedy = error.remedy if isinstance(error, SkitterError) else ""
         failure = CrawlFailed(
-            str(error) if isinstance(error, SkitterError) else describe(error),
+            str(error) if isinstance(error, SkitterError) else describe_internal(error),
             remedy=remedy or "run the same command again to resume",
             is_usage=is_usage(error),
         )

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from skitter.errors import CrawlFailed, SkitterError
 from skitter.frontier.contract import Frontier
 from skitter.frontier.records import JobState, LeaseResult
-from skitter.worker.callbacks import describe
+from skitter.worker.callbacks import describe_internal
 from skitter.worker.committer import Committer
 from skitter.worker.inflight import Inflight, InflightRequest
 from skitter.worker.page import Page
@@ -112,7 +112,7 @@ class Leaser:
                 self._end(request, page)
             except Exception as error:  # noqa: BLE001 - an error in skitter itself; otherwise the lease would be renewed forever
                 remedy = "report it; run the same command again to resume"
-                failure = CrawlFailed(f"internal: {describe(error)}", remedy=remedy)
+                failure = CrawlFailed(f"internal: {describe_internal(error)}", remedy=remedy)
                 failure.__cause__ = error
                 self._failure = self._failure or failure
                 self._inflight.lease_wakeup.set()

@@ -52,6 +52,7 @@ from skitter.worker.callbacks import (
     CallbackRunner,
     ErrorLog,
     describe,
+    describe_internal,
     results_of,
     traceback_of,
 )
@@ -94,6 +95,8 @@ if TYPE_CHECKING:  # needs an extra
 log = logging.getLogger("skitter.crawl")
 
 _MAX_REPORTED_SEEDS = 20
+_LONG_CALLBACK = 3.0
+"""Seconds after which a callback that blocks the event loop is named, once in each worker."""
 _MAX_DEPTH = 50
 """Deeper pages share one counter, so that a trap does not create an unlimited number of counters."""
 _DEPTHS = [f"depth/{depth}" for depth in range(_MAX_DEPTH + 1)]
@@ -138,6 +141,7 @@ class RequestPipeline:
         """Set if the job remembers its pages, before the first request."""
         self._origins = Origins(settings)
         self._failed_seeds = 0
+        self._has_warned_of_blocking = False
         self._spider = spider
         self._settings = settings
         self._fetcher = fetcher
@@ -267,7 +271,9 @@ class RequestPipeline:
         self._error_log.report(lease.url, error)
         page = Page(lease, Request(lease.url))
         page.finish(
-            RetryDecision(Resolution.FAILED, f"internal: {describe(error)}", traceback=traceback_of(error))
+            RetryDecision(
+                Resolution.FAILED, f"internal: {describe_internal(error)}", traceback=traceback_of(error)
+            )
         )
         return page
 
@@ -749,7 +755,14 @@ class RequestPipeline:
             results = await self._run_streaming(page, callback(response, **page.request.cb_kwargs), streamed)
         else:
             results = await self.callbacks.run(callback, response, **page.request.cb_kwargs)
-        page.record_time(CALLBACK, time.perf_counter() - began)
+        seconds = time.perf_counter() - began
+        page.record_time(CALLBACK, seconds)
+        if seconds > _LONG_CALLBACK and not self._has_warned_of_blocking and self.callbacks.blocks(callback):
+            self._has_warned_of_blocking = True
+            text = (
+                "%s: callback %s took %.1f s, during which this worker did nothing else; set callback_threads"
+            )
+            log.warning(text, page.lease.url, page.request.callback or "parse", seconds)
         results = await self._collect(page, results, response)
         if streamed is not None:
             page.batches = [*streamed.batches, *page.batches]
@@ -893,6 +906,8 @@ class RequestPipeline:
         ``is_settled``: ``on_error`` decides nothing. Return whether to run the callback nevertheless.
         """
         page.remedy = error.remedy if isinstance(error, FetchError) else ""
+        if isinstance(error, StatusError) and error.status == 401:
+            page.remedy = f"set credentials for {origin_of(page.lease.url)}"
         try:
             return await self._retry_or_give_up(page, error, decision, is_settled=is_settled)
         except _ReleaseLease:

@@ -6,6 +6,7 @@ import asyncio
 import binascii
 import inspect
 import logging
+import re
 from base64 import b64decode
 from collections import Counter
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
@@ -22,6 +23,7 @@ from skitter.frontier.records import Entry, ExternalSeed, SeedBatch, SeedClaim, 
 from skitter.request import Request
 from skitter.secrets import shown_url
 from skitter.spider import Spider
+from skitter.web.urls import normalize
 from skitter.worker.callbacks import describe, find_method
 from skitter.worker.inflight import QueueCapacity
 from skitter.worker.links import LinkCollector
@@ -171,7 +173,25 @@ class SeedLoader:
         self._refused[f"refused/{entry}"] += 1
         self._number_refused += 1
         if len(self._refusals) < _MAX_REPORTED:
-            self._refusals.append(f"{shown_url(request.url)!r:.200} ({entry})")
+            self._refusals.append(f"{shown_url(request.url)!r:.200} ({_explained(entry, request.url)})")
+
+
+_EXPLANATIONS = {
+    "host": "it is outside allowed_domains or the scope",
+    "pattern": "allow or deny excludes it",
+    "scheme": "only http and https are crawled",
+    "unparsable": "it is not an absolute URL",
+}
+
+
+def _explained(reason: str, url: str) -> str:
+    """Return the reason of a refusal with its meaning. A URL that only lacks its scheme is completed."""
+    if reason == "unparsable" and _find_host(url) and normalize(f"https://{url}"):
+        return f"{reason}: did you mean https://{url}?"
+    return f"{reason}: {_EXPLANATIONS[reason]}" if reason in _EXPLANATIONS else reason
+
+
+_find_host = re.compile(r"[\w-]+(?:\.[\w-]+)+(?::\d+)?(?:[/?]|$)").match
 
 
 async def _stream(spider: Spider) -> AsyncIterator[object]:

@@ -206,6 +206,10 @@ class ClusterDeadLetters:
         """Delete dead letters."""
         return await self._take(ids, lambda letters, local_ids: letters.drop(local_ids))
 
+    async def drop_superseded(self) -> int:
+        """Delete dead letters whose URL was added again since."""
+        return await self._take(None, lambda letters, _: letters.drop_superseded())
+
     async def _take(
         self,
         ids: Sequence[int] | None,

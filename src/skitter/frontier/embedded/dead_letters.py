@@ -13,6 +13,10 @@ from skitter.frontier.embedded.tables import FORGOTTEN, RequestRow
 from skitter.frontier.records import SETTLED, DeadLetter
 
 MIN_CLEANUP_SIZE = 1_000
+_BATCH = 10_000
+"""Dead letters that are in memory together."""
+Letter = tuple[int, RequestRow, str]
+"""Id, request and error of a dead letter."""
 
 
 class EmbeddedDeadLetters:
@@ -49,16 +53,37 @@ class EmbeddedDeadLetters:
         await self._journal.flush()
         return len(rows)
 
+    async def drop_superseded(self) -> int:
+        """Delete dead letters whose URL was added again since."""
+        seen, now = self._requests.seen, self._job.clock()
+        dropped = after = 0
+        async with self._requests.adding:
+            while found := await self._forgotten(after):
+                after = found[-1][0]
+                await seen.keys.prepare([row.fingerprint for _, row, _ in found])
+                superseded = [letter for letter in found if seen.keys.known(letter[1].fingerprint, now)]
+                self._remove(superseded)
+                dropped += len(superseded)
+        self._job.added -= dropped
+        self._job.write()
+        await self._journal.flush()
+        return dropped
+
+    async def _forgotten(self, after: int) -> Sequence[Letter]:
+        return await self._journal.read(lambda tables: tables.find_forgotten(after, _BATCH))
+
     async def _take(self, ids: Sequence[int] | None) -> Sequence[RequestRow]:
         """Remove dead letters and return their requests."""
         async with self._requests.adding:  # a concurrent call must not take the same ones
             found = await self._journal.read(lambda tables: tables.find_dead(ids))
-            self._job.failed -= len(found)
-            for letter_id, _, _ in found:
-                self._journal.append("remove_dead", (letter_id,))
-        settled = Counter(f"{SETTLED}/{error.partition(':')[0]}" for _, _, error in found)
-        self._job.count(settled)
+            self._remove(found)
         return [row for _, row, _ in found]
+
+    def _remove(self, letters: Sequence[Letter]) -> None:
+        self._job.failed -= len(letters)
+        for letter_id, _, _ in letters:
+            self._journal.append("remove_dead", (letter_id,))
+        self._job.count(Counter(f"{SETTLED}/{error.partition(':')[0]}" for _, _, error in letters))
 
 
 class EmbeddedNotes:

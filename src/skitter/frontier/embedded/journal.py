@@ -403,6 +403,15 @@ class MemoryTables:
             (letter_id, *self._dead[letter_id][:2]) for letter_id in letter_ids if letter_id in self._dead
         ]
 
+    def find_forgotten(self, after: int, limit: int) -> list[tuple[int, RequestRow, str]]:
+        """Return dead letters whose fingerprint was forgotten, by id, each with its request and its error."""
+        found = (
+            (letter_id, row, error)
+            for letter_id, (row, error, _) in self._dead.items()
+            if letter_id > after and row.dedup == FORGOTTEN
+        )
+        return list(islice(found, limit))
+
     def put_visit(self, row: Values) -> None:
         """Keep a row of the statement ``put_visit``."""
         fingerprint, number, change, status, since, url, ranges, memory = row

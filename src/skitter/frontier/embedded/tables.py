@@ -156,6 +156,10 @@ class Tables(Protocol):
         """Return dead letters by id (all for ``None``), each with its request and its error."""
         ...
 
+    def find_forgotten(self, after: int, limit: int) -> list[tuple[int, RequestRow, str]]:
+        """Return dead letters whose fingerprint was forgotten, by id, each with its request and its error."""
+        ...
+
     def begin_pass(self, number: int, *, forget_fingerprints: bool, forget_outputs: bool) -> None:
         """Begin a pass and load the seeds again, in one step. Remove the visits of pages that are gone."""
         ...
@@ -479,6 +483,12 @@ class SqliteTables:
         else:
             query = f"SELECT id, {_COLUMNS}, error FROM dead WHERE id = ?"  # noqa: S608 - constants
             rows = [row for number in dict.fromkeys(ids) for row in self.file.execute(query, (number,))]
+        return [(row[0], RequestRow(*row[1:-1]), row[-1]) for row in rows]
+
+    def find_forgotten(self, after: int, limit: int) -> list[tuple[int, RequestRow, str]]:
+        """Return dead letters whose fingerprint was forgotten, by id, each with its request and its error."""
+        query = f"SELECT id, {_COLUMNS}, error FROM dead WHERE id > ? AND dedup = ? ORDER BY id LIMIT ?"  # noqa: S608 - constants
+        rows = self.file.execute(query, (after, FORGOTTEN, limit))
         return [(row[0], RequestRow(*row[1:-1]), row[-1]) for row in rows]
 
     # --- fingerprints ------------------------------------------------------------------------------------

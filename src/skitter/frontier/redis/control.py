@@ -192,6 +192,15 @@ class RedisDeadLetters:
         """Delete dead letters."""
         return await self._take("drop_dead_letters", ids)
 
+    async def drop_superseded(self) -> int:
+        """Delete dead letters whose URL was added again since."""
+        dropped, last = 0, b"0"
+        while True:
+            last, count = (await self._job.run_once("drop_superseded", last)).split()
+            if last == b"0":
+                return dropped
+            dropped += int(count)
+
     async def _take(self, script: str, ids: Sequence[int] | None) -> int:
         """Return the number of replayed or deleted letters: the second number of the script's answer."""
         if ids is None:
