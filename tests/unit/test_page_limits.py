@@ -182,12 +182,49 @@ def test_the_entities_of_an_xml_page_are_not_expanded():
     assert page_of("xml-entities").xpath("string(/*)").get() in {"", None}
 
 
+def _names(tag, amount):
+    return " ".join(f"a{number}x{tag}" for number in range(amount))
+
+
 def test_only_attributes_outside_of_values_count():
     inside = "".join(f' data-{number}="a b c / d e f"' for number in range(500))
     limits.check_attributes(f'<p{inside}><img src="data:image/png;base64,{"a/b " * 50_000}">')
     for quote in ("", '"', "' '"):
         with pytest.raises(PageTooComplex):
             limits.check_attributes(f"<p {quote}{' a' * 3_000}{quote}>")
+    with pytest.raises(PageTooComplex):
+        limits.check_attributes("<p " + 'a=""' * 3_000 + ">")
+
+
+ROOT_TAGS = {
+    "many attributes in few tags": "".join(f"<html {_names(n, 2_000)}>" for n in range(10)),
+    "many tags": "<BODY a>" * 10_001,
+    "no spaces": "<html " + "".join(f'a{number}="x"' for number in range(20_000)) + ">",
+    "signs in values": "<html " + "".join(f"a{number}='<>' " for number in range(20_000)) + ">",
+    "no end": "<body/" + "a " * 100_000,
+}
+
+
+@pytest.mark.parametrize("page", ROOT_TAGS.values(), ids=ROOT_TAGS)
+def test_the_attributes_of_all_root_tags_are_limited_together(page):
+    with pytest.raises(PageTooComplex) as refused:
+        Selector(page, engine=TURBO)
+    assert refused.value.field == "max_page_memory"
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "<html lang=en><body class='" + "a " * 20_000 + "'>",
+        '<html><body class=x">' + "<p class='a b c'>it's</p>" * 5_000,
+        "<html />" * 20_000,
+        "<p>html " + "a " * 20_000,
+        "<htmlx " + "a " * 1_500 + ">" + "x" * 10_000,
+    ],
+    ids=["long value", "unpaired quote", "no attributes", "text", "other name"],
+)
+def test_other_attributes_do_not_count_as_those_of_root_tags(page):
+    limits.check_roots(page)
 
 
 def test_a_page_with_many_elements_has_no_copy_in_lxml():

@@ -254,9 +254,33 @@ _SEPARATORS = re.compile(r"[\s/]+[^\s/>]")
 def check_attributes(text: str) -> None:
     """Raise :class:`~skitter.errors.PageTooComplex` for a tag with too many attributes."""
     for tag in _long_tags(text):
-        outside = _QUOTED_VALUE.sub("", tag)
+        outside = _QUOTED_VALUE.sub(" ", tag)  # no space is needed behind a quoted value
         if len(outside) >= _LONG and _exceeds(_SEPARATORS, outside, _MAX_ATTRIBUTES):
             raise page_too_complex(f"a tag has more than {_MAX_ATTRIBUTES} attributes")
+
+
+_MAX_ROOT_ATTRIBUTES = 10_000
+_ROOT_TAG = re.compile(r"<(?:html|body)[\s/]++(?=[^>])", re.IGNORECASE)
+"""The beginning of a tag of ``html`` or ``body`` that has attributes."""
+_TAG_BODY = re.compile(r"""(?:[^"'>=]++|["']|=\s*+(?:"[^"]*+"|'[^']*+')?+)*+""")
+"""A tag to its end. A quote begins a value only after an equals sign."""
+
+
+def check_roots(text: str) -> None:
+    """Raise :class:`~skitter.errors.PageTooComplex` if all tags of ``html`` and ``body`` together have too many attributes.
+
+    The parser merges them into one element, and compares each attribute with all before it.
+    """
+    left = _MAX_ROOT_ATTRIBUTES
+    for start in range(0, len(text), _SEARCH_PART):  # a search blocks threads
+        for root in _ROOT_TAG.finditer(text, start, start + _SEARCH_PART + len("<html ")):
+            tag = _TAG_BODY.match(text, root.end(), root.end() + _SEARCH_PART)
+            assert tag is not None  # it matches any text
+            left -= 1 + sum(1 for _ in _SEPARATORS.finditer(_QUOTED_VALUE.sub(" ", tag[0])))
+            if left < 0 or len(tag[0]) == _SEARCH_PART:
+                raise page_too_complex(
+                    f"the html and body tags of the page have more than {_MAX_ROOT_ATTRIBUTES:,} attributes"
+                )
 
 
 def _long_tags(text: str) -> Iterator[str]:

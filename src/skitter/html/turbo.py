@@ -22,7 +22,7 @@ from turbohtml import (
 )
 
 from skitter.html.engine import DOCTYPE, Engine, in_standards_mode
-from skitter.html.limits import MemoryMeter, parts_of
+from skitter.html.limits import MemoryMeter, check_roots, parts_of
 from skitter.html.serial import like_lxml
 
 _PLAIN_SPACES = Html(formatter=Formatter.MINIMAL)
@@ -35,6 +35,7 @@ def _parse(text: str) -> Document:
 
 def _parse_metered(text: str, meter: MemoryMeter) -> Document:
     meter.check_runs(text)
+    check_roots(text)
     with IncrementalParser(positions=False) as parser:
         parser.feed(DOCTYPE)  # the parser ignores a second one
         before = meter.resident()
