@@ -12,7 +12,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -88,9 +88,6 @@ from skitter.worker.revisit import (
 from skitter.worker.robots import RobotsCheck, RobotsDecision, RobotsGate, RobotsUnavailable
 from skitter.worker.timings import CALLBACK, FETCH, WAIT
 from skitter.worker.traps import DUPLICATE_CONTENT, PATTERN
-
-if TYPE_CHECKING:  # needs an extra
-    pass
 
 log = logging.getLogger("skitter.crawl")
 
