@@ -378,7 +378,7 @@ def test_seeds_that_are_all_refused_are_named_with_their_reasons(tmp_path, worke
             ("shop.test/a", "unparsable"),
             ("ftp://shop.test/", "scheme"),
         ):
-            assert f"'{seed}' ({reason})" in line
+            assert f"'{seed}' ({reason}" in line
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -66,8 +66,9 @@ async def test_sentinels_name_the_primary(watched, join):
     await frontier.add(entries("a"))
     directly = await join(f"{primary.url.removesuffix('/0')}/2")
     assert await counts(directly) == {"queued": 1}
-    with pytest.raises(FrontierError, match=r": No master found for 'other'$"):
+    with pytest.raises(FrontierError) as refusal:
         await join(url.replace("main", "other"))
+    assert str(refusal.value).endswith(": No master found for 'other'")
 
 
 async def test_the_reason_why_no_sentinel_answers_is_reported(free_port, join):

@@ -90,7 +90,7 @@ def test_a_spider_that_cannot_be_built_says_why():
 
     with pytest.raises(SpiderError, match=r"cannot create spider Picky: TypeError: .*'shop'") as caught:
         build_spider(Picky, {})
-    assert "-a NAME=VALUE" in caught.value.remedy
+    assert "-a shop=..." in caught.value.remedy
 
 
 def assemble(path, **fields):
