@@ -510,7 +510,7 @@ class Settings(FrontierSettings, frozen=True, kw_only=True):
     )] = 4
     browser_max_pages: Annotated[int, Setting(
         "Number of pages after which a worker replaces its browser.", unit="pages", above=0,
-    )] = 1000
+    )] = 250
     browser_memory: Annotated[int, Setting(
         "Memory of the browser's processes above which a worker replaces it.", unit="bytes", above=0,
     )] = 2 * 1024**3
