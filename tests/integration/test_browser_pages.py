@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from playwright.async_api import Error
 
 from browsers import all_gone, descendants, kill, require_browser
 from crawl_harness import CrawlHarness, Scripted
@@ -15,6 +16,7 @@ from servers.name_server import NameServer
 from sites.javascript import WORDS, hostile_site, javascript_site
 from skitter import Collector, Request, Spider
 from skitter.browser.adaptive import read_rules, reset_rules
+from skitter.browser.process import BrowserProcess
 from skitter.browsing import Click, Evaluate, Fill, InfiniteScroll, LoadMore, Pdf, Screenshot, Wait
 from skitter.fetch.contract import TooLate
 from skitter.run.fetcher_factory import make_fetcher
@@ -396,6 +398,28 @@ async def test_a_process_that_dies_or_hangs_costs_a_retry(serve, tmp_path, proce
     assert ran.letters == {}
     assert sorted(item["texts"][0] for item in ran.items) == ["alive", "page 0", "page 1", "page 2"]
     assert all_gone(descendants(os.getpid()).keys() - other_processes) == []
+
+
+async def test_a_browser_in_which_no_page_opens_any_more_is_replaced(serve, tmp_path, monkeypatch):
+    """A driver that is killed at the wrong moment leaves a browser that seems to be connected."""
+    start, started = BrowserProcess.start, []
+
+    async def fail(**_options):
+        raise Error("Target page, context or browser has been closed")
+
+    async def start_the_first_one_broken(settings):
+        started.append(await start(settings))
+        if len(started) == 1:
+            monkeypatch.setattr(started[0].browser, "new_context", fail)
+        return started[-1]
+
+    monkeypatch.setattr(BrowserProcess, "start", start_the_first_one_broken)
+    url = serve(javascript_site).url_of
+    spider = spider_of([Request(url(f"/js/{number}")) for number in range(3)], texts("h1::text"))
+    ran = await CrawlHarness(spider, tmp_path, **BROWSER | {"max_retries": 3}).run()
+    assert ran.letters == {}
+    assert sorted(item["texts"][0] for item in ran.items) == ["page 0", "page 1", "page 2"]
+    assert len(started) == 2
 
 
 async def test_a_lease_is_renewed_while_its_page_loads(serve, tmp_path):

@@ -206,8 +206,10 @@ class BrowserFetcher:
         process.pages += 1
         try:
             context, tab = await pool.take(request)
-        except BaseException:
+        except BaseException as error:
             process.users -= 1
+            # A driver that was killed at the wrong moment leaves a browser that seems to be connected.
+            process.retired = process.retired or is_gone(error)
             raise
         return _Place(process, pool, context, tab)
 
