@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.chaos, pytest.mark.timeout(1500)]
 
 KILLS = 10
 """Number of kills in each round."""
-PAGES = 12 * KILLS
+PAGES = 30 * KILLS
 SPIDER = """
 from skitter import Request, Spider
 
