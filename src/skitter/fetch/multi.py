@@ -22,7 +22,7 @@ _TICK = 0.01
 """The longest tick of a Linux kernel, in seconds."""
 _MAX_EVENTS = 256
 _LATE = 0.02
-"""Seconds without a look at the sockets after which an answer may have waited for the event loop."""
+"""Seconds without reading any socket after which an answer may have waited for the event loop."""
 
 
 class SocketWatcher(Protocol):
