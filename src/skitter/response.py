@@ -25,9 +25,19 @@ from skitter.html.selector import Selector, SelectorList, from_parsel, is_parsel
 from skitter.link_extractor import Patterns, Words, select_hrefs
 from skitter.links import Links
 from skitter.request import Request
-from skitter.web import media_types
 from skitter.web.encoding import codec_of, decode, detect, detect_json, encode_queries
-from skitter.web.headers import Headers, find_header, parse_headers, parse_refresh, url_in_header
+from skitter.web.headers import (
+    Headers,
+    find_header,
+    is_html,
+    is_json,
+    is_text,
+    is_xml,
+    media_type,
+    parse_headers,
+    parse_refresh,
+    url_in_header,
+)
 from skitter.web.urls import UrlBase, normalize, resolve, url_base
 
 if TYPE_CHECKING:
@@ -226,23 +236,23 @@ class Response:
         """Media type in lower case without parameters, such as ``text/html``; empty if the server sent none."""
         if self._content_type is None:
             self._content_type_header = value = self.header("content-type")
-            self._content_type = media_types.media_type(value)
+            self._content_type = media_type(value)
         return self._content_type
 
     @property
     def is_html(self) -> bool:
         """Whether the page is HTML or XHTML, by its media type or, without one, by the start of the body."""
-        return media_types.is_html(self.content_type, self.body)
+        return is_html(self.content_type, self.body)
 
     @property
     def is_xml(self) -> bool:
         """Whether the page is XML other than XHTML."""
-        return media_types.is_xml(self.content_type)
+        return is_xml(self.content_type)
 
     @property
     def is_text(self) -> bool:
         """Whether the body can be read as ``text``."""
-        return media_types.is_text(self.content_type, self.body)
+        return is_text(self.content_type, self.body)
 
     # The body
 
@@ -254,7 +264,7 @@ class Response:
         :class:`~skitter.errors.UsageError` for an unknown name.
         """
         if self._encoding is None:
-            find = detect_json if media_types.is_json(self.content_type) else detect
+            find = detect_json if is_json(self.content_type) else detect
             self._encoding = find(self.body, self._content_type_header)
         return self._encoding
 
@@ -322,7 +332,7 @@ class Response:
             text = self.text
             if self.is_xml:
                 self._selector = parsel_backed_selector(text, "xml", self.max_memory)
-            elif media_types.is_json(self.content_type):
+            elif is_json(self.content_type):
                 check_json(self.body, self.max_memory)
                 self._selector = parsel_backed_selector(text, "json")
             else:

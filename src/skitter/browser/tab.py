@@ -42,7 +42,7 @@ from skitter.fetch.transfer import cuts_body
 from skitter.request import Request
 from skitter.response import Response
 from skitter.settings import Settings
-from skitter.web.media_types import is_html, media_type
+from skitter.web.headers import is_html, media_type
 
 if TYPE_CHECKING:
     from playwright.async_api import CDPSession, Dialog, Page

@@ -11,8 +11,8 @@ import msgspec
 from skitter._utils.concurrency import SingleFlight
 from skitter._utils.notes import Notes
 from skitter.fetch.contract import UNCONDITIONAL, Fetcher, FetchError, SendPermit
+from skitter.fetch.origin_cache import OriginCache
 from skitter.fetch.robots import MAX_REDIRECTS, redirect_target
-from skitter.fetch.robots_cache import OriginCache
 from skitter.fetch.robots_rules import PathPattern, comparable_path
 from skitter.request import Request
 from skitter.web.urls import normalize, origin_of

@@ -8,6 +8,7 @@ the protocol.
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import time
 import zlib
@@ -28,11 +29,13 @@ from skitter.request import Request
 from skitter.response import Response
 from skitter.settings import Settings
 from skitter.store.media import DraftSource, FileDraft, FileRecord, MediaStore, suffix_of
-from skitter.web.headers import strong_last_modified
-from skitter.web.media_types import media_type
+from skitter.web.headers import media_type, strong_last_modified
 from skitter.web.urls import is_same_origin, normalize, origin_of, split_userinfo
 from skitter.worker.links import LinkCollector
-from skitter.worker.retry import DONE, RetryDecision
+from skitter.worker.page import Page
+from skitter.worker.retry import DONE, REDIRECTS, RetryDecision, redirected
+
+log = logging.getLogger("skitter.crawl")
 
 FILE = "skitter:file"
 """Callback of a file request."""
@@ -43,11 +46,15 @@ _IDENTITY = "skitter:files"
 """Key of ``meta`` that makes the identity of these requests differ from that of a page with the same URL."""
 _CLAIM_SECONDS = 6.0
 """Lifetime of the claim of a worker that downloads a file, unless it is renewed."""
-CLAIM_RETRY = 1.0
+_CLAIM_RETRY = 1.0
 """Seconds after which an items request checks again for a file that another worker is downloading."""
 _OUTAGE_TIMEOUT = 600.0
 """Seconds to wait for a store that does not answer, as for outputs."""
 _SMALL_BODY = 64 * 1024
+_NO_RANGE = frozenset(
+    {HTTPStatus.PARTIAL_CONTENT, HTTPStatus.PRECONDITION_FAILED, HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE}
+)
+"""Statuses of a server that does not continue a partial download. The file is downloaded from its start."""
 _T = TypeVar("_T")
 
 
@@ -85,9 +92,16 @@ class Download:
     """The download of one file by one leased request."""
 
     def __init__(
-        self, url: str, work: FileWork, renewal: asyncio.Task[None], stored: FileRecord | None
+        self,
+        url: str,
+        request: Request,
+        work: FileWork,
+        renewal: asyncio.Task[None],
+        stored: FileRecord | None,
     ) -> None:
         self.url = url
+        self.request = request
+        """The request as it was leased."""
         self.work = work
         self.stored = stored
         """The expired file of the URL, which the server may confirm."""
@@ -160,7 +174,14 @@ class FileSink:
 
 
 class MediaPipeline:
-    """The files of one worker. ``sends_by_http``: whether the requests name the fetcher ``http``."""
+    """The files of one worker.
+
+    :meth:`hold` replaces the items of a page by requests. For each of these requests that is leased, the worker calls
+    :meth:`begin`, then :meth:`accept`, :meth:`receive` and :meth:`finish` if a file is to be downloaded, and
+    :meth:`close`.
+
+    ``sends_by_http``: whether the requests name the fetcher ``http``.
+    """
 
     def __init__(
         self,
@@ -226,19 +247,120 @@ class MediaPipeline:
 
     # --- leases ----------------------------------------------------------------------------------------
 
-    def work_of(self, request: Request) -> FileWork:
-        """Return the data of a leased request for files. Raises :class:`~skitter.errors.UndecodableRecord`."""
-        try:
-            return msgspec.convert(request.cb_kwargs["work"], FileWork)
-        except (KeyError, msgspec.ValidationError) as error:
-            raise UndecodableRecord(f"not a request for a file: {error}") from error
+    async def begin(self, page: Page) -> bool:
+        """Begin the download of a missing file, or complete the items whose files are all known.
 
-    async def find(self, work: FileWork, url: str) -> tuple[dict[str, FileRecord], list[str]]:
-        """Return the stored files of a request by their URLs, and the URLs that have to be downloaded.
-
-        ``url``: that of a file request.
+        Return whether there is a file to download. Then ``page.request`` is the request to send for it. Raises
+        :class:`~skitter.errors.UndecodableRecord` for a request without the data of its files.
         """
-        return await self._call(self._find, _fetchable(work) if work.items else [url], work.since)
+        request, slot = page.request, page.lease.slot
+        work = _work_of(request)
+        found, missing = await self._find_all(request, work)
+        if page.lease.attempt and missing:
+            if request.url not in missing:  # the attempts were for a file that is stored now
+                page.entries.append(self._again(request, missing[0]))
+                return False
+            missing = [request.url]  # attempts count for one file
+        if missing and self._is_here(request, slot, missing):
+            page.download = await self._begin_download(request, slot, work, missing)
+            if page.download is not None:
+                page.request = self._request_of(request, page.download)
+                return True
+            if work.items:
+                text = "file: another worker downloads it"
+                page.finish(RetryDecision(Resolution.RETRY, text, _CLAIM_RETRY, free=True))
+        elif missing:
+            page.entries.append(self._again(request, missing[0]))
+        elif work.items:
+            self._complete_items(page, request, work, found)
+        return False
+
+    async def accept(self, download: Download, response: Response) -> bool | BodySink:
+        """Decide about a body by its headers: a file is written to the store, a long error page is not read."""
+        coding = response.header("content-encoding").strip().lower()
+        part = download.part
+        if response.status == HTTPStatus.PARTIAL_CONTENT and part is not None:
+            if _continues(part, response):
+                download.sink = FileSink(part, self._settings.files_max_size, "")
+                return download.sink
+            download.head = response
+            return False
+        if response.status in {200, 203}:
+            await self._start_over(download)
+            # If the transfer fails in the meantime, this call is cancelled, but not its thread: close() removes the draft.
+            download.drafting = asyncio.ensure_future(asyncio.to_thread(self._store.draft))
+            draft = await asyncio.shield(download.drafting)
+            draft.source = _source_of(response, coding)
+            download.sink = FileSink(draft, self._settings.files_max_size, coding)
+            return download.sink
+        length = response.header("content-length")
+        if length.isdecimal() and int(length) <= _SMALL_BODY:
+            return True
+        download.head = response
+        return False
+
+    async def receive(self, page: Page, response: Response) -> bool:
+        """Store a downloaded file, or record what the server answered in its place.
+
+        Return ``False`` for an error status. Raises :class:`~skitter.worker.retry.RedirectError` for a redirect that cannot be
+        followed.
+        """
+        download = page.download
+        assert download is not None
+        if response.status in REDIRECTS:
+            target = redirected(page.request, response, self._settings.max_redirects).url
+            page.count("redirects")
+            page.entries.append(await self._moved(download, page.request, target))
+        elif download.sink is not None:
+            page.count("bytes", await self._keep(download, download.sink, response))
+            page.count("files")
+            if response.status == HTTPStatus.PARTIAL_CONTENT:
+                page.count("files/continued")
+        elif response.status == HTTPStatus.NOT_MODIFIED and download.stored is not None:
+            await self._settle(download, msgspec.structs.replace(download.stored, at=time.time()))
+            page.count("files/unchanged")
+        elif response.status in _NO_RANGE and download.part is not None:
+            await self._start_over(download)
+            text = f"range: status {response.status} does not continue the file"
+            page.finish(RetryDecision(Resolution.RETRY, text, free=True))
+        else:
+            return False
+        return True
+
+    async def finish(self, page: Page) -> None:
+        """Decide how the lease of a download ends, and complete the items if it was their last file.
+
+        A file that cannot be downloaded is a result, too.
+        """
+        download, before = page.download, page.decision
+        assert download is not None
+        decision = await self._decide(download, before)
+        if decision is not before:
+            page.counters.pop(f"failed/{before.error.partition(':')[0]}", None)
+            page.decision = DONE
+            page.finish(decision)
+            page.count("files/failed")
+            log.warning("%s: no file: %s", download.url, before.error or "refused by robots.txt or a hook")
+        request, work = download.request, download.work
+        if work.items and page.decision is DONE:
+            found, missing = await self._find_all(request, work)
+            if missing:
+                page.entries.append(self._again(request, missing[0]))
+            else:
+                self._complete_items(page, request, work, found)
+
+    async def close(self, page: Page) -> None:
+        """Release what a request for files holds."""
+        download = page.download
+        if download is not None:
+            download.renewal.cancel()
+            self._downloading.discard(download.url)
+            # Release it even if the request is cancelled, as at the end of a failed run.
+            await asyncio.shield(self._release(download))
+
+    async def _find_all(self, request: Request, work: FileWork) -> tuple[dict[str, FileRecord], list[str]]:
+        """Return the stored files of a request by their URLs, and the URLs that have to be downloaded."""
+        return await self._call(self._find, _fetchable(work) if work.items else [request.url], work.since)
 
     def _find(self, urls: Sequence[str], since: float) -> tuple[dict[str, FileRecord], list[str]]:
         found, missing = {}, []
@@ -259,7 +381,36 @@ class MediaPipeline:
                 found[url] = record
         return found, list(dict.fromkeys(missing))
 
-    async def begin(
+    def _complete_items(
+        self, page: Page, request: Request, work: FileWork, found: dict[str, FileRecord]
+    ) -> None:
+        """Give a page the items that waited for their files, which are all known now."""
+        if work.visit is not None and not self._is_here(request, page.lease.slot, [work.page]):
+            page.entries.append(
+                self._again(request, work.page)
+            )  # only the slot of the page can hold its visit
+            return
+        items = self._complete(work, found)
+        if self._settings.files_required and (error := _first_error(items, work)):
+            page.finish(RetryDecision(Resolution.FAILED, error))
+            return
+        page.items, page.item_key, page.has_output, page.visit = items, work.item_key, True, work.visit
+        page.request = page.request.replace(url=work.page)
+        page.response = Response(work.page, request=page.request)
+        page.count("pages")
+        page.count("items", len(items))
+
+    def _is_here(self, request: Request, slot: str, urls: Sequence[str]) -> bool:
+        """Return whether any of these URLs is in the slot of the lease."""
+        return any(self._links.slot_of(url, request.queue) == slot for url in urls)
+
+    def _again(self, request: Request, url: str) -> Entry:
+        """Return an items request for the slot of another URL."""
+        return self._links.entry_of_file(request.replace(url=url, dont_filter=True))
+
+    # --- downloads -------------------------------------------------------------------------------------
+
+    async def _begin_download(
         self, request: Request, slot: str, work: FileWork, missing: Sequence[str]
     ) -> Download | None:
         """Begin the download of a missing file on the host of the lease.
@@ -272,20 +423,12 @@ class MediaPipeline:
                     self._downloading.discard(url)  # another worker has stored it since the look-up
                     continue
                 stored = await self._call(self._store.stored, url)
-                download = Download(url, work, asyncio.create_task(self._renew(url)), stored)
+                download = Download(url, request, work, asyncio.create_task(self._renew(url)), stored)
                 download.part = await self._call(self._store.resume, url)
                 return download
         return None
 
-    def is_here(self, request: Request, slot: str, urls: Sequence[str]) -> bool:
-        """Return whether any of these URLs is in the slot of the lease."""
-        return any(self._links.slot_of(url, request.queue) == slot for url in urls)
-
-    def again(self, request: Request, url: str) -> Entry:
-        """Return an items request for the slot of another URL."""
-        return self._links.entry_of_file(request.replace(url=url, dont_filter=True))
-
-    def request_of(self, request: Request, download: Download) -> Request:
+    def _request_of(self, request: Request, download: Download) -> Request:
         """Return the request to send for a file.
 
         It asks for the rest if an earlier request was interrupted (RFC 9110, sections 14.2 and 13.1.5), and is conditional if
@@ -304,41 +447,16 @@ class MediaPipeline:
             max_body=self._settings.files_max_size, truncate_body=False,
         )  # fmt: skip
 
-    async def accept(self, download: Download, response: Response) -> bool | BodySink:
-        """Decide about a body by its headers: a file is written to the store, a long error page is not read."""
-        coding = response.header("content-encoding").strip().lower()
-        part = download.part
-        if response.status == HTTPStatus.PARTIAL_CONTENT and part is not None:
-            if _continues(part, response):
-                download.sink = FileSink(part, self._settings.files_max_size, "")
-                return download.sink
-            download.head = response
-            return False
-        if response.status in {200, 203}:
-            await self.start_over(download)
-            # If the transfer fails in the meantime, this call is cancelled, but not its thread: close() removes the draft.
-            download.drafting = asyncio.ensure_future(asyncio.to_thread(self._store.draft))
-            draft = await asyncio.shield(download.drafting)
-            draft.source = _source_of(response, coding)
-            download.sink = FileSink(draft, self._settings.files_max_size, coding)
-            return download.sink
-        length = response.header("content-length")
-        if length.isdecimal() and int(length) <= _SMALL_BODY:
-            return True
-        download.head = response
-        return False
-
-    async def start_over(self, download: Download) -> None:
+    async def _start_over(self, download: Download) -> None:
         """Forget what an earlier request has downloaded."""
         part, download.part = download.part, None
         if part is not None:
             await asyncio.to_thread(part.discard)
 
-    async def keep(self, download: Download, response: Response) -> int:
+    async def _keep(self, download: Download, sink: FileSink, response: Response) -> int:
         """Store a downloaded file. Return the number of bytes of the response."""
-        assert download.sink is not None
-        await download.sink.finish()
-        draft = download.sink.draft
+        await sink.finish()
+        draft = sink.draft
         kind = media_type(response.header("content-type"))
         validators = {name: value for name in _CONDITIONS if (value := response.header(name))}
         if draft is download.part and draft.source is not None:  # a 206 may omit these
@@ -346,13 +464,7 @@ class MediaPipeline:
         suffix = await self._suffix(draft.checksum, suffix_of(download.url, kind))
         await self._call(self._store.keep, draft, download.url, kind, suffix, validators)
         download.is_settled = True
-        return download.sink.received
-
-    async def confirm(self, download: Download) -> None:
-        """Renew the record of a stored file that has not changed on the server."""
-        assert download.stored is not None
-        await self._call(self._store.remember, msgspec.structs.replace(download.stored, at=time.time()))
-        download.is_settled = True
+        return sink.received
 
     async def _suffix(self, checksum: str, suffix: str) -> str:
         """Return the file suffix for a content. All workers use the suffix of the first one."""
@@ -365,10 +477,9 @@ class MediaPipeline:
         first = await self._notes.get(key)
         return suffix if first is None else first.decode()
 
-    async def moved(self, download: Download, request: Request, target: str) -> Entry:
+    async def _moved(self, download: Download, request: Request, target: str) -> Entry:
         """Record a redirect. Return a request for its target."""
-        await self._call(self._store.remember, FileRecord(download.url, time.time(), moved=target))
-        download.is_settled = True
+        await self._settle(download, FileRecord(download.url, time.time(), moved=target))
         work = FileWork(download.work.since)
         return self._links.entry_of_file(
             request.replace(
@@ -377,37 +488,21 @@ class MediaPipeline:
             )
         )  # fmt: skip
 
-    async def settle(self, download: Download, decision: RetryDecision) -> RetryDecision:
-        """Record the failure of a download that is not retried, and return how its lease ends."""
+    async def _decide(self, download: Download, decision: RetryDecision) -> RetryDecision:
+        """Return how the lease of a download ends, and record a failure that is not retried."""
         if download.is_settled or decision.resolution is Resolution.RETRY:
             return decision
         error = decision.error or "refused: by robots.txt or a hook"
         if self._settings.files_required:
             failed = RetryDecision(Resolution.FAILED, error)
             return failed if download.work.items else DONE  # the items request will try again
-        await self._call(self._store.remember, FileRecord(download.url, time.time(), error=error))
-        download.is_settled = True
+        await self._settle(download, FileRecord(download.url, time.time(), error=error))
         return DONE
 
-    def complete(self, work: FileWork, found: dict[str, FileRecord]) -> tuple[list[Any], str]:
-        """Return the completed items when the outcome of each file is known.
-
-        If files are required, also return the first error.
-        """
-        items = self._complete(work, found)
-        if not self._settings.files_required:
-            return items, ""
-        results = [result for wanted in work.files for result in items[wanted.item][wanted.field]]
-        return items, next(
-            (f"file: {result['url']}: {result['error']}" for result in results if "error" in result), ""
-        )
-
-    async def close(self, download: Download) -> None:
-        """Release what a download holds."""
-        download.renewal.cancel()
-        self._downloading.discard(download.url)
-        # Release it even if the request is cancelled, as at the end of a failed run.
-        await asyncio.shield(self._release(download))
+    async def _settle(self, download: Download, record: FileRecord) -> None:
+        """Store the result of a download in the index."""
+        await self._call(self._store.remember, record)
+        download.is_settled = True
 
     async def _release(self, download: Download) -> None:
         drafting = download.drafting
@@ -497,6 +592,14 @@ def _claim_key(url: str) -> str:
     return f"skitter:file:{url}"
 
 
+def _work_of(request: Request) -> FileWork:
+    """Return the data of a leased request for files. Raises :class:`~skitter.errors.UndecodableRecord`."""
+    try:
+        return msgspec.convert(request.cb_kwargs["work"], FileWork)
+    except (KeyError, msgspec.ValidationError) as error:
+        raise UndecodableRecord(f"not a request for a file: {error}") from error
+
+
 def _plain(work: FileWork) -> Any:
     return msgspec.to_builtins(work, builtin_types=(bytes,))
 
@@ -520,6 +623,12 @@ def _normal(url: str, base_url: str) -> str:
 def _fetchable(work: FileWork) -> list[str]:
     urls = dict.fromkeys(url for wanted in work.files for url in wanted.urls)
     return [url for url in urls if url.startswith(("http://", "https://"))]
+
+
+def _first_error(items: Sequence[Any], work: FileWork) -> str:
+    """Return the first error among the files of completed items; empty if all files are stored."""
+    results = [result for wanted in work.files for result in items[wanted.item][wanted.field]]
+    return next((f"file: {result['url']}: {result['error']}" for result in results if "error" in result), "")
 
 
 def _result(url: str, record: FileRecord | None) -> dict[str, Any]:

@@ -11,7 +11,6 @@ import random
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from http import HTTPStatus
 from typing import Any
 
 import msgspec
@@ -44,7 +43,6 @@ from skitter.request import Request, decode_request
 from skitter.response import Response
 from skitter.settings import Settings
 from skitter.spider import Spider
-from skitter.store.media import FileRecord
 from skitter.web.headers import parse_retry_after
 from skitter.web.urls import origin_of
 from skitter.worker.callbacks import (
@@ -63,7 +61,7 @@ from skitter.worker.inflight import InflightRequest
 from skitter.worker.item_meter import InvalidItem, make_item_meter
 from skitter.worker.large_pages import LARGE, LargePageLimiter
 from skitter.worker.links import TURN, CallbackResult, LinkCollector, LinkStream, turns_of
-from skitter.worker.media import CLAIM_RETRY, FILE_CALLBACKS, Download, FileWork, MediaPipeline
+from skitter.worker.media import FILE_CALLBACKS, MediaPipeline
 from skitter.worker.origins import CONTACT_GRACE, Origins, OriginState
 from skitter.worker.page import Page
 from skitter.worker.retry import (
@@ -98,10 +96,6 @@ _MAX_DEPTH = 50
 """Deeper pages share one counter, so that a trap does not create an unlimited number of counters."""
 _DEPTHS = [f"depth/{depth}" for depth in range(_MAX_DEPTH + 1)]
 """Counters of pages by depth."""
-_NO_RANGE = frozenset(
-    {HTTPStatus.PARTIAL_CONTENT, HTTPStatus.PRECONDITION_FAILED, HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE}
-)
-"""Statuses of a server that does not continue a partial download. The file is downloaded from its start."""
 _HOLD_BACK_INTERVAL = 0.2
 """Seconds for which a slot is paused after a request for an unavailable origin was put back."""
 
@@ -312,90 +306,32 @@ class RequestPipeline:
     # --- files -----------------------------------------------------------------------------------------
 
     async def _process_file(self, page: Page, inflight: InflightRequest) -> None:
-        """Process a request of :mod:`skitter.worker.media`, with its errors. Raises :class:`_ReleaseLease`."""
-        media, request = self._media, page.request
+        """Process a request for a file or for the items that wait for it. Raises :class:`_ReleaseLease`."""
+        media = self._media
         page.has_output = False
         if media is None:
             inflight.finish_fetch(sent=False)
             page.finish(RetryDecision(Resolution.FAILED, "file: the setting files_store is not set"))
             return
         try:
-            work = media.work_of(request)
-            is_complete = await self._advance(page, media, work, inflight)
-            if page.download is not None:
-                await self._finish_download(page, media, page.download)
-                if work.items and page.decision is DONE and not is_complete:
-                    await self._continue_items(page, media, work, request)
+            if await media.begin(page):
+                await self._download(page, media, inflight)
+                await media.finish(page)
+            else:
+                inflight.finish_fetch(sent=False)
         except StoreError as error:
             self._control.fail(CrawlFailed(str(error), remedy=error.remedy))
             raise _ReleaseLease from error
         finally:
-            if page.download is not None:
-                await media.close(page.download)
+            await media.close(page)
 
-    async def _advance(
-        self, page: Page, media: MediaPipeline, work: FileWork, inflight: InflightRequest
-    ) -> bool:
-        """Download a missing file, or complete the items. Return whether nothing is left to do for the items."""
-        request, slot = page.request, page.lease.slot
-        found, missing = await media.find(work, request.url)
-        if page.lease.attempt and request.url in missing:
-            missing = [request.url]  # attempts count for one file
-        elif page.lease.attempt and missing:
-            page.entries.append(
-                media.again(request, missing[0])
-            )  # without the attempts for a file that is stored now
-            missing = []
-        if missing and media.is_here(request, slot, missing):
-            page.download = await media.begin(request, slot, work, missing)
-            if page.download is not None:
-                await self._download(page, media, page.download, inflight)
-                return False
-            if work.items:
-                page.finish(
-                    RetryDecision(
-                        Resolution.RETRY, "file: another worker downloads it", CLAIM_RETRY, free=True
-                    )
-                )
-        elif missing:
-            page.entries.append(media.again(request, missing[0]))
-        elif work.items and not page.entries:
-            self._complete_items(page, media, work, found, request)
-        inflight.finish_fetch(sent=False)
-        return True
-
-    async def _download(
-        self, page: Page, media: MediaPipeline, download: Download, inflight: InflightRequest
-    ) -> None:
+    async def _download(self, page: Page, media: MediaPipeline, inflight: InflightRequest) -> None:
         """Fetch a file and store it. A failure is left in the decision of the page."""
-        page.request = media.request_of(page.request, download)
         try:
             request = await self._before_request(page) if self._before_request_hooks else page.request
             response = None if request is None else await self._fetch(page, request, inflight)
-            if response is None:
-                return
-            if response.status in REDIRECTS:
-                target = redirected(page.request, response, self._settings.max_redirects).url
-                page.count("redirects")
-                page.entries.append(await media.moved(download, page.request, target))
-            elif download.sink is not None:
-                page.count("bytes", await media.keep(download, response))
-                page.count("files")
-                if response.status == HTTPStatus.PARTIAL_CONTENT:
-                    page.count("files/continued")
-            elif response.status == HTTPStatus.NOT_MODIFIED and download.stored is not None:
-                await media.confirm(download)
-                page.count("files/unchanged")
-            elif response.status in _NO_RANGE and download.part is not None:
-                await media.start_over(download)
-                text = f"range: status {response.status} does not continue the file"
-                page.finish(RetryDecision(Resolution.RETRY, text, free=True))
-            else:
-                decision = decide_after_status(
-                    self._settings, page.request, page.lease.attempt, response.status, _retry_after(response),
-                    blocked=response.status in self._blocked_statuses,
-                )  # fmt: skip
-                await self._failed(page, StatusError(response.status, response), decision)
+            if response is not None and not await media.receive(page, response):
+                await self._status_failed(page, response)
         except RedirectError as error:
             await self._failed(page, error, RetryDecision(Resolution.FAILED, str(error)), is_settled=True)
         except _Decided:
@@ -403,46 +339,6 @@ class RequestPipeline:
         except FetchError as error:
             inflight.finish_fetch()
             await self._fetch_failed(page, error)
-
-    async def _finish_download(self, page: Page, media: MediaPipeline, download: Download) -> None:
-        """Decide how the lease of a download ends: a file that cannot be downloaded is a result, too."""
-        before = page.decision
-        decision = await media.settle(download, before)
-        if decision is not before:
-            page.counters.pop(f"failed/{before.error.partition(':')[0]}", None)
-            page.decision = DONE
-            page.finish(decision)
-            page.count("files/failed")
-            log.warning("%s: no file: %s", download.url, before.error or "refused by robots.txt or a hook")
-
-    async def _continue_items(
-        self, page: Page, media: MediaPipeline, work: FileWork, request: Request
-    ) -> None:
-        """Complete the items of a page after a download, or let them wait for the next one."""
-        found, missing = await media.find(work, request.url)
-        if missing:
-            page.entries.append(media.again(request, missing[0]))
-        else:
-            self._complete_items(page, media, work, found, request)
-
-    @staticmethod
-    def _complete_items(
-        page: Page, media: MediaPipeline, work: FileWork, found: dict[str, FileRecord], request: Request
-    ) -> None:
-        if work.visit is not None and not media.is_here(request, page.lease.slot, [work.page]):
-            page.entries.append(
-                media.again(request, work.page)
-            )  # only the slot of the page can hold its visit
-            return
-        items, error = media.complete(work, found)
-        if error:
-            page.finish(RetryDecision(Resolution.FAILED, error))
-            return
-        page.items, page.item_key, page.has_output, page.visit = items, work.item_key, True, work.visit
-        page.request = page.request.replace(url=work.page)
-        page.response = Response(work.page, request=page.request)
-        page.count("pages")
-        page.count("items", len(items))
 
     # --- fetch -----------------------------------------------------------------------------------------
 
@@ -674,6 +570,11 @@ class RequestPipeline:
         if status in REDIRECTS:
             await self._redirect(page, response)
             return False
+        return await self._status_failed(page, response)
+
+    async def _status_failed(self, page: Page, response: Response) -> bool:
+        """Retry or give up a request by its status. Return whether to run the callback nevertheless."""
+        status = response.status
         decision = decide_after_status(
             self._settings,
             page.request,

@@ -15,7 +15,7 @@ from skitter.frontends.scripting.engine import ScriptEngine, ScriptPage
 from skitter.links import Links
 from skitter.request import Request
 from skitter.response import Response
-from skitter.web.media_types import is_json
+from skitter.web.headers import is_json
 
 
 class ScriptRequest(msgspec.Struct, forbid_unknown_fields=True):
