@@ -19,7 +19,6 @@ from skitter.html.limits import (
     check_json,
     has_few_plain_tags,
     has_few_tags,
-    page_too_complex,
 )
 from skitter.html.selector import Selector, SelectorList, from_parsel, is_parsel, parsel_backed_selector
 from skitter.link_extractor import Patterns, Words, select_hrefs
@@ -159,7 +158,8 @@ class Response:
         self._text: str | None = None
         self._selector: Selector | None = None
         self._base: UrlBase | None = None
-        self._refusal = ""
+        self._refusal: tuple[str, str, str] | None = None
+        """Message, remedy and field of the error of a page that cannot be parsed."""
 
     def replace(self, **changes: Any) -> Response:
         """Return a copy with some constructor arguments changed. The copy shares the body.
@@ -327,8 +327,9 @@ class Response:
         parsed page takes more than the setting ``max_page_memory``.
         """
         if self._selector is None:
-            if self._refusal:
-                raise page_too_complex(self._refusal)
+            if self._refusal is not None:
+                message, remedy, field = self._refusal
+                raise PageTooComplex(message, remedy=remedy, field=field)
             text = self.text
             if self.is_xml:
                 self._selector = parsel_backed_selector(text, "xml", self.max_memory)
@@ -352,7 +353,8 @@ class Response:
         try:
             memory = self.selector.memory
         except PageTooComplex as refusal:
-            self._refusal = str(refusal)  # the error itself would keep the page alive by its traceback
+            # The error itself would keep the page alive by its traceback.
+            self._refusal = str(refusal), refusal.remedy, refusal.field
             return 0
         return self.max_memory if memory is None else memory
 

@@ -11,7 +11,7 @@ from sites.hostile import PAGES
 from skitter import Request, Response
 from skitter.errors import PageTooComplex
 from skitter.frontier.records import Entry
-from skitter.html import limits
+from skitter.html import limits, turbo
 from skitter.html.lexbor import LEXBOR
 from skitter.html.selector import Selector
 from skitter.html.turbo import TURBO
@@ -129,9 +129,38 @@ def test_only_a_long_page_in_a_thread_pauses_after_the_usual_time(monkeypatch, w
 )
 def test_a_page_whose_tree_would_fill_the_memory_is_refused(engine, name):
     text = page_of(name).text
-    with pytest.raises(PageTooComplex) as refused:
+    with pytest.raises(PageTooComplex):
         Selector(text, engine=engine)
+
+
+@pytest.mark.parametrize("name", ["nested-div", "paragraphs", "text", "json-lists", "xml-elements"])
+def test_a_page_that_exceeds_the_setting_names_it(name):
+    response = page_of(name)
+    with pytest.raises(PageTooComplex) as refused:
+        response.json() if name.startswith("json") else response.css("p")
     assert refused.value.field == "max_page_memory"
+
+
+@pytest.mark.parametrize("is_prepared", [False, True], ids=["in the callback", "prepared"])
+@pytest.mark.parametrize("name", ["html-attributes", "body-attributes", "reopened", "formatting", "json-tiny"])
+def test_a_page_that_exceeds_another_limit_does_not_name_the_setting(name, is_prepared):
+    response = page_of(name)
+    response.max_memory = 10 * limits.DEFAULT_MEMORY
+    if is_prepared:
+        response.prepare()
+    with pytest.raises(PageTooComplex) as refused:
+        response.json() if name.startswith("json") else response.css("p")
+    assert refused.value.field == ""
+    assert "max_page_memory" not in refused.value.remedy
+
+
+def test_a_page_whose_refusal_is_certain_is_parsed_once(monkeypatch):
+    checks = []
+    check_roots = turbo.check_roots
+    monkeypatch.setattr(turbo, "check_roots", lambda text: [checks.append(text), check_roots(text)])
+    with pytest.raises(PageTooComplex):
+        page_of("html-attributes").css("p")
+    assert len(checks) == 1
 
 
 @ENGINES
@@ -209,7 +238,7 @@ ROOT_TAGS = {
 def test_the_attributes_of_all_root_tags_are_limited_together(page):
     with pytest.raises(PageTooComplex) as refused:
         Selector(page, engine=TURBO)
-    assert refused.value.field == "max_page_memory"
+    assert refused.value.field == ""
 
 
 @pytest.mark.parametrize(

@@ -45,11 +45,14 @@ class MemoryMeter:
     """Measures the memory that a page takes. ``limit``: bytes that it may take.
 
     ``pauses``: whether the page is parsed in a thread, which may wait while the event loop has work.
+    ``is_fixed``: whether the limit follows from the length of the page, and not from ``max_page_memory``.
     """
 
-    def __init__(self, limit: int, *, pauses: bool = False) -> None:
+    def __init__(self, limit: int, *, pauses: bool = False, is_fixed: bool = False) -> None:
         self.limit = max(0, limit)
         """Bytes that the page may take."""
+        self.refusal = too_complex if is_fixed else too_much_memory
+        """Returns the error of a page that exceeds the limit."""
         self._used = 0
         self._source = _memory_file(os.getpid())
         self._buffer = _Buffer()
@@ -89,7 +92,7 @@ class MemoryMeter:
         """Count memory of the page. Raises :class:`~skitter.errors.PageTooComplex` above the limit."""
         self._used += max(0, amount)
         if self._used > self.limit:
-            raise page_too_complex(f"the tree of the page takes more than {self.limit:,} bytes")
+            raise self.refusal(f"the tree of the page takes more than {self.limit:,} bytes")
 
     @property
     def used(self) -> int:
@@ -106,7 +109,7 @@ class MemoryMeter:
         while len(text) - position > longest:
             tag = text.rfind("<", position, position + longest)
             if tag < 0:
-                raise page_too_complex(f"the page contains a text of more than {longest:,} characters")
+                raise self.refusal(f"the page contains a text of more than {longest:,} characters")
             position = tag + 1
 
 
@@ -208,8 +211,9 @@ def largest_tree(length: int, memory: int) -> int:
 
 def meter_for(text: str, memory: int) -> MemoryMeter:
     """Return a meter for the tree of a page that may take ``memory`` bytes together with its text."""
-    limit = min(memory - sys.getsizeof(text), largest_tree(len(text), memory))
-    return MemoryMeter(limit, pauses=_is_long(text) and current_thread() is not main_thread())
+    left, largest = memory - sys.getsizeof(text), largest_tree(len(text), memory)
+    pauses = _is_long(text) and current_thread() is not main_thread()
+    return MemoryMeter(min(left, largest), pauses=pauses, is_fixed=largest < left)
 
 
 def attempts_for(text: str) -> int:
@@ -230,10 +234,17 @@ def return_freed_memory() -> None:
     _trim(0)
 
 
-def page_too_complex(message: str) -> PageTooComplex:
-    """Return the error of a page that exceeds a limit."""
+def too_much_memory(message: str) -> PageTooComplex:
+    """Return the error of a page that exceeds the setting ``max_page_memory``."""
     return PageTooComplex(
         message, remedy="raise max_page_memory to parse larger pages", field="max_page_memory"
+    )
+
+
+def too_complex(message: str) -> PageTooComplex:
+    """Return the error of a page that exceeds a limit that no setting changes."""
+    return PageTooComplex(
+        message, remedy="no setting changes this limit; read response.text without selectors"
     )
 
 
@@ -256,7 +267,7 @@ def check_attributes(text: str) -> None:
     for tag in _long_tags(text):
         outside = _QUOTED_VALUE.sub(" ", tag)  # no space is needed behind a quoted value
         if len(outside) >= _LONG and _exceeds(_SEPARATORS, outside, _MAX_ATTRIBUTES):
-            raise page_too_complex(f"a tag has more than {_MAX_ATTRIBUTES} attributes")
+            raise too_complex(f"a tag has more than {_MAX_ATTRIBUTES} attributes")
 
 
 _MAX_ROOT_ATTRIBUTES = 10_000
@@ -278,7 +289,7 @@ def check_roots(text: str) -> None:
             assert tag is not None  # it matches any text
             left -= 1 + sum(1 for _ in _SEPARATORS.finditer(_QUOTED_VALUE.sub(" ", tag[0])))
             if left < 0 or len(tag[0]) == _SEARCH_PART:
-                raise page_too_complex(
+                raise too_complex(
                     f"the html and body tags of the page have more than {_MAX_ROOT_ATTRIBUTES:,} attributes"
                 )
 
@@ -305,7 +316,7 @@ def check_json(body: bytes, memory: int) -> None:
     if len(body) > ALWAYS_SAFE:
         _check_counts(body, _JSON_SIZES, memory * _JSON_SHARE)
         if any(_exceeds(tiny, body, _MAX_TINY_NUMBERS) for tiny in _TINY_NUMBERS):
-            raise page_too_complex(f"the page has more than {_MAX_TINY_NUMBERS:,} numbers below 1e-199")
+            raise too_complex(f"the page has more than {_MAX_TINY_NUMBERS:,} numbers below 1e-199")
 
 
 def check_xml(text: str, memory: int) -> None:
@@ -325,7 +336,7 @@ def _check_counts(text: Any, sizes: Mapping[str, int], memory: int) -> None:
     is_text = isinstance(text, str)
     needed = sum(text.count(sign if is_text else sign.encode()) * size for sign, size in sizes.items())
     if needed > memory:
-        raise page_too_complex(f"the parsed page would take about {needed:,} bytes")
+        raise too_much_memory(f"the parsed page would take about {needed:,} bytes")
 
 
 _JSON_SIZES = {"[": 64, "{": 232, ",": 40}
@@ -352,13 +363,13 @@ class _Nesting:
             self.depth = max(0, self.depth - 1) if closing else self.depth + 1
             self.deepest = max(self.deepest, self.depth)
 
-    def check(self, text: str, limit: int) -> None:
+    def check(self, text: str, meter: MemoryMeter) -> None:
         """Raise :class:`~skitter.errors.PageTooComplex` if the tree takes too much time or memory."""
         if max(self.tags * self.deepest, self.roots * len(text)) > _MAX_STEPS:
-            raise page_too_complex(f"the page nests {self.deepest} elements")
+            raise too_complex(f"the page nests {self.deepest} elements")
         nodes = self.tags * self.most_open if self.most_open > _USUAL_OPEN else self.tags
-        if nodes * _NODE_SIZE > limit:
-            raise page_too_complex(f"the tree of the page has up to {nodes:,} elements")
+        if nodes * _NODE_SIZE > meter.limit:
+            raise meter.refusal(f"the tree of the page has up to {nodes:,} elements")
 
 
 def check_nesting(text: str, meter: MemoryMeter) -> None:
@@ -372,8 +383,8 @@ def check_nesting(text: str, meter: MemoryMeter) -> None:
     for number, found in enumerate(_TAG.finditer(text)):
         nesting.add(found[2].lower(), closing=bool(found[1]))
         if number % _CHECK_INTERVAL == 0:
-            nesting.check(text, meter.limit)
-    nesting.check(text, meter.limit)
+            nesting.check(text, meter)
+    nesting.check(text, meter)
 
 
 _TAG = re.compile(r"<(/?)([a-zA-Z][a-zA-Z0-9]*)")
