@@ -53,11 +53,20 @@ class MemoryMeter:
         """Bytes that the page may take."""
         self.refusal = too_complex if is_fixed else too_much_memory
         """Returns the error of a page that exceeds the limit."""
-        self._used = 0
+        self.used = 0
+        """Memory that was counted."""
         self._source = _memory_file(os.getpid())
         self._buffer = _Buffer()
         self._pauses = pauses
+        self._others = 0.0
+        """CPU time of other threads while the page was parsed."""
         self._began = self._seconds = time.thread_time()
+        self.begin_turn()
+
+    def begin_turn(self) -> None:
+        """Take the present memory of the process as the start of the next measurement."""
+        self._others_before = time.process_time() - time.thread_time()
+        self._resident = self.resident()
         self._turn_began = time.perf_counter()
 
     def resident(self) -> int:
@@ -71,40 +80,50 @@ class MemoryMeter:
         _LIBC.pread(self._source, self._buffer, 64, _START)
         return int(self._buffer.raw.split(None, 2)[1]) * _PAGE_SIZE
 
-    def let_others_run(self) -> bool:
-        """Let other threads run if it is time. Return whether they ran: their memory must not be counted.
+    def measure(self) -> None:
+        """Count the memory that the process has taken since the last measurement, and let other threads run if it is time.
+
+        Raises :class:`~skitter.errors.PageTooComplex` above the limit.
+        """
+        resident = self.resident()
+        self.used += max(0, resident - self._resident)
+        self._resident = resident
+        if self.used > self.limit:
+            self._end_turn()
+            raise self.refusal(f"the tree of the page takes more than {self.limit:,} bytes")
+        if time.perf_counter() - self._turn_began >= _TURN:
+            self._let_others_run()
+
+    def _end_turn(self) -> None:
+        self._others += time.process_time() - time.thread_time() - self._others_before
+
+    def _let_others_run(self) -> None:
+        """Let other threads run. Their memory does not count.
 
         A part is parsed without releasing the interpreter lock. So a page that takes long would leave the event loop a
         share of the time that is too small for the pages of other hosts. It pauses for as long as it was parsed.
         """
-        if time.perf_counter() - self._turn_began < _TURN:
-            return False
+        self._end_turn()
         pause, before = 0.0, self._seconds
         if self._pauses:
             self._seconds = time.thread_time()  # CPU time, so that other processes do not make a page pause
             if self._seconds - self._began > _USUAL_SECONDS:
                 pause = min(self._seconds - before, _LONGEST_PAUSE)
         time.sleep(pause)
-        self._turn_began = time.perf_counter()
-        return True
-
-    def add(self, amount: int) -> None:
-        """Count memory of the page. Raises :class:`~skitter.errors.PageTooComplex` above the limit."""
-        self._used += max(0, amount)
-        if self._used > self.limit:
-            raise self.refusal(f"the tree of the page takes more than {self.limit:,} bytes")
+        self.begin_turn()
 
     @property
-    def used(self) -> int:
-        """Memory that was counted."""
-        return self._used
+    def is_certain(self) -> bool:
+        """Whether the page would be refused again: the memory was not taken by a thread that works without the lock."""
+        own = time.thread_time() - self._began
+        return self.used <= self.limit or self._others <= own * _NEGLIGIBLE_SHARE
 
     def check_runs(self, text: str) -> None:
         """Raise :class:`~skitter.errors.PageTooComplex` for a text node that would exceed the limit.
 
         A parser collects a text node and builds it in one step, which cannot be measured before.
         """
-        longest = max(1, (self.limit - self._used) // _BYTES_PER_CHARACTER)
+        longest = max(1, (self.limit - self.used) // _BYTES_PER_CHARACTER)
         position = 0
         while len(text) - position > longest:
             tag = text.rfind("<", position, position + longest)
@@ -139,6 +158,8 @@ _USUAL_SECONDS = 0.02
 _LONGEST_PAUSE = 0.05
 _LONG_TEXT = 256 * 1024
 """Characters above which a page is parsed in a thread."""
+_NEGLIGIBLE_SHARE = 0.1
+"""CPU time of other threads, as a share of that of the page, in which they hardly take memory."""
 _PAGE_SIZE = resource.getpagesize()
 
 
@@ -217,10 +238,9 @@ def meter_for(text: str, memory: int) -> MemoryMeter:
 
 
 def attempts_for(text: str) -> int:
-    """Return how often a page is parsed before it is refused for its memory.
+    """Return how often a page is parsed before it is refused for its memory, if threads without the lock may have taken it.
 
-    Threads that do not hold the interpreter lock, such as one that unpacks another body, may take memory while a page is
-    measured. It would be counted for the page.
+    Such a thread may unpack another body, for example.
     """
     return _ATTEMPTS if _is_long(text) else _ATTEMPTS - 1  # a shorter page may block the event loop
 
@@ -248,50 +268,64 @@ def too_complex(message: str) -> PageTooComplex:
     )
 
 
-def parts_of(text: str) -> Iterator[str]:
-    """Return a text in parts that a parser can take one by one. The first is longer: no element is open before it."""
-    yield text[:_FIRST_PART]
+def parts_of(text: str) -> Iterator[tuple[int, str]]:
+    """Return the end of each part that a parser can take, and the part. The first is longer: no element is open before it."""
+    yield _FIRST_PART, text[:_FIRST_PART]
     for start in range(_FIRST_PART, len(text), _PART):
-        yield text[start : start + _PART]
+        yield start + _PART, text[start : start + _PART]
 
 
 _LONG = _MAX_ATTRIBUTES * 2
 _LONG_TAG = re.compile(rf"<[a-zA-Z][^<>]{{{_LONG - 2},}}")
 _SEARCH_PART = 1_000_000
 _QUOTED_VALUE = re.compile(r"""(?<=[^\s=/])\s*=\s*(?:"[^"]*"|'[^']*')""")
-_SEPARATORS = re.compile(r"[\s/]+[^\s/>]")
+_ATTRIBUTE = re.compile(r"(?<=[\s/])[^\s/>]")
+"""The first character of an attribute. A pattern for what is in front of it would take quadratic time for many blanks."""
 
 
 def check_attributes(text: str) -> None:
     """Raise :class:`~skitter.errors.PageTooComplex` for a tag with too many attributes."""
     for tag in _long_tags(text):
         outside = _QUOTED_VALUE.sub(" ", tag)  # no space is needed behind a quoted value
-        if len(outside) >= _LONG and _exceeds(_SEPARATORS, outside, _MAX_ATTRIBUTES):
+        if len(outside) >= _LONG and _exceeds(_ATTRIBUTE, outside, _MAX_ATTRIBUTES):
             raise too_complex(f"a tag has more than {_MAX_ATTRIBUTES} attributes")
 
 
 _MAX_ROOT_ATTRIBUTES = 10_000
-_ROOT_TAG = re.compile(r"<(?:html|body)[\s/]++(?=[^>])", re.IGNORECASE)
-"""The beginning of a tag of ``html`` or ``body`` that has attributes."""
+_ROOT_PART = 262_144
+_ROOT_TAG = re.compile(r"<[hHbB](?i:tml|ody)[\s/]")
+"""The beginning of a tag of ``html`` or ``body`` that may have attributes."""
+_ROOT_START = len("<html ")
 _TAG_BODY = re.compile(r"""(?:[^"'>=]++|["']|=\s*+(?:"[^"]*+"|'[^']*+')?+)*+""")
 """A tag to its end. A quote begins a value only after an equals sign."""
 
 
-def check_roots(text: str) -> None:
-    """Raise :class:`~skitter.errors.PageTooComplex` if all tags of ``html`` and ``body`` together have too many attributes.
+class RootCheck:
+    """Limits the attributes of all tags of ``html`` and ``body`` together.
 
     The parser merges them into one element, and compares each attribute with all before it.
     """
-    left = _MAX_ROOT_ATTRIBUTES
-    for start in range(0, len(text), _SEARCH_PART):  # a search blocks threads
-        for root in _ROOT_TAG.finditer(text, start, start + _SEARCH_PART + len("<html ")):
-            tag = _TAG_BODY.match(text, root.end(), root.end() + _SEARCH_PART)
-            assert tag is not None  # it matches any text
-            left -= 1 + sum(1 for _ in _SEPARATORS.finditer(_QUOTED_VALUE.sub(" ", tag[0])))
-            if left < 0 or len(tag[0]) == _SEARCH_PART:
-                raise too_complex(
-                    f"the html and body tags of the page have more than {_MAX_ROOT_ATTRIBUTES:,} attributes"
-                )
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._end = 0
+        self._left = _MAX_ROOT_ATTRIBUTES
+
+    def advance(self, end: int) -> None:
+        """Check the tags that begin before a position. Raises :class:`~skitter.errors.PageTooComplex`."""
+        while self._end < min(end, len(self._text)):
+            start, self._end = self._end, self._end + _ROOT_PART
+            for root in _ROOT_TAG.finditer(self._text, start, self._end + _ROOT_START - 1):
+                self._count(root.end() - 1)
+
+    def _count(self, start: int) -> None:
+        tag = _TAG_BODY.match(self._text, start, start + _SEARCH_PART)
+        assert tag is not None  # it matches any text
+        self._left -= sum(1 for _ in _ATTRIBUTE.finditer(_QUOTED_VALUE.sub(" ", tag[0])))
+        if self._left < 0 or len(tag[0]) == _SEARCH_PART:
+            raise too_complex(
+                f"the html and body tags of the page have more than {_MAX_ROOT_ATTRIBUTES:,} attributes"
+            )
 
 
 def _long_tags(text: str) -> Iterator[str]:

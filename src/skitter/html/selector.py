@@ -145,7 +145,7 @@ def _parse_metered(engine: Engine, text: str, max_memory: int) -> tuple[Any, int
             return engine.parse_metered(text, meter), meter.used
         except PageTooComplex:
             attempts -= 1
-            if not attempts or meter.used <= meter.limit:  # only what was measured may belong to other threads
+            if not attempts or meter.is_certain:
                 raise
         return_freed_memory()
 

@@ -22,7 +22,7 @@ from turbohtml import (
 )
 
 from skitter.html.engine import DOCTYPE, Engine, in_standards_mode
-from skitter.html.limits import MemoryMeter, check_roots, parts_of
+from skitter.html.limits import MemoryMeter, RootCheck, parts_of
 from skitter.html.serial import like_lxml
 
 _PLAIN_SPACES = Html(formatter=Formatter.MINIMAL)
@@ -35,17 +35,16 @@ def _parse(text: str) -> Document:
 
 def _parse_metered(text: str, meter: MemoryMeter) -> Document:
     meter.check_runs(text)
-    check_roots(text)
+    roots = RootCheck(text)
     with IncrementalParser(positions=False) as parser:
         parser.feed(DOCTYPE)  # the parser ignores a second one
-        before = meter.resident()
-        for part in parts_of(text):
+        meter.begin_turn()
+        for end, part in parts_of(text):
+            roots.advance(end)
             parser.feed(part)
-            after = meter.resident()
-            meter.add(after - before)
-            before = meter.resident() if meter.let_others_run() else after
+            meter.measure()
         document = parser.close()
-        meter.add(meter.resident() - before)
+        meter.measure()
     return document
 
 
