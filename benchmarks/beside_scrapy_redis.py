@@ -203,7 +203,7 @@ def compare(contenders, pages, rounds, cache):
     cache.mkdir(parents=True, exist_ok=True)
     site, files, port = site_files(cache, pages)
     origin = f"127.0.0.1:{port}"
-    truth = {url: page.title for url, page in site.truth([origin]).items()}
+    truth = {url: page.title for url, page in site.expected_pages([origin]).items()}
     for _ in range(rounds):
         for kill_at in (0, pages // 3):
             for contender in contenders:

@@ -130,9 +130,9 @@ def main():
             f"first crawl: {first['pages']} pages, {first['bytes']:,} bytes, {cpu / first['pages'] * 1e6:.0f} us a page"
         )
         print(f"frontier: {folder.frontier_bytes() / first['pages']:.0f} bytes a page")
-        urllib.request.urlopen(urllib.request.Request(f"{site.url}edition/2", method="POST")).close()
+        urllib.request.urlopen(urllib.request.Request(f"{site.url}version/2", method="POST")).close()
         _, second = folder.crawl("Shop", *shop)
-        truth = known.truth(site.origins)
+        truth = known.expected_changes(site.origins)
         expected = {
             "new": truth.new, "changed": truth.changed, "status/404": truth.missing, "unlinked": truth.unlinked
         }  # fmt: skip

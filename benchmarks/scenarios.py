@@ -54,7 +54,7 @@ class Bench(NamedTuple):
 
 
 def titles(site, origins):
-    return {url: page.title for url, page in site.truth(origins).items()}
+    return {url: page.title for url, page in site.expected_pages(origins).items()}
 
 
 def compare(bench):

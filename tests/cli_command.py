@@ -146,7 +146,7 @@ def urls_of(path):
 
 def truth_of(site, server):
     """Return the URLs of a whole site, as `urls_of` would read them."""
-    return sorted(site.truth(server.origins))
+    return sorted(site.expected_pages(server.origins))
 
 
 class SlowingSite:

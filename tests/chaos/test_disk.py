@@ -23,7 +23,7 @@ def site(site_process):
 
 @pytest.fixture
 def pages(site):
-    return GeneratedSite(**SITE).truth(site.origins)
+    return GeneratedSite(**SITE).expected_pages(site.origins)
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ def test_every_available_page_is_crawled_and_the_others_are_dead_letters_with_re
     crawling, site_process, workers
 ):
     site = site_process("sites.faulty:FaultySite", hosts=2)
-    truth = FaultySite().truth(site.origins)
+    truth = FaultySite().expected_pages(site.origins)
     crawl = crawling("Everything", workers=workers, settings=SETTINGS, arguments={"url": site.url})
     assert crawl.run() == 0, crawl.errors
 

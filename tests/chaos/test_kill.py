@@ -91,7 +91,7 @@ def test_many_pages_that_kill_workers_do_not_end_the_crawl(crawling, site_proces
     """More deaths than a fleet survives whose workers cannot even start."""
     arguments = {"pages": 100, "page_bytes": 3000, "links_per_page": 20}
     site = site_process("dead_link_site:DeadLinkSite", arguments)
-    pages = set(DeadLinkSite(**arguments).truth(site.origins))
+    pages = set(DeadLinkSite(**arguments).expected_pages(site.origins))
     poisoned = {url for url in pages if url.endswith("3.html")}
     assert len(poisoned) == 10
     crawl = crawling(
@@ -153,4 +153,4 @@ def test_the_second_interrupt_ends_at_once_and_a_rerun_completes(crawling, site_
         "it did not wait for the stalled pages"
     )
     assert crawl.run() == 0, crawl.errors
-    check_exact(crawl, DeadLinkSite(**arguments).truth(site.origins))
+    check_exact(crawl, DeadLinkSite(**arguments).expected_pages(site.origins))

@@ -74,7 +74,7 @@ def test_kills_change_neither_the_report_nor_the_items(crawling, site_process, s
     )  # fmt: skip
     killed = run_pass(crawl, site, 1, KILLS_OF_PASS[1], rng)
     assert prices_of(crawl) == known.prices(1)
-    request = urllib.request.Request(f"{site.url}edition/2", method="POST")
+    request = urllib.request.Request(f"{site.url}version/2", method="POST")
     urllib.request.urlopen(request).close()
     killed += run_pass(crawl, site, 2, KILLS_OF_PASS[2], rng)
     assert killed >= 3
@@ -82,7 +82,7 @@ def test_kills_change_neither_the_report_nor_the_items(crawling, site_process, s
     found = {}
     for page in json.loads(skitter("changes", "job", "--json", cwd=crawl.folder).stdout):
         found.setdefault(page["reason"] or page["change"], set()).add(page["url"])
-    truth = known.truth(site.origins)
+    truth = known.expected_changes(site.origins)
     assert found == {
         "new": truth.new, "changed": truth.changed, "status/404": truth.missing, "unlinked": truth.unlinked
     }  # fmt: skip

@@ -70,9 +70,9 @@ def test_a_pass_reports_exactly_what_has_changed(shop, tmp_path, validators):
     first = crawl()
     assert first["changes"]["new"] == first["pages"] == PAGES + 1
     assert prices_in(tmp_path / "items.jsonl") == site.prices(1)
-    site.edition = 2
+    site.version = 2
     second = crawl("--recrawl")
-    truth = site.truth(server.origins)
+    truth = site.expected_changes(server.origins)
     assert listed(tmp_path) == {
         "new": truth.new, "changed": truth.changed, "status/404": truth.missing, "unlinked": truth.unlinked
     }  # fmt: skip
@@ -96,12 +96,12 @@ def test_a_pass_reports_exactly_what_has_changed(shop, tmp_path, validators):
 def test_a_database_holds_the_items_of_the_present_pages(shop, tmp_path):
     site = ChangingSite(PAGES, page_bytes=2000)
     _, crawl = shop(site, "--changes", "all")
-    for edition in (1, 2, 2):
-        site.edition = edition
+    for version in (1, 2, 2):
+        site.version = version
         crawl("--recrawl", output="items.db")
         rows = sqlite3.connect(tmp_path / "items.db").execute("SELECT url, price FROM items").fetchall()
-        assert {int(url.rpartition("/p")[2]): price for url, price in rows} == site.prices(edition)
-        assert len(rows) == len(site.prices(edition))
+        assert {int(url.rpartition("/p")[2]): price for url, price in rows} == site.prices(version)
+        assert len(rows) == len(site.prices(version))
 
 
 @pytest.mark.parametrize("mode", ["changed", "new"])
@@ -109,7 +109,7 @@ def test_a_file_holds_the_changes_of_the_last_round_and_a_database_all_versions(
     site = ChangingSite(PAGES, page_bytes=2000)
     _, crawl = shop(site, "--changes", mode)
     crawl("-o", "items.db")
-    site.edition = 2
+    site.version = 2
     crawl("--recrawl", "-o", "items.db")
     before, now = site.prices(1), site.prices(2)
     new = {number: price for number, price in now.items() if number not in before}
@@ -175,7 +175,7 @@ def test_a_stopped_pass_keeps_the_records_of_pages_it_has_not_visited(shop, tmp_
     site = ChangingSite(PAGES, page_bytes=2000)
     _, crawl = shop(site, "--changes", "all")
     first = crawl()
-    site.edition = 2
+    site.version = 2
     stopped = crawl("--recrawl", "--limit", first["pages"] + 5)
     assert stopped["state"] == "stopped"
     assert stopped["changes"]["unlinked"] == 0

@@ -404,6 +404,6 @@ def test_the_price_watch_delivers_new_and_changed_prices(tmp_path, serve):
     before, after = site.prices(1), site.prices(2)
     assert changes() == named(before)
     assert changes() == {}
-    site.edition = 2
+    site.version = 2
     assert changes() == named({n: price for n, price in after.items() if before.get(n) != price})
     assert changes() == {}

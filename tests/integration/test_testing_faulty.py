@@ -59,7 +59,7 @@ def site():
 
 async def test_each_available_page_is_fetched_in_three_attempts_and_the_others_are_not(serve, site):
     server = serve(site, hosts=2)
-    truth = site.truth(server.origins)
+    truth = site.expected_pages(server.origins)
     connector = aiohttp.TCPConnector(limit=64)
     async with aiohttp.ClientSession(
         timeout=PATIENCE,
@@ -83,17 +83,17 @@ async def test_each_available_page_is_fetched_in_three_attempts_and_the_others_a
 
 
 def test_every_fault_and_charset_occurs(site):
-    assert set(site.truth(["a", "b"]).faults.values()) == {*FAULTS, *CHARSETS, "none"}
+    assert set(site.expected_pages(["a", "b"]).faults.values()) == {*FAULTS, *CHARSETS, "none"}
 
 
 def test_pages_and_dead_letters_exclude_each_other(site):
-    truth = site.truth(["a", "b"])
+    truth = site.expected_pages(["a", "b"])
     assert not truth.pages.keys() & truth.dead.keys()
     assert all(fault.kinds or fault.status for fault in truth.dead.values())
 
 
 def test_a_small_body_limit_makes_the_big_page_a_dead_letter(site):
-    truth = site.truth(["a", "b"], body_limit=10_000_000)
+    truth = site.expected_pages(["a", "b"], body_limit=10_000_000)
     (big,) = (url for url, name in truth.faults.items() if name == "30 MB")
     assert truth.dead[big].kinds == {"too_large"}
     assert big not in truth.pages
@@ -103,7 +103,7 @@ def test_a_small_body_limit_makes_the_big_page_a_dead_letter(site):
 @pytest.mark.parametrize("name", CHARSETS)
 def test_the_title_is_there_in_the_bytes_of_its_charset(serve, site, name):
     server = serve(site, hosts=2)
-    truth = site.truth(server.origins)
+    truth = site.expected_pages(server.origins)
     url = next(url for url, fault in truth.faults.items() if fault == name)
 
     async def fetch():

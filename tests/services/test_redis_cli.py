@@ -30,7 +30,7 @@ def fleet(serve, tmp_path):
     for name in ("one", "two", "three"):
         (tmp_path / name).mkdir()
     with Running(*command, cwd=tmp_path / "one") as one, Running(*command, cwd=tmp_path / "two") as two:
-        yield job, frontier, sorted(site.truth(server.origins)), (one, two)
+        yield job, frontier, sorted(site.expected_pages(server.origins)), (one, two)
 
 
 def test_a_fleet_is_steered_from_a_machine_that_never_ran_it(

@@ -53,7 +53,7 @@ def site():
 
 def served(site, serve):
     server = serve(site)
-    site.url, site.truth = server.url, sorted(GeneratedSite(**SITE).truth(server.origins))
+    site.url, site.truth = server.url, sorted(GeneratedSite(**SITE).expected_pages(server.origins))
     return site
 
 

@@ -55,7 +55,7 @@ class FaultySite:
         page = self._clean_page(visit)
         return _MISSING if page is None else Answer(page.encode())
 
-    def truth(self, origins, body_limit=BODY_LIMIT):
+    def expected_pages(self, origins, body_limit=BODY_LIMIT):
         """The expected results of a crawl from ``/`` over both hosts."""
         paths = ["/", *self._lists(), *ODD_LINKS.values()]
         pages = {path: _title_of(path) for path in paths}

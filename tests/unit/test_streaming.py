@@ -77,7 +77,7 @@ async def test_every_item_is_yielded_once_as_it_was_returned(site, tmp_path):
     given = {"arguments": {"url": site.url}, "settings": FAST}
     found = [item async for item in skitter.stream(Pages, **given)]
     assert {type(item) for item in found} == {Page}
-    truth = GeneratedSite(PAGES, hosts=1).truth(site.origins)
+    truth = GeneratedSite(PAGES, hosts=1).expected_pages(site.origins)
     assert sorted(item.url for item in found) == sorted(truth)
     assert left_in(tmp_path) == []
 

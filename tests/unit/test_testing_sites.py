@@ -5,7 +5,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from skitter.errors import UsageError
-from skitter.testing import GeneratedSite, PageTruth, StaticSite, reference_crawl
+from skitter.testing import ExpectedPage, GeneratedSite, StaticSite, reference_crawl
 from skitter.testing.demo_site import DemoSite, demo_server
 
 
@@ -14,7 +14,7 @@ def everywhere(server):
 
 
 def truths(found):
-    return {url: PageTruth(page.title, page.links) for url, page in found.items() if page.status == 200}
+    return {url: ExpectedPage(page.title, page.links) for url, page in found.items() if page.status == 200}
 
 
 @pytest.mark.parametrize("hosts", [1, 7])
@@ -22,7 +22,7 @@ def test_a_walk_finds_every_generated_page_and_no_other(serve, hosts):
     site = GeneratedSite(pages=300, hosts=hosts, seed=5, links_per_page=20, page_bytes=3000)
     server = serve(site, hosts=hosts)
     found = reference_crawl(server.url, scope=everywhere(server))
-    assert truths(found) == site.truth(server.origins)
+    assert truths(found) == site.expected_pages(server.origins)
     assert len(found) == 300
     assert not any("/decoy/" in hit.target for hit in server.log.hits)
 
@@ -61,7 +61,7 @@ def test_the_demo_site_matches_its_truth():
             assert reference_crawl(server.url_of(path, place), limit=9, scope=lambda _url: False) != {}
         found = reference_crawl(server.url, scope=everywhere(server))
         allowed = {url: page for url, page in found.items() if url not in site.forbidden(server.origins)}
-        assert truths(allowed) == site.truth(server.origins)
+        assert truths(allowed) == site.expected_pages(server.origins)
         failed = {url: page.status for url, page in found.items() if page.status >= 400}
         assert failed == site.failures(server.origins)
         assert {url for url, page in found.items() if page.status == 301} == site.redirects(server.origins)

@@ -91,20 +91,20 @@ class Demo:
 
     def _compare(self) -> int:
         origins = self._server.origins
-        truth = self._site.truth(origins)
+        reachable = self._site.expected_pages(origins)
         items = self._items()
         times = Counter(item["url"] for item in items)
         wrong = sum(
-            1 for item in items if (page := truth.get(item["url"])) is not None
+            1 for item in items if (page := reachable.get(item["url"])) is not None
             and (item["title"], item["links"]) != (page.title, page.links)
         )  # fmt: skip
         dead = self._dead_letters()
         expected = self._site.failures(origins)
         checks = [
-            (f"{len(items)} items for the {len(truth)} reachable pages", len(items) == len(truth)),
-            (f"{len(truth.keys() - times)} pages lost", not truth.keys() - times),
+            (f"{len(items)} items for the {len(reachable)} reachable pages", len(items) == len(reachable)),
+            (f"{len(reachable.keys() - times)} pages lost", not reachable.keys() - times),
             (f"{sum(times.values()) - len(times)} duplicate items", len(times) == len(items)),
-            (f"{len(times.keys() - truth)} unexpected items", times.keys() <= truth.keys()),
+            (f"{len(times.keys() - reachable)} unexpected items", times.keys() <= reachable.keys()),
             (f"{wrong} incorrect items", not wrong),
             (
                 f"{len(dead)} dead letters for the {len(expected)} unreachable pages",

@@ -1,6 +1,6 @@
 """Loopback web sites and fixtures for testing spiders."""
 
-from skitter.testing.answer import Answer, PageTruth, Site, SiteOfOrigins, Visit, WireAnswer
+from skitter.testing.answer import Answer, ExpectedPage, Site, SiteOfOrigins, Visit, WireAnswer
 from skitter.testing.generated import GeneratedSite
 from skitter.testing.log import Hit, RequestLog
 from skitter.testing.process import SiteProcess
@@ -10,9 +10,9 @@ from skitter.testing.static import StaticSite
 
 __all__ = [
     "Answer",
+    "ExpectedPage",
     "GeneratedSite",
     "Hit",
-    "PageTruth",
     "PortTaken",
     "ReferencePage",
     "RequestLog",

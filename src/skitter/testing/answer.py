@@ -79,7 +79,7 @@ class SiteOfOrigins(ABC):
         """Answer a request, see :data:`Site`."""
 
 
-class PageTruth(msgspec.Struct, frozen=True):
+class ExpectedPage(msgspec.Struct, frozen=True):
     """The expected title and links of one page."""
 
     title: str | None

@@ -1,4 +1,4 @@
-"""A shop that has two editions, with known differences between them and with or without useful validators."""
+"""A shop that has two versions, with known differences between them and with or without useful validators."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ Validators = Literal["etag", "modified", "none", "new-etag", "now"]
 _BLOCK = 100
 """Pages of a block: a list and 99 products."""
 _RELATED = 25
-_FIRST_EDITION_AT = 1_600_000_000
-_EDITION_SECONDS = 86_400
+_FIRST_VERSION_AT = 1_600_000_000
+_VERSION_SECONDS = 86_400
 
 
-class EditionTruth(msgspec.Struct, frozen=True):
-    """What the second edition changes, as sets of URLs."""
+class ExpectedChanges(msgspec.Struct, frozen=True):
+    """What the second version changes, as sets of URLs."""
 
     new: set[str]
     changed: set[str]
@@ -38,17 +38,17 @@ class EditionTruth(msgspec.Struct, frozen=True):
 class ChangingSite:
     """A front page, lists, and products with prices. Products are linked by their list and by products of the same list.
 
-    In the second edition, 5 % of the pages have changed, 1 % answer 404, 1 % are no longer linked (whole lists), and
-    3 % are new (whole lists), all rounded to at least one. ``POST /edition/2`` begins it.
+    In the second version, 5 % of the pages have changed, 1 % answer 404, 1 % are no longer linked (whole lists), and
+    3 % are new (whole lists), all rounded to at least one. ``POST /version/2`` begins it.
 
     ``pages``
-        Number of pages of the first edition: a multiple of 100, and one more for the front page.
+        Number of pages of the first version: a multiple of 100, and one more for the front page.
     """
 
     def __init__(
         self, pages: int = 20_000, validators: Validators = "etag", page_bytes: int = 5_000, seed: int = 1
     ) -> None:
-        self.edition = 1
+        self.version = 1
         self._validators = validators
         self._page_bytes = page_bytes
         blocks = pages // _BLOCK
@@ -63,55 +63,55 @@ class ChangingSite:
         self._requests = itertools.count()
 
     def __call__(self, visit: Visit) -> Answer:
-        """Return a page of the present edition, or 304."""
-        if visit.method == "POST" and visit.path.startswith("/edition/"):
-            self.edition = int(visit.path.rpartition("/")[2])
+        """Return a page of the present version, or 304."""
+        if visit.method == "POST" and visit.path.startswith("/version/"):
+            self.version = int(visit.path.rpartition("/")[2])
             return Answer(b"")
-        body = self._body(visit.path, self.edition)
+        body = self._body(visit.path, self.version)
         if body is None:
             return Answer(b"<title>Not found</title>", status=404)
         return self._validated(visit, body)
 
-    def truth(self, origins: Sequence[str]) -> EditionTruth:
-        """Return what the second edition changes, for a server with these origins."""
-        first, second = (self._paths(edition) for edition in (1, 2))
+    def expected_changes(self, origins: Sequence[str]) -> ExpectedChanges:
+        """Return what the second version changes, for a server with these origins."""
+        first, second = (self._paths(version) for version in (1, 2))
         missing = {f"/p{number}" for number in self._missing}
         changed = {"/", *(f"/p{number}" for number in self._repriced)}
         both = (first & second) - missing
         sets = (second - first, changed, both - changed, missing, first - second)
-        return EditionTruth(*({f"http://{origins[0]}{path}" for path in paths} for paths in sets))
+        return ExpectedChanges(*({f"http://{origins[0]}{path}" for path in paths} for paths in sets))
 
-    def price(self, number: int, edition: int) -> int:
+    def price(self, number: int, version: int) -> int:
         """Return the price of a product."""
-        return 100 + number % 97 + (1000 if edition == 2 and number in self._repriced else 0)
+        return 100 + number % 97 + (1000 if version == 2 and number in self._repriced else 0)
 
-    def prices(self, edition: int) -> dict[int, int]:
-        """Return the prices of the products that can be reached in an edition."""
-        numbers = (block * _BLOCK + place for block in self._lists[edition] for place in range(1, _BLOCK))
-        gone = self._missing if edition == 2 else set()
-        return {number: self.price(number, edition) for number in numbers if number not in gone}
+    def prices(self, version: int) -> dict[int, int]:
+        """Return the prices of the products that can be reached in an version."""
+        numbers = (block * _BLOCK + place for block in self._lists[version] for place in range(1, _BLOCK))
+        gone = self._missing if version == 2 else set()
+        return {number: self.price(number, version) for number in numbers if number not in gone}
 
-    def _paths(self, edition: int) -> set[str]:
-        lists = self._lists[edition]
+    def _paths(self, version: int) -> set[str]:
+        lists = self._lists[version]
         products = {f"/p{block * _BLOCK + place}" for block in lists for place in range(1, _BLOCK)}
         return {"/", *(f"/list{block}" for block in lists), *products}
 
-    def _body(self, path: str, edition: int) -> bytes | None:
+    def _body(self, path: str, version: int) -> bytes | None:
         name, digits = path.lstrip("/").rstrip("0123456789"), "".join(filter(str.isdigit, path))
         if path == "/":
-            return _page("Shop", [f"/list{block}" for block in self._lists[edition]], "")
+            return _page("Shop", [f"/list{block}" for block in self._lists[version]], "")
         if not digits:
             return None
         number = int(digits)
-        known = self._lists[1] if edition == 1 else [*self._lists[1], *self._lists[2]]
+        known = self._lists[1] if version == 1 else [*self._lists[1], *self._lists[2]]
         if name == "list" and number in known:
             products = [f"/p{number * _BLOCK + place}" for place in range(1, _BLOCK)]
             return _page(f"List {number}", ["/", *products], "")
         block, place = divmod(number, _BLOCK)
-        if name != "p" or not place or block not in known or (edition == 2 and number in self._missing):
+        if name != "p" or not place or block not in known or (version == 2 and number in self._missing):
             return None
         related = [f"/p{block * _BLOCK + 1 + (place + step) % (_BLOCK - 1)}" for step in range(_RELATED)]
-        price = f'<b class="price">{self.price(number, edition)}</b>'
+        price = f'<b class="price">{self.price(number, version)}</b>'
         return _page(f"Product {number}", ["/", f"/list{block}", *related], price + self._filler(number))
 
     def _filler(self, number: int) -> str:
@@ -127,7 +127,7 @@ class ChangingSite:
             return Answer(body, headers={"ETag": etag})
         if kind == "modified":
             is_new = body != self._body(visit.path, 1)
-            modified = formatdate(_FIRST_EDITION_AT + is_new * _EDITION_SECONDS, usegmt=True)
+            modified = formatdate(_FIRST_VERSION_AT + is_new * _VERSION_SECONDS, usegmt=True)
             if visit.headers.get("if-modified-since") == modified:
                 return Answer(status=304, content_type=None)
             return Answer(body, headers={"Last-Modified": modified})

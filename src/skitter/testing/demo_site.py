@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import xxhash
 
-from skitter.testing.answer import Answer, PageTruth, SiteOfOrigins, Visit
+from skitter.testing.answer import Answer, ExpectedPage, SiteOfOrigins, Visit
 from skitter.testing.server import PortTaken, SiteServer
 
 SHOP, BLOG, ARCHIVE = range(3)
@@ -86,10 +86,10 @@ class DemoSite(SiteOfOrigins):
             return Answer(status=304, content_type=None, delay=delay)
         return Answer(body, headers={"ETag": etag}, delay=delay)
 
-    def truth(self, origins: Sequence[str]) -> dict[str, PageTruth]:
+    def expected_pages(self, origins: Sequence[str]) -> dict[str, ExpectedPage]:
         """Return every page that a crawler must get if it obeys robots.txt."""
         return {
-            _url(key, origins): PageTruth(page.title, len(page.links))
+            _url(key, origins): ExpectedPage(page.title, len(page.links))
             for key, page in self._pages.items()
             if key not in _BROKEN and not _forbidden(key)
         }

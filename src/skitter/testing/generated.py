@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import cached_property
 
 from skitter.errors import UsageError
-from skitter.testing.answer import Answer, PageTruth, SiteOfOrigins, Visit
+from skitter.testing.answer import Answer, ExpectedPage, SiteOfOrigins, Visit
 
 FANOUT = 4
 """Children of each page in the tree that makes every page reachable."""
@@ -91,10 +91,10 @@ class GeneratedSite(SiteOfOrigins):
             return Answer(b"<title>Not found</title>", status=404)
         return Answer(self.body(number, visit.origins))
 
-    def truth(self, origins: Sequence[str]) -> dict[str, PageTruth]:
+    def expected_pages(self, origins: Sequence[str]) -> dict[str, ExpectedPage]:
         """Return every page by its URL, for a server with these origins."""
         return {
-            self.url(number, origins): PageTruth(self.title(number), self.links_per_page)
+            self.url(number, origins): ExpectedPage(self.title(number), self.links_per_page)
             for number in range(self.pages)
         }
 

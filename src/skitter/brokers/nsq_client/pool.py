@@ -61,7 +61,7 @@ class ConnectionPool:
         self._named = tuple(dict.fromkeys(nsqds))
         self._lookups = lookups
         self._options = options
-        self._keepers: dict[NsqdAddress, asyncio.Task[None]] = {}
+        self._tasks: dict[NsqdAddress, asyncio.Task[None]] = {}
         self._polling: asyncio.Task[None] | None = None
         self._known: set[NsqdAddress] = set()
         self._changed = asyncio.Event()
@@ -84,11 +84,11 @@ class ConnectionPool:
 
     async def close(self) -> None:
         """Close all connections."""
-        tasks = [*self._keepers.values(), *([self._polling] if self._polling else [])]
+        tasks = [*self._tasks.values(), *([self._polling] if self._polling else [])]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        self._keepers.clear()
+        self._tasks.clear()
         connections = list(self.connections)
         for connection in connections:
             connection.close()
@@ -129,13 +129,13 @@ class ConnectionPool:
 
     def _keep(self, addresses: set[NsqdAddress]) -> None:
         self._known = addresses
-        for address in addresses - self._keepers.keys():
-            keeper = asyncio.create_task(self._stay_connected(address))
-            self._keepers[address] = keeper
-            keeper.add_done_callback(partial(self._drop_keeper, address))
+        for address in addresses - self._tasks.keys():
+            task = asyncio.create_task(self._stay_connected(address))
+            self._tasks[address] = task
+            task.add_done_callback(partial(self._drop_task, address))
 
-    def _drop_keeper(self, address: NsqdAddress, _: asyncio.Task[None]) -> None:
-        self._keepers.pop(address, None)
+    def _drop_task(self, address: NsqdAddress, _: asyncio.Task[None]) -> None:
+        self._tasks.pop(address, None)
 
     async def _stay_connected(self, address: NsqdAddress) -> None:
         pause = MIN_PAUSE
