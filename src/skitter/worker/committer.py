@@ -40,6 +40,8 @@ _MIN_BATCH = 32
 """A commit of this many pages does not wait for more."""
 _BATCH_DELAY = 0.01
 """Seconds that a smaller batch waits for more pages, because ten pages cost hardly more to commit than one."""
+_SHARED_BATCH_DELAY = 0.05
+"""The same for a frontier that many workers share, as long as it has other requests for this worker."""
 _PARTITION_TIMEOUT = 0.1
 """Seconds that a commit waits for the slowest partition before the other partitions continue."""
 _MIN_LINKS_TO_ASK = 6
@@ -159,7 +161,13 @@ class Committer:
         """Wait for more pages if a larger commit, or a larger write to a buffering store, is worthwhile."""
         if self._outputs.buffering is not None:
             await self._fill_buffer(self._outputs.buffering)
-        elif len(self._waiting) < min(_MIN_BATCH, self._inflight.held) and not self._closing:
+            return
+        until = self._loop.time() + (_SHARED_BATCH_DELAY if self._frontier.shared else _BATCH_DELAY)
+        is_waiting = False
+        while len(self._waiting) < min(_MIN_BATCH, self._inflight.held) and not self._closing:
+            if is_waiting and (self._inflight.wants_more or self._loop.time() >= until):
+                break
+            is_waiting = True
             await asyncio.sleep(_BATCH_DELAY)
 
     async def _fill_buffer(self, buffering: Buffering) -> None:

@@ -20,6 +20,12 @@ REPORT_DELAY = 0.002
 """Time in seconds to collect fetch reports for a frontier that many workers share, so that one call serves several.
 The wait ends early when a quarter of the concurrent fetches have ended. A frontier on this machine is called without
 a wait."""
+_REPORT_SHARE = 0.03
+"""On slow sites the wait is this share of the time that a site takes to answer, so that it costs at most this share of the
+pages per second. It does not end early."""
+_MAX_REPORT_DELAY = 0.05
+_LATENCY_WEIGHT = 0.1
+"""Of the latest fetch in the average time of an answer."""
 _CONTACT_SECONDS = 5.0
 """Seconds that a request to an unresponsive origin is expected to take. Waiting requests are scheduled by it."""
 _MIN_CONTACT_WAIT = 0.5
@@ -281,6 +287,8 @@ class Inflight:
         """Leases to release."""
         self._reports: list[FetchReport] = []
         self._report_delay = report_delay
+        self._latency = 0.0
+        """Average time in seconds from a request to its answer."""
         self._reports_sent = asyncio.Event()
         """Set when the next call for leases has been answered."""
         self._has_ended = False
@@ -350,11 +358,21 @@ class Inflight:
         else:
             self._end_fetch(slot)
         self._reports.append(report)
+        if not self._report_delay:
+            self.lease_wakeup.set()
+        else:
+            self._report_later(report.latency)
+
+    def _report_later(self, latency: float | None) -> None:
+        """Send the collected reports after a while. ``latency``: of the fetch that was added."""
+        if latency is not None:
+            self._latency += (latency - self._latency) * _LATENCY_WEIGHT
+        slow_delay = min(self._latency * _REPORT_SHARE, _MAX_REPORT_DELAY)
         waiting = len(self._reports)
-        if not self._report_delay or waiting * 4 >= self.concurrency:
+        if slow_delay < self._report_delay and waiting * 4 >= self.concurrency:
             self.lease_wakeup.set()
         elif waiting == 1:
-            self.loop.call_later(self._report_delay, self.lease_wakeup.set)
+            self.loop.call_later(max(slow_delay, self._report_delay), self.lease_wakeup.set)
 
     def take_reports(self) -> list[FetchReport]:
         """Return the fetch reports to send, and start a new list."""

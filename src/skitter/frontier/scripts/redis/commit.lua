@@ -9,6 +9,24 @@ begin(#names > 0 or grows)
 local is_behind = queue_due()
 local parts = {}
 
+-- Read what all outcomes need with a few calls.
+local function read_ahead()
+  local ids, fingerprints, slot_names = {}, {}, {}
+  for i, outcome in ipairs(outcomes) do
+    ids[i] = outcome[1]
+    for _, entry in ipairs(outcome[3]) do
+      fingerprints[#fingerprints + 1] = sub(entry[3], 6, 21)
+    end
+  end
+  for i, name in ipairs(names) do
+    slot_names[i] = name[1]
+  end
+  read_leases(ids)
+  read_slots(slot_names)
+  look_ahead(fingerprints)
+end
+read_ahead()
+
 local function mark(part, first, last)
   local range = parts[part]
   if not range then
@@ -139,20 +157,20 @@ local function fold(dimension)
 end
 
 local function write_stats(dimension, changed)
-  local keys, fields = {}, {}
+  local keys, known, fields, grows = {}, {}, {}, false
   for key in pairs(changed) do
     keys[#keys + 1] = key
   end
-  if #keys == 0 then
-    return
-  end
-  local known = call('HMGET', dimension, unpack(keys))
-  for i, key in ipairs(keys) do
+  get_many(dimension, keys, known)
+  for _, key in ipairs(keys) do
     fields[#fields + 1] = key
-    fields[#fields + 1] = plus(known[i], changed[key])
+    fields[#fields + 1] = plus(known[key], changed[key])
+    grows = grows or not known[key]
   end
   call_with_many('HSET', dimension, fields)
-  fold(dimension)
+  if grows then
+    fold(dimension)
+  end
 end
 
 local answer = {}

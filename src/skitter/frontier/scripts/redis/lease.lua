@@ -5,7 +5,13 @@
 -- With ARGV[11], the last element of the answer is {whether more could be leased, the decision for each slot}.
 begin(false)
 local worker, wanted, prefix = ARGV[5], tonumber(ARGV[6]), ARGV[7]
-for _, fetch in ipairs(decode(ARGV[9])) do
+local reports = decode(ARGV[9])
+local ids = {prefix .. '\0\0'}
+for i, fetch in ipairs(reports) do
+  ids[i + 1] = fetch[1]
+end
+read_leases(ids)
+for _, fetch in ipairs(reports) do
   local lease = lease_of(fetch[1])
   if lease and not lease.landed then
     lease.landed = true
@@ -16,25 +22,59 @@ end
 local more = queue_due()
 settle()
 local state, limit = current_state()
-local answer, leases, deadlines, granted = {}, {}, {}, {}
+local answer, deadlines, granted = {}, {}, {}
 local offered, given = ARGV[11] and decode(ARGV[11]), {}
 local quotas = ARGV[10] ~= '' and decode(ARGV[10]) or nil
 local heads = {} -- answers of head_of() by queue
+local is_written = false -- whether finish() has been called
 
--- The first ready slot of a queue, as {time, head and name}; false if there is none. Slots that were never leased from come
--- first, but three of four leases go to another one that is ready: a page may link to 50,000 hosts that do not exist.
+-- Slots that were never leased from come first, but three of four leases go to another one that is ready: a page may link
+-- to 50,000 hosts that do not exist.
+local function prefers_asked()
+  return (byte(prefix, 6) + #answer) % 4 > 0
+end
+
+-- The ready slots of the default queue, as many as may be leased: new ones, that were never leased from (time 0), and others.
+-- Each is {time, head and name}, in order. Not used on a server that keeps its data on disk.
+local new, asked
+
+local function read_ready(from, to)
+  local members = call('ZRANGE', READY, from, to, 'BYSCORE', 'LIMIT', 0, wanted - #answer, 'WITHSCORES')
+  local found, names = {}, {}
+  for i = 1, #members, 2 do
+    found[#found + 1] = {tonumber(members[i + 1]), members[i]}
+    names[#names + 1] = sub(members[i], 15)
+  end
+  read_slots(names)
+  return found
+end
+
+-- Put a slot back among the ready ones, if more may be leased from it now. finish() writes its place.
+local function put_back(slot)
+  local at = ready_at(slot)
+  if slot.queued == 0 or not has_place(slot) or at > now then
+    return
+  end
+  local ready = at == 0 and new or asked
+  local place = #ready + 1
+  while place > 1 and (ready[place - 1][1] > at
+    or ready[place - 1][1] == at and comes_before(slot.head, ready[place - 1][2])) do
+    place = place - 1
+  end
+  table.insert(ready, place, {at, slot.head .. slot.name})
+end
+
+-- The first ready slot of a queue, as {time, head and name}; false if there is none.
 local function head_of(queue)
-  local prefers_asked = (byte(prefix, 6) + #answer) % 4 > 0
-  if queue == 'default' and not floors then
+  if queue ~= 'default' or floors then
+    local first = first_ready_of(queue, prefers_asked())
+    return first and {struct.unpack('>d', first), sub(first, 9)} or false
+  elseif is_written then
     local first = call('ZRANGE', READY, 0, 0, 'WITHSCORES')
-    if prefers_asked and first[1] and tonumber(first[2]) == 0 then
-      local asked = call('ZRANGE', READY, '(0', text(now), 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES')
-      first = asked[1] and asked or first
-    end
     return first[1] and {tonumber(first[2]), first[1]} or false
   end
-  local first = first_ready_of(queue, prefers_asked)
-  return first and {struct.unpack('>d', first), sub(first, 9)} or false
+  new, asked = new or read_ready(0, 0), asked or read_ready('(0', text(now))
+  return (not prefers_asked() and new[1]) or asked[1] or new[1] or false
 end
 
 -- The first ready slot of all queues with a quota left, and its queue.
@@ -63,17 +103,30 @@ local function give(lease, slot, deadline)
   answer[#answer + 1] = lease.id .. pack('<dd', deadline, start_within(slot) or -1) .. lease.request
 end
 
-local function take(name)
-  local slot = slot_of(name)
-  local first, last = '[' .. name .. '\0' .. (floors and slot.head or ''), '(' .. name .. '\1'
-  local waiting = call('ZRANGE', QUEUE, first, last, 'BYLEX', 'LIMIT', 0, min(2, slot.queued))
-  call('ZREM', QUEUE, waiting[1])
+-- Remove and return the first waiting request of a slot. Several are read at a time, if this call may lease several.
+local function pop(slot)
+  local waiting, used = slot.waiting or {}, slot.used or 0
+  if #waiting - used < min(2, slot.queued) then
+    local ready = 1 + (new and #new or 0) + (asked and #asked or 0)
+    local most = delay_of(slot) > 0 and 1 or slot.limits.concurrency_per_slot - slot.in_flight
+    local share = offered and 1 or min(most, math.ceil((wanted - #answer) / ready))
+    waiting, used = call('ZRANGE', QUEUE, '[' .. slot.name .. '\0' .. slot.head, '(' .. slot.name .. '\1',
+      'BYLEX', 'LIMIT', 0, min(share + 1, slot.queued)), 0
+    slot.waiting = waiting
+  end
+  local request, following = waiting[used + 1], waiting[used + 2]
+  slot.used = used + 1
+  dequeue(request)
   slot.queued = slot.queued - 1
-  slot.head = waiting[2] and sub(waiting[2], #name + 2, #name + 15) or ''
-  grant(slot)
-  arm(slot)
+  slot.head = following and sub(following, #slot.name + 2, #slot.name + 15) or ''
+  return request
+end
+
+local function take(slot)
   local lease = {id = prefix .. pack('>I2', #answer), landed = false, granted_at = now, worker = worker,
-    request = waiting[1]}
+    request = pop(slot)}
+  grant(slot)
+  slot.touched = true
   write_lease(lease)
   deadlines[#deadlines + 1] = now + config.lease_seconds
   deadlines[#deadlines + 1] = lease.id
@@ -90,7 +143,7 @@ if ARGV[8] == '1' then
     end
   end
 end
-if call('HEXISTS', LEASES, prefix .. '\0\0') == 1 then
+if lease_of(prefix .. '\0\0') then
   wanted = 0 -- leases with these ids exist: the call was repeated, or the ids were drawn twice
 end
 if #answer == 0 and state == 'running' then
@@ -102,7 +155,7 @@ if #answer == 0 and state == 'running' then
     local slot = slot_of(name)
     local is_free = slot.queued > 0 and has_place(slot)
     if #answer < wanted and is_free and ready_at(slot) <= now then
-      take(name)
+      take(slot)
     end
   end
   while #answer < wanted and not offered do
@@ -110,32 +163,43 @@ if #answer == 0 and state == 'running' then
     if not first or first[1] > now then
       break
     end
-    local name = sub(first[2], 15)
-    local slot = slot_of(name)
+    local slot = slot_of(sub(first[2], 15))
+    local is_listed = queue == 'default' and not floors
+    if is_listed then
+      table.remove(first == new[1] and new or asked, 1)
+    end
     heads[queue] = nil
-    if not has_place(slot) then -- its budget was lowered since
-      if spent(name) then
-        note_spent(name)
-        more = true
-      end
-      arm(slot)
-    else
-      take(name)
+    if has_place(slot) then
+      take(slot)
       if quotas then
         quotas[queue] = (quotas[queue] or quotas['*']) - 1
       end
+    else -- its budget was lowered since
+      slot.touched = true
+      if spent(slot.name) then
+        note_spent(slot.name)
+        more = true
+      end
+    end
+    if is_listed then
+      put_back(slot)
+    else
+      arm(slot)
+      write_order()
     end
   end
-  lower_floor('deadlines', now + config.lease_seconds)
-  lower_floor('granted', now)
+  if #answer > 0 then
+    note_member('deadlines', now + config.lease_seconds)
+    note_member('granted', now)
+  end
   call_with_many('ZADD', DEADLINES, deadlines)
   call_with_many('ZADD', GRANTED, granted)
 end
 finish('')
-heads = {} -- finish() has changed them
+heads, is_written = {}, true -- finish() has changed them
 local ready = first_ready()
-local _, delayed = first_of(DELAYED, 'delayed')
-local _, late = first_of(DEADLINES, 'deadlines') -- its request may return then
+local delayed = first_time_of(DELAYED, 'delayed')
+local late = first_time_of(DEADLINES, 'deadlines') -- its request may return then
 keep_floors()
 local capacity = -1
 if config.max_queued then
@@ -156,11 +220,11 @@ local function decision(name)
   elseif slot.queued > 0 then
     return text(max(0, ready_at(slot) - now))
   end
-  return (slot.leased > 0 or delayed) and 'l' or 'x'
+  return (slot.leased > 0 or delayed ~= '') and 'l' or 'x'
 end
 
 local result = {
-  state, limit, text(now), ready and text(ready[1]) or '', delayed or '', late or '', more and 1 or 0, meta[6], answer, capacity,
+  state, limit, text(now), ready and text(ready[1]) or '', delayed, late, more and 1 or 0, meta[6], answer, capacity,
 }
 if offered then
   local decisions = {}

@@ -2,4 +2,5 @@
 -- ARGV[5]: state
 begin(false)
 call('HSET', JOB, 'state', ARGV[5])
+meta[4] = ARGV[5]
 return (current_state())

@@ -1,5 +1,9 @@
 -- Prelude 1: the job. Every script except open and attach begins with the files of this folder.
 --
+-- The other files are functions that return what scripts need of them. A script is run from its beginning at each call, and
+-- Lua searches the captured variables of the running function for each variable that a new function captures: with all of
+-- them in one function this search took half of the time of a call.
+--
 -- KEYS: all keys of the job, always in this order.
 -- ARGV: 1 generation, 2 time ('': that of the server), 3 client, 4 call ('' if it may safely run twice),
 --       5.. arguments of the script
@@ -11,7 +15,7 @@ local sub, byte, format = string.sub, string.byte, string.format
 local min, max = math.min, math.max
 
 local meta = call('HMGET', JOB, 'generation', 'config', 'sequence', 'state', 'seeds_done', 'revision', 'bans',
-  'queues', 'floors')
+  'queues', 'floors', 'done', 'seen')
 if meta[1] ~= ARGV[1] then
   return redis.error_reply('GONE the job is not the one that was opened')
 end
@@ -38,6 +42,7 @@ local config = decode(meta[2])
 local sequence = tonumber(meta[3])
 local first_sequence = sequence
 local finished_requests = 0
+local queues = meta[8] -- names of all queues that the job ever had, without the default queue: ',list,detail,'
 local is_active = false -- whether a request was added or a lease ended
 local counted = {}
 local BATCH_SIZE = 500 -- maximum number of delayed requests, and of lost leases, in one script
@@ -79,6 +84,23 @@ local function call_with_many(command, key, values)
   end
 end
 
+-- Read many fields of a hash into a table: false for those that do not exist.
+local function get_many(key, fields, found)
+  for first = 1, #fields, 1000 do
+    local last = min(first + 999, #fields)
+    for i, value in ipairs(call('HMGET', key, unpack(fields, first, last))) do
+      found[fields[first + i - 1]] = value
+    end
+  end
+end
+
+local job_fields = {} -- fields of the job that finish() writes together, each followed by its value
+
+local function set_in_job(field, value)
+  job_fields[#job_fields + 1] = field
+  job_fields[#job_fields + 1] = value
+end
+
 local function limit_reached()
   local limits = config.limits
   if not limits then
@@ -115,15 +137,15 @@ local function has_external_seeds()
   return keys and (call('HLEN', CLAIMED) > 0 or call('EXISTS', unpack(keys)) > 0)
 end
 
--- State of the job, and the limit that stops it. Call it after everything is written.
+-- State of the job, and the limit that stops it. Call it after everything is written. set_state.lua changes meta[4].
 local function current_state()
-  local left = call('ZCARD', QUEUE) + call('ZCARD', DELAYED) + call('HLEN', LEASES)
+  local has_work = call('ZCARD', QUEUE) > 0 or call('HLEN', LEASES) > 0 or call('ZCARD', DELAYED) > 0
   local limit = limit_reached()
-  local is_idle = left == 0 and call('HGET', JOB, 'seeds_done') == '1'
+  local is_idle = not has_work and meta[5] == '1'
   if is_idle and not has_external_seeds() and not is_waiting() then
     return 'finished', limit
   elseif limit ~= '' then
     return 'stopping', limit
   end
-  return call('HGET', JOB, 'state'), limit
+  return meta[4], limit
 end
