@@ -12,7 +12,6 @@ from measure import Failed, measure
 from services.redis_servers import RedisServer  # found by way of beside_scrapy_redis
 from skitter.testing import SiteProcess
 
-
 SCRIPTS = ("eval", "evalsha")
 
 
