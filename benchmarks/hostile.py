@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import random
 import signal
 import statistics
 import subprocess
@@ -14,6 +15,9 @@ from pathlib import Path
 TESTS = Path(__file__).parent.parent / "tests"
 sys.path.insert(0, str(TESTS))
 
+import trustme  # noqa: E402 - found only after the line above
+
+from servers.tls import SocketServers, hostile_tls  # noqa: E402 - found only after the line above
 from sites import hostile_web  # noqa: E402 - found only after the line above
 from sites.hostile import PAGES, XPATH  # noqa: E402 - found only after the line above
 from skitter.testing import SiteProcess  # noqa: E402 - found only after the line above
@@ -45,7 +49,21 @@ class Reader(Spider):
 """
 
 
-def seconds_for_good_pages(good, hostile, concurrency):
+def choose(kinds, amount):
+    """Return some of the URLs of each kind, in proportion, and the same ones in each run. ``None``: all."""
+    total = sum(map(len, kinds.values()))
+    if amount is None or amount >= total:
+        return [url for urls in kinds.values() for url in urls]
+    shares = {kind: amount * len(urls) / total for kind, urls in kinds.items()}
+    sizes = {kind: max(1, int(share)) for kind, share in shares.items()}
+    left = amount - sum(sizes.values())
+    for kind in sorted(kinds, key=lambda kind: shares[kind] % 1, reverse=True)[: max(0, left)]:
+        sizes[kind] += 1
+    draw = random.Random(12)
+    return [url for kind, urls in kinds.items() for url in draw.sample(urls, sizes[kind])]
+
+
+def seconds_for_good_pages(good, hostile, concurrency, ca_file):
     """Crawl until all good pages are done. Return the seconds since the start of the spider, and those of CPU."""
     with tempfile.TemporaryDirectory(prefix="skitter-bench-") as name:
         folder = Path(name)
@@ -55,7 +73,7 @@ def seconds_for_good_pages(good, hostile, concurrency):
         command = [
             sys.executable, "-m", "skitter", "run", "reader.py", "--job", "hostile", "-o", "items.jsonl", "--quiet",
             "-s", "deny=/hub/", "-s", "depth_limit=1",
-            "--concurrency", str(concurrency),
+            "--concurrency", str(concurrency), "-s", f"ca_file={ca_file}",
         ]  # fmt: skip
         worker = subprocess.Popen(command, cwd=folder, stderr=subprocess.DEVNULL)
         while not (folder / "seconds").exists() and worker.poll() is None:
@@ -76,9 +94,12 @@ def main():
     parser.add_argument("--latency", type=float, default=0.1, help="seconds until a good host answers")
     parser.add_argument("--concurrency", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--hostile", default="200", help="number of hostile servers and pages, or: all")
     parser.add_argument("--only", choices=["servers", "pages"], help="leave the other kind out")
     options = parser.parse_args()
     cases = len(hostile_web.CASES)
+    authority = trustme.CA()
+    tls = [server for server, _ in hostile_tls(authority).values()]
     kinds = "sites.hostile_web:HostileWeb", "sites.hostile_web:HostileWeb", "sites.hostile:make_site"
     signal.signal(signal.SIGINT, signal.default_int_handler)
     with (
@@ -88,21 +109,31 @@ def main():
         ) as good_site,
         SiteProcess(kinds[1], hosts=cases, search=[TESTS]) as servers,
         SiteProcess(kinds[2], search=[TESTS]) as pages,
+        SocketServers(tls) as tls_servers,
+        authority.cert_pem.tempfile() as ca_file,
     ):
         good = [
             good_site.url_of(f"/good/{number}", cases + host)
             for number in range(options.pages)
             for host in range(options.hosts)
         ]
-        paths = [*(f"/css/{name}" for name in PAGES), *(f"/xpath/{name}" for name in XPATH)]
-        hostile = [] if options.only == "pages" else [servers.url_of("/", number) for number in range(cases)]
-        hostile += [] if options.only == "servers" else [pages.url_of(path) for path in paths]
+        by_kind = {} if options.only == "pages" else {"tls": tls_servers.urls}
+        if options.only != "pages":
+            for number, name in enumerate(hostile_web.CASES):
+                by_kind.setdefault(name.partition(":")[0], []).append(servers.url_of("/", number))
+        if options.only != "servers":
+            by_kind |= {"pages": [pages.url_of(f"/css/{name}") for name in PAGES]}
+            by_kind |= {"pages by XPath": [pages.url_of(f"/xpath/{name}") for name in XPATH]}
+        hostile = choose(by_kind, None if options.hostile == "all" else int(options.hostile))
+        total = sum(map(len, by_kind.values()))
         ratios = []
-        print(f"{len(good)} good pages on {options.hosts} hosts, {len(hostile)} hostile servers and pages")
+        print(
+            f"{len(good)} good pages on {options.hosts} hosts, {len(hostile)} of {total} hostile servers and pages"
+        )
         print("| alone, s (of CPU) | beside hostile ones, s (of CPU) | ratio |\n| ---: | ---: | ---: |")
         for _ in range(options.rounds):
             alone, beside = (
-                seconds_for_good_pages(good, others, options.concurrency) for others in ([], hostile)
+                seconds_for_good_pages(good, others, options.concurrency, ca_file) for others in ([], hostile)
             )
             ratios.append(beside[0] / alone[0])
             figures = [f"{seconds:.1f} ({cpu:.1f})" for seconds, cpu in (alone, beside)]

@@ -29,7 +29,7 @@ _NEXT_WORDS = re.compile(
     r"(?:next|older|more|weiter|nächste|suivante?|siguiente|avanti|volgende|próxim[ao])\b.{0,8}|[\u203a\u00bb\u2192>]+",
     re.IGNORECASE,
 )
-_NUMBER = re.compile(r"[^\w]{0,3}\s*[-+]?\d[\d.,\s]*\s*[^\w]{0,3}|\D{0,4}\d+[.,]\d{2}\D{0,4}")
+_NUMBER = re.compile(r"[^\w]{0,3}\s*[-+]?\d[\d.,\s]*[^\w]{0,3}|\D{0,4}\d+[.,]\d{2}\D{0,4}")
 _DECIMAL_COMMA = re.compile(r",(?!\d{3}(?:\D|$))\d")
 """A comma that is not followed by three digits is a decimal mark."""
 _NAMES = {"h1": "title", "h2": "title", "h3": "title", "h4": "title", "a": "title", "time": "date", "p": "text",
