@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
@@ -312,6 +313,7 @@ class Response:
                 pass  # the web's JSON has NaN, byte order marks and halves of characters
             encoding = detect_json(self.body, self.header("content-type"))
         text = decode(self.body, encoding)
+        check_json(self.body, self.max_memory, 2 * sys.getsizeof(text))  # its strings are copies
         try:
             return json.loads(text)
         except ValueError as error:

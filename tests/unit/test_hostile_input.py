@@ -7,6 +7,7 @@ import pytest
 
 from skitter.browser.adaptive import is_shell
 from skitter.directives import linked_canonical
+from skitter.errors import PageTooComplex
 from skitter.fetch.contract import UNCONDITIONAL, FetcherCapabilities
 from skitter.fetch.robots import RobotsPolicy
 from skitter.fetch.robots_cache import RobotsCache
@@ -18,6 +19,8 @@ from skitter.politeness import HostLimits, Politeness
 from skitter.request import Request
 from skitter.response import Response
 from skitter.scope import Scope
+from skitter.web.feeds import FeedError, read_feed, read_rows
+from skitter.web.sitemap import SitemapError, read_sitemap
 from skitter.worker.links import LinkCollector
 
 MB = 1_000_000
@@ -109,6 +112,71 @@ def test_the_scripts_of_a_page_are_found_in_any_markup(unit):
 def test_a_text_without_a_number_has_none(unit):
     with pytest.raises(ValueError, match="no number"):
         to_float(unit * (MB // len(unit)))
+
+
+# --- sitemaps, feeds and CSV -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["sitemap.txt", "robots.txt"])
+@pytest.mark.parametrize("unit", ["a", " ", "http://site.test/"])
+def test_a_line_of_any_length_is_read_once(name, unit):
+    """It was copied with each further piece of 64 KB: 12 s for 64 MB."""
+    long = "Sitemap: http://site.test/" + unit * (30 * MB // len(unit))
+    text = (
+        f"{long}\nSitemap: http://site.test/after\n"
+        if name == "robots.txt"
+        else f"{long}\nhttp://site.test/after"
+    )
+    entries = list(read_sitemap(text.encode(), f"http://site.test/{name}"))
+    assert [entry.url for entry in entries] == ["http://site.test/after"]
+
+
+@pytest.mark.parametrize(
+    ("name", "begin", "unit", "end"),
+    [
+        ("sitemap.xml", "<urlset>", "<url/>", "</urlset>"),
+        ("sitemap.txt", "", "nothing\n", ""),
+        ("robots.txt", "", "Sitemap: mailto:x\n", ""),
+        ("list.csv", "url,a\n", ",b\n", ""),
+    ],
+)
+def test_a_sitemap_without_urls_ends_soon(name, begin, unit, end):
+    """Other tasks wait until the next entry is found."""
+    text = begin + unit * (20 * MB // len(unit)) + end
+    with pytest.raises(SitemapError, match="without a URL"):
+        list(read_sitemap(text.encode(), f"http://site.test/{name}"))
+
+
+def test_entries_without_a_url_among_others_are_left_out():
+    rows = "".join(f"<url><loc>/{number}</loc></url><url/>" for number in range(60_000))
+    assert sum(1 for _ in read_sitemap(f"<urlset>{rows}</urlset>".encode(), PAGE)) == 60_000
+
+
+@pytest.mark.parametrize("unit", ["[]", '{"":0}', '""'])
+def test_the_values_of_a_json_feed_are_limited(unit):
+    body = b'{"items":[' + unit.encode() + f",{unit}".encode() * (30 * MB // len(unit)) + b"]}"
+    for read in (read_feed, read_sitemap):
+        with pytest.raises(PageTooComplex) as refused:
+            list(read(body, "http://site.test/feed.json"))
+        assert refused.value.field == ""
+
+
+def test_the_text_of_a_json_page_counts_if_it_is_needed():
+    values = ",[]" * 1_200_000
+    plain = f'["{"a" * 24 * MB}"{values},NaN]'.encode()
+    wide = f'["{"a" * 24 * MB}\U0001f600"{values},NaN]'.encode()
+    headers = {"content-type": "application/json"}
+    assert len(Response(PAGE, headers=headers, body=plain).json()) == 1_200_002
+    with pytest.raises(PageTooComplex):
+        Response(PAGE, headers=headers, body=wide).json()
+
+
+def test_the_columns_of_a_csv_are_limited():
+    """Each row has a value for each column."""
+    with pytest.raises(FeedError, match="columns"):
+        list(read_rows("a," * 100_000 + "\n" + "1\n" * 20_000))
+    rows = read_rows(",".join(f"c{number}" for number in range(1_000)) + "\n" + "1\n" * 1_000)
+    assert [len(row) for row in rows] == [1_000] * 1_000
 
 
 # --- robots.txt ------------------------------------------------------------------------------------------------------

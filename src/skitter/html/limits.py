@@ -345,10 +345,14 @@ def _exceeds(pattern: re.Pattern[AnyStr], text: AnyStr, limit: int) -> bool:
     return any(number >= limit for number, _ in enumerate(pattern.finditer(text)))
 
 
-def check_json(body: bytes, memory: int) -> None:
-    """Raise :class:`~skitter.errors.PageTooComplex` for JSON whose values would take too much memory."""
+def check_json(body: bytes, memory: int, taken: int = 0, *, is_fixed: bool = False) -> None:
+    """Raise :class:`~skitter.errors.PageTooComplex` for JSON whose values would take too much memory.
+
+    ``taken``: bytes of that memory that are not available. ``is_fixed``: no setting changes the limit.
+    """
     if len(body) > ALWAYS_SAFE:
-        _check_counts(body, _JSON_SIZES, memory * _JSON_SHARE)
+        refusal = too_complex if is_fixed else too_much_memory
+        _check_counts(body, _JSON_SIZES, memory * _JSON_SHARE - taken, refusal)
         if any(_exceeds(tiny, body, _MAX_TINY_NUMBERS) for tiny in _TINY_NUMBERS):
             raise too_complex(f"the page has more than {_MAX_TINY_NUMBERS:,} numbers below 1e-199")
 
@@ -366,11 +370,16 @@ _MAX_TINY_NUMBERS = 20_000
 """Numbers next to the smallest ones: msgspec takes 7 us for each, a hundred times as long as for others."""
 
 
-def _check_counts(text: Any, sizes: Mapping[str, int], memory: int) -> None:
+def _check_counts(
+    text: Any,
+    sizes: Mapping[str, int],
+    memory: int,
+    refusal: Callable[[str], PageTooComplex] = too_much_memory,
+) -> None:
     is_text = isinstance(text, str)
     needed = sum(text.count(sign if is_text else sign.encode()) * size for sign, size in sizes.items())
     if needed > memory:
-        raise too_much_memory(f"the parsed page would take about {needed:,} bytes")
+        raise refusal(f"the parsed page would take about {needed:,} bytes")
 
 
 _JSON_SIZES = {"[": 64, "{": 232, ",": 40}

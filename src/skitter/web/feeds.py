@@ -13,6 +13,7 @@ import msgspec
 from lxml import etree
 
 from skitter.errors import SkitterError
+from skitter.html.limits import DEFAULT_MEMORY, check_json
 from skitter.web.urls import normalize
 
 _XHTML = "http://www.w3.org/1999/xhtml"
@@ -39,13 +40,17 @@ class FeedEntry(msgspec.Struct, frozen=True):
 
 
 def read_feed(body: bytes, url: str) -> Iterator[FeedEntry]:
-    """Read a feed. Relative URLs are resolved against ``url``, the address of the feed. Raises :class:`FeedError`."""
+    """Read a feed. Relative URLs are resolved against ``url``, the address of the feed.
+
+    Raises :class:`FeedError`, and :class:`~skitter.errors.PageTooComplex` for a JSON Feed whose values take too much memory.
+    """
     if body.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"{":
         return _json_entries(body, url)
     return _xml_entries(body, url)
 
 
 def _json_entries(body: bytes, url: str) -> Iterator[FeedEntry]:
+    check_json(body, DEFAULT_MEMORY // 2, is_fixed=True)  # beside two bodies of 64 MB, packed and unpacked
     try:
         feed = msgspec.json.decode(body.removeprefix(b"\xef\xbb\xbf"))
     except msgspec.DecodeError:
@@ -191,17 +196,26 @@ def read_rows(text: str, delimiter: str = "") -> Iterator[dict[str, str]]:
 
     ``delimiter``: character between two values; empty: the most frequent one of comma, semicolon, tab and ``|`` in the first
     row. Missing values are empty, and values without a column are dropped. Raises :class:`FeedError` for a value of more than
-    128 KiB.
+    128 KiB, or more than 1,000 columns.
     """
     # Not splitlines(), which also splits at U+2028 and other characters within values.
     lines = io.StringIO(text.removeprefix("\ufeff"), newline="")
     head = lines.readline()
     lines.seek(0)
-    reader = csv.DictReader(lines, delimiter=delimiter or max(",;\t|", key=head.count), restval="")
+    reader = csv.reader(lines, delimiter=delimiter or max(",;\t|", key=head.count))
     try:
+        names = [name.strip() for name in next(filter(None, reader), ())]
+        if len(names) > _MAX_COLUMNS:
+            raise FeedError(
+                f"the CSV has more than {_MAX_COLUMNS:,} columns", remedy="read response.text instead"
+            )
+        empty = dict.fromkeys(names, "")
         for row in reader:
-            row.pop(None, None)  # the key of surplus values
-            if any(row.values()):
-                yield {name.strip(): value.strip() for name, value in row.items()}
+            if any(row[: len(names)]):
+                yield empty | {name: value.strip() for name, value in zip(names, row, strict=False)}
     except csv.Error as error:
         raise FeedError(f"invalid CSV: {error}", remedy="read response.text instead") from error
+
+
+_MAX_COLUMNS = 1_000
+"""Each row has a value for each column, so 100,000 columns and 20,000 rows of one character would take minutes."""

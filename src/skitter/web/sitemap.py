@@ -9,7 +9,7 @@ from __future__ import annotations
 import codecs
 import re
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import chain
 from urllib.parse import urljoin
 
@@ -49,8 +49,23 @@ def read_sitemap(body: bytes, url: str) -> Iterator[SitemapEntry]:
     Also reads a list of URLs (one per line), and a CSV file with a column ``url``, ``link`` or ``loc``.
 
     All may be packed with gzip, in UTF-8 or UTF-16, and have a byte order mark. Relative URLs are resolved against ``url``,
-    the address of the document. Entries that are read before an error are still yielded. Raises :class:`SitemapError`.
+    the address of the document. Entries that are read before an error are still yielded. Raises :class:`SitemapError`, and
+    :class:`~skitter.errors.PageTooComplex` for a JSON Feed whose values take too much memory.
     """
+    found = others = 0
+    for entry in _entries(body, url):
+        if entry is not None:
+            found += 1
+            yield entry
+        elif (others := others + 1) > _MAX_OTHERS + found:
+            raise SitemapError(
+                f"{url} has more than {_MAX_OTHERS:,} entries without a URL",
+                remedy="name a sitemap, a feed or a robots.txt",
+            )
+
+
+def _entries(body: bytes, url: str) -> Iterator[SitemapEntry | None]:
+    """Read a document. Yield ``None`` for an entry or a line without a URL."""
     pieces = _unpacked(body, url)
     head = next(pieces, b"")
     encoding = _encoding_of(head)
@@ -63,18 +78,13 @@ def read_sitemap(body: bytes, url: str) -> Iterator[SitemapEntry]:
     elif column := _url_column(_text(head, encoding)):
         text = "\n".join(_lines(head, pieces, encoding))
         try:
-            yield from _of_urls((row.get(column, "") for row in read_rows(text)), url)
+            for row in read_rows(text):
+                yield _of_url(row.get(column, ""), url)
         except FeedError as error:
             raise SitemapError(f"{url}: {error}", remedy=error.remedy) from None
     else:
-        others = 0
         for line in _lines(head, pieces, encoding):
-            if (found := normalize(line)) is not None and found.startswith(("http://", "https://")):
-                yield SitemapEntry(found)
-            elif (others := others + 1) > _MAX_OTHER_LINES:
-                raise SitemapError(
-                    f"{url} is not a list of URLs", remedy="name a sitemap, a feed or a robots.txt"
-                )
+            yield _of_url(line, None)
 
 
 def _unpacked(body: bytes, url: str) -> Iterator[bytes]:
@@ -115,12 +125,15 @@ def _text(head: bytes, encoding: str) -> str:
 
 
 def _lines(head: bytes, pieces: Iterator[bytes], encoding: str) -> Iterator[str]:
+    """Return the lines of a text. Those that are too long for a URL are left out."""
     decoder = codecs.getincrementaldecoder(encoding)("replace")
     rest = ""
-    for piece in chain((head,), pieces):
-        *lines, rest = (rest + decoder.decode(piece)).replace("\r", "\n").split("\n")
-        yield from (line.strip() for line in lines)
-    yield (rest + decoder.decode(b"", final=True)).strip()
+    for piece in chain((head,), pieces, (b"",)):
+        *lines, rest = (rest + decoder.decode(piece, final=not piece)).replace("\r", "\n").split("\n")
+        yield from (line.strip() for line in lines if len(line) <= _LONGEST_LINE)
+        rest = rest[: _LONGEST_LINE + 1]  # a long line must not be copied with each piece
+    if len(rest) <= _LONGEST_LINE:
+        yield rest.strip()
 
 
 def _url_column(head: str) -> str:
@@ -130,43 +143,40 @@ def _url_column(head: str) -> str:
     return next((name for name in names if name.lower() in {"url", "link", "loc"}), "")
 
 
-def _of_urls(urls: Iterable[str], base: str) -> Iterator[SitemapEntry]:
-    for url in urls:
-        found = normalize(url, base) if url else None
-        if found is not None and found.startswith(("http://", "https://")):
-            yield SitemapEntry(found)
+def _of_url(url: str, base: str | None) -> SitemapEntry | None:
+    found = normalize(url, base) if url else None
+    return SitemapEntry(found) if found is not None and found.startswith(("http://", "https://")) else None
 
 
-def _of_json_feed(body: bytes, url: str) -> Iterator[SitemapEntry]:
+def _of_json_feed(body: bytes, url: str) -> Iterator[SitemapEntry | None]:
     try:
         for entry in read_feed(body, url):
-            if entry.url:
-                yield SitemapEntry(entry.url, lastmod=entry.published)
+            yield SitemapEntry(entry.url, lastmod=entry.published) if entry.url else None
     except FeedError as error:
         raise SitemapError(str(error), remedy=error.remedy) from None
 
 
-def _of_robots(lines: Iterator[str], url: str) -> Iterator[SitemapEntry]:
+def _of_robots(lines: Iterator[str], url: str) -> Iterator[SitemapEntry | None]:
     for line in lines:
         name, _, value = line.partition(":")
-        if name.strip().lower() == "sitemap":
-            for entry in _of_urls([value.partition("#")[0].strip()], url):
-                yield SitemapEntry(entry.url, is_sitemap=True)
+        is_sitemap = name.strip().lower() == "sitemap"
+        entry = _of_url(value.partition("#")[0].strip(), url) if is_sitemap else None
+        yield None if entry is None else SitemapEntry(entry.url, is_sitemap=True)
 
 
-_MAX_OTHER_LINES = 50_000
-"""Maximum number of lines without a URL in a list of URLs."""
+_MAX_OTHERS = 50_000
+"""Entries or lines without a URL that a document may have beside as many as it has with one: other tasks wait meanwhile."""
+_LONGEST_LINE = 65_536
+"""Characters of a line that may contain a URL."""
 _ENTRIES = {"url": False, "sitemap": True, "item": False, "entry": False}
 """Elements that describe an entry, and whether it is a further sitemap. The last two are those of RSS and Atom."""
 _ROOTS = ("urlset", "sitemapindex", "rss", "RDF", "feed")
 
 
-def _of_xml(head: bytes, pieces: Iterator[bytes], url: str) -> Iterator[SitemapEntry]:
+def _of_xml(head: bytes, pieces: Iterator[bytes], url: str) -> Iterator[SitemapEntry | None]:
     error = SitemapError(f"{url} is not a sitemap", remedy="name a sitemap, a feed or a robots.txt")
     for element in elements_of(chain((head,), pieces), _ROOTS, _ENTRIES, error):
-        entry = _entry(element, url, is_sitemap=_ENTRIES[name_of(element)])
-        if entry is not None:
-            yield entry
+        yield _entry(element, url, is_sitemap=_ENTRIES[name_of(element)])
 
 
 def _entry(element: etree._Element, url: str, *, is_sitemap: bool) -> SitemapEntry | None:
