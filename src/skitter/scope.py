@@ -101,6 +101,10 @@ class Scope:
             return LENGTH
         return None if self._plain else self._refuse_by_pattern(url)
 
+    def admits_paths(self, urls: Sequence[str]) -> bool:
+        """Return ``True`` if :meth:`refuse_path` certainly refuses none of these URLs."""
+        return self._plain and max(map(len, urls)) <= self._max_length
+
     def _refuse_by_pattern(self, url: str) -> str | None:
         if self._prefixes and not url.startswith(self._prefixes):
             return PATTERN

@@ -4,6 +4,7 @@ import hashlib
 import math
 
 from frontier_backends import Backend, Clock
+from msgspec.structs import replace
 
 from skitter.frontier.options import FrontierSettings
 from skitter.frontier.records import (
@@ -13,6 +14,7 @@ from skitter.frontier.records import (
     JobState,
     Lease,
     LeaseResult,
+    LinkBatch,
     Outcome,
     Resolution,
     SeedProgress,
@@ -84,6 +86,18 @@ class Job:
 
     def entries(self, *names, host="h.test", **fields) -> list[Entry]:
         return [self.entry(name, host, **fields) for name in names]
+
+    @staticmethod
+    def batch(entries: list[Entry]) -> LinkBatch:
+        """Return entries that differ only in URL, fingerprint, slot and priority as a batch."""
+        first = entries[0]
+        return LinkBatch(
+            replace(first, fingerprint=b"", slot="", url=""),
+            [entry.url for entry in entries],
+            [entry.fingerprint for entry in entries],
+            [entry.slot for entry in entries],
+            [entry.priority - first.priority for entry in entries],
+        )
 
     async def add(self, *names, host="h.test", **fields) -> int:
         """Add requests by name; returns how many were new."""

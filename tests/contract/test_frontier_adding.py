@@ -23,6 +23,57 @@ async def test_known_links_are_counted(job):
     assert (await job.status()).counters["refused/duplicate"] == 3
 
 
+async def test_a_batch_adds_the_same_as_its_requests_one_by_one(job):
+    await job.add("a", "known", "7", "8")
+    rng = random.Random(3)
+    names = [str(rng.randrange(40)) for _ in range(60)]
+    hosts = [rng.choice(["h.test", "h.test", "i.test", "j.test"]) for _ in names]
+    priorities = [rng.choice([0, 0, 0, -1, -2]) for _ in names]
+    entries = [
+        job.entry(*place, priority=priority, record=b"\x01x")
+        for *place, priority in zip(names, hosts, priorities, strict=True)
+    ]
+    lease = await job.one()
+    batches = [job.batch(entries[:50]), job.batch(entries[50:])]
+    assert await job.done(lease, entries=job.entries("known", "b"), batches=batches) == [True]
+    expected = {}
+    for entry in entries:
+        expected.setdefault(entry.fingerprint, entry)
+    known = [expected.pop(entry.fingerprint, None) for entry in job.entries("7", "8")]
+    assert any(known)
+    counters = (await job.status()).counters
+    assert counters["refused/duplicate"] == 1 + len(entries) - len(expected)
+    assert await job.counts() == {"done": 1, "queued": len(expected) + 4}
+    leases = [lease for lease in await job.lease() if lease.record == b"\x01x"]
+    found = [(lease.url, lease.slot, lease.record) for lease in leases]
+    assert sorted(found) == sorted((entry.url, entry.slot, entry.record) for entry in expected.values())
+    for slot in set(hosts):
+        urls = [lease.url for lease in leases if lease.slot == slot]
+        ranked = sorted(expected.values(), key=lambda entry: -entry.priority)
+        assert urls == [entry.url for entry in ranked if entry.slot == slot]
+
+
+async def test_a_batch_of_a_late_outcome_or_for_a_banned_slot_adds_nothing(job):
+    await job.add("a", "b")
+    late = await job.one()
+    await job.done(late)
+    assert await job.done(late, batches=[job.batch(job.entries("x", "y"))]) == [False]
+    await job.frontier.control.drop_slot("i.test", ban=True)
+    lease = await job.one()
+    links = [*job.entries("x", "y"), *job.entries("z", host="i.test")]
+    assert await job.done(lease, batches=[job.batch(links)]) == [True]
+    assert await job.counts() == {"done": 2, "queued": 2}
+    assert (await job.status()).counters["refused/banned"] == 1
+
+
+async def test_a_batch_may_wait_until_its_time(job):
+    await job.add("a")
+    await job.done(await job.one(), batches=[job.batch(job.entries("x", "y", delay=5.0))])
+    assert await job.counts() == {"done": 1, "delayed": 2}
+    await job.clock.advance(5)
+    assert len(await job.lease()) == 2
+
+
 async def test_adding_at_once_adds_each_request_once(job):
     entries = job.entries(*range(50))
     results = await asyncio.gather(*(job.frontier.add(entries) for _ in range(5)))

@@ -136,3 +136,12 @@ async def test_a_lowered_budget_applies_to_queued_requests(start, job_kind):
     assert await job.lease() == []
     assert await job.counts() == {"done": 3}
     assert await job.is_finished()
+
+
+async def test_a_batch_counts_against_the_budget_of_each_slot(start):
+    job = await start(max_queued_per_slot=3)
+    await job.add("page")
+    links = [*job.entries(*range(5)), *job.entries("x", host="other.test")]
+    await job.done(await job.one(), **PAGE, batches=[job.batch(links)])
+    assert await job.counts() == {"done": 1, "queued": 4}
+    assert await refused(job, "slot_queued") == 2

@@ -96,6 +96,13 @@ class FrontierMachine(RuleBasedStateMachine):
             built.append(replace(entry, slot=slot_in(queue, entry.slot)))
         return built
 
+    def divide(self, entries):
+        """Return new requests as entries and as batches. Each has a record of its own, and so a batch."""
+        first = len(entries)
+        while first and entries[first - 1].dedup:
+            first -= 1
+        return entries[:first], [self.job.batch([entry]) for entry in entries[first:]]
+
     def some_leases(self, numbers):
         """Choose leases, mostly of those in force."""
         recent = self.handed_out[-8:] + list(self.model.leases)
@@ -134,8 +141,17 @@ class FrontierMachine(RuleBasedStateMachine):
         ids = self.some_leases(chosen)
         children = [self.entries(found) for _ in ids]
         outcomes = [
-            Outcome(lease_id, resolution, new, {"pages": 1}, error="e", after=after, free=free)
-            for lease_id, new in zip(ids, children, strict=True)
+            Outcome(
+                lease_id,
+                resolution,
+                entries,
+                {"pages": 1},
+                error="e",
+                after=after,
+                free=free,
+                batches=batches,
+            )
+            for lease_id, (entries, batches) in zip(ids, (self.divide(new) for new in children), strict=True)
         ]
         expected = [
             self.model.commit(lease_id, resolution.value, after, free, new)

@@ -276,6 +276,28 @@ async def test_packed_links_keep_the_order_of_their_priorities_and_their_records
     assert {lease.record for lease in leases if lease.url.endswith(("/15", "/47"))} == {b"\x01"}
 
 
+async def test_a_batch_is_packed_by_slot_and_priority_and_survives_a_kill(
+    start, backend, small_heads, monkeypatch
+):
+    monkeypatch.setattr(requests, "MAX_PACK_SIZE", 8)
+    job = await start()
+    await job.add("page", *range(3), priority=1)
+    links = job.entries(*range(3, 30))
+    links[10:10] = job.entries(*range(4), host="other.test")
+    links += job.entries(*range(30, 36), priority=-1)
+    await job.done(await job.one(), batches=[job.batch(links)])
+    amounts, rows = packs_of(backend)
+    assert amounts == [8, 8, 8, 6]
+    assert rows == 3 + 27 - 24 + 4
+    await job.kill()
+    assert await job.counts() == {"done": 1, "queued": 40}
+    left = await job.urls_left()
+    assert sorted(left, key=int) == sorted([*map(str, range(36)), *map(str, range(4))], key=int)
+    await job.add("page again")
+    await job.done(await job.one(), batches=[job.batch(links)])
+    assert await job.counts() == {"done": 42}
+
+
 async def test_packed_links_are_dropped_with_their_slot_and_with_their_task(start, backend, small_heads):
     job = await start()
     of_task = encode_request(Request("", cb_kwargs={"task": "red"}))

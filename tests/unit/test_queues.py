@@ -30,7 +30,7 @@ BASE = "http://h.test/"
 
 def gathered(given, parent):
     found = LinkCollector(Scope(), Politeness(), 42).collect(given, parent)
-    entries = found.entries + [batch.entry(i) for batch in found.batches for i in range(len(batch.urls))]
+    entries = found.entries + [entry for batch in found.batches for entry in batch.entries()]
     return {
         entry.url.removeprefix(BASE): (entry.slot, decode_request(entry.url, entry.record).queue)
         for entry in entries

@@ -1,6 +1,8 @@
 """Rules for single URLs, and patterns of URLs that grow like a trap."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from skitter.worker.traps import (
     PARAMETERS,
@@ -177,10 +179,32 @@ def test_links_that_are_judged_together_are_judged_as_one_by_one():
     urls += [f"{HOST}/x/x/x/x", f"{HOST}:8080/a/100", f"{HOST}0/a/1", "http://127.0.0.1/a/20", f"{HOST}/"]
     for links in (urls, urls[:20], urls[:1]):
         together, singly = TrapDetector(UrlFormRules()), TrapDetector(UrlFormRules())
-        verdicts = together.admit_all(links, 1, None)
+        verdicts = [verdict for amount, verdict in together.admit_all(links, 1, None) for _ in range(amount)]
         assert verdicts == [singly.admit(url, 1, None) for url in links]
         assert [together.path_of(url) is None for url in links] == [
             singly.path_of(url) is None for url in links
         ]
     assert together.path_of(f"{HOST}/a/20?p=7") is together.path_of(f"{HOST}/a/1?p=3")
+
+
+SPELLINGS = st.builds(
+    "{}/{}/{}".format,
+    st.sampled_from([HOST, HOST, HOST, f"{HOST}0", "http://127.0.0.1:8000"]),
+    st.sampled_from(["a", "a", "b/1", "x/x/x/x/x", "x/1/x/2/x"]),
+    st.one_of(st.integers(0, 2_000).map(str), st.sampled_from(["c", "00", "1?p=1", "2?p=2", "3?q=1"])),
+)
+
+
+@given(st.lists(SPELLINGS, min_size=1, max_size=150), st.sampled_from([None, 0, 3, 70]), st.booleans())
+def test_links_in_any_order_are_judged_as_one_by_one(links, max_urls, is_dull):
+    detectors = [TrapDetector(UrlFormRules(), max_urls=max_urls) for _ in range(2)]
+    for detector in detectors:
+        detector.admit(f"{HOST}/a/1", 1, None)
+        if is_dull:
+            detector._find(f"{HOST}/a/1").path.stale = 50
+    together, singly = detectors
+    judged = together.admit_all(links, 1, together.path_of(links[0]))
+    verdicts = [verdict for amount, verdict in judged for _ in range(amount)]
+    parent = singly.path_of(links[0])
+    assert verdicts == [singly.admit(url, 1, parent) for url in links]
     assert together.path_of(f"{HOST}1/a/20?p=7") is None

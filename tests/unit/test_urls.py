@@ -229,6 +229,19 @@ def test_links_that_are_joined_without_a_parser_are_what_the_parser_makes_of_the
     assert join_all(base, [reference, "x.html"]) == [normalize(reference, base), normalize("x.html", base)]
 
 
+@settings(max_examples=500)
+@given(NEARLY_PLAIN, st.sampled_from(PLAIN_BASES), st.integers(0, 70))
+@example("/a\n/b", PLAIN_BASES[1], 3)
+@example("/a?b=//c", PLAIN_BASES[1], 3)
+@example("/a?b=c/.", PLAIN_BASES[1], 3)
+@example("http://h.example//b", PLAIN_BASES[1], 3)
+def test_plain_links_that_are_joined_together_are_what_the_parser_makes_of_them(reference, base, place):
+    links = [f"/a/b-{number}.html?c=d&e" for number in range(35)]
+    links += [f"http://h.example/a/{number}" for number in range(35)]
+    links.insert(place, reference)
+    assert join_all(base, links) == [normalize(link, base) for link in links]
+
+
 def test_a_long_link_is_joined_in_linear_time():
     href = "/a" * 50_000 + "-" * 50_000 + "!"
     assert join_all("http://h.example/", [href]) == [f"http://h.example{href}"]

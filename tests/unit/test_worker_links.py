@@ -30,7 +30,7 @@ def urls_of(gathered):
 
 
 def entries_of(gathered):
-    batched = [batch.entry(index) for batch in gathered.batches for index in range(len(batch.urls))]
+    batched = [entry for batch in gathered.batches for entry in batch.entries()]
     return gathered.entries + batched
 
 

@@ -276,7 +276,7 @@ class BrokerFrontier:
         elsewhere: list[Entry] = []
         for queue, group in groups.items():
             for place, outcome in zip(group.places, group.outcomes, strict=True):
-                for entry in select(outcome.entries, new[place]):
+                for entry in select(outcome.all_entries(), new[place]):
                     (group.new if queue_of(entry.slot) == queue else elsewhere).append(entry)
         # Before the parents are answered: the message of a parent must outlive those of its children.
         await self._publish(elsewhere)

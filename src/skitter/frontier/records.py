@@ -6,6 +6,7 @@ request.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from enum import Enum, StrEnum
 from typing import Any
 
@@ -47,6 +48,59 @@ class Entry(msgspec.Struct, array_like=True, frozen=True):
     """Seconds from the moment of adding. The later of ``not_before`` and ``delay`` applies."""
     dedup: bool = True
     """``False``: add the request even if its fingerprint is known, and do not make it known."""
+
+
+class LinkBatch(msgspec.Struct, array_like=True):
+    """New requests of one page that differ only in their URL.
+
+    A page may have thousands. The embedded frontier adds a batch without an object for each of them.
+    """
+
+    template: Entry
+    """What the requests have in common. Fingerprint, slot and URL are empty."""
+    urls: list[str]
+    fingerprints: list[bytes]
+    slots: list[str]
+    penalties: list[int]
+    """How much the priority of each request is reduced, as a negative number."""
+
+    def __len__(self) -> int:
+        return len(self.urls)
+
+    def entries(self) -> list[Entry]:
+        """Return the requests one by one."""
+        common = self.template
+        record, priority, not_before, delay = common.record, common.priority, common.not_before, common.delay
+        return [
+            Entry(fingerprint, slot, url, record, priority + penalty, not_before, delay)
+            for fingerprint, slot, url, penalty in zip(
+                self.fingerprints, self.slots, self.urls, self.penalties, strict=True
+            )
+        ]
+
+    def select(self, indexes: Sequence[int]) -> LinkBatch:
+        """Return a batch with some of the requests."""
+        if len(indexes) == len(self.urls):
+            return self
+        return LinkBatch(
+            self.template,
+            [self.urls[index] for index in indexes],
+            [self.fingerprints[index] for index in indexes],
+            [self.slots[index] for index in indexes],
+            [self.penalties[index] for index in indexes],
+        )
+
+    def parts(self, size: int) -> Iterator[LinkBatch]:
+        """Divide the batch."""
+        for start in range(0, len(self.urls), size):
+            part = slice(start, start + size)
+            yield LinkBatch(
+                self.template,
+                self.urls[part],
+                self.fingerprints[part],
+                self.slots[part],
+                self.penalties[part],
+            )
 
 
 class PageChange(StrEnum):
@@ -203,6 +257,17 @@ class Outcome(msgspec.Struct, array_like=True, frozen=True):
     """The request group whose statistics include the outcome, in addition to its worker and host. Empty: no group."""
     visit: PageVisit | None = None
     """What to remember of the visit, if the job remembers pages (``FrontierSettings.changes``)."""
+    batches: list[LinkBatch] = []
+    """Further new requests, after ``entries``."""
+
+    @property
+    def new_requests(self) -> int:
+        """Number of new requests."""
+        return len(self.entries) + sum(map(len, self.batches))
+
+    def all_entries(self) -> list[Entry]:
+        """Return all new requests one by one, for a frontier that has no use for batches."""
+        return [*self.entries, *(entry for batch in self.batches for entry in batch.entries())]
 
 
 class AddResult(msgspec.Struct, array_like=True, frozen=True):

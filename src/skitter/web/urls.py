@@ -135,9 +135,43 @@ class UrlBase:
 
     def join_all(self, hrefs: Sequence[str]) -> list[str | None]:
         """Resolve raw ``href`` values; see :func:`join_all`."""
-        starts, root, skipped = self._starts, self._root, self._skipped
+        starts = self._starts
         if starts is None:
             return _join_all(self.url, hrefs)
+        if len(hrefs) < _MIN_GROUP:
+            return self._join_singly(hrefs, starts)
+        urls: list[str | None] = []
+        for start in range(0, len(hrefs), _GROUP):
+            group = hrefs[start : start + _GROUP]
+            urls += self._join_paths(group) or self._join_singly(group, starts)
+        return urls
+
+    def _join_paths(self, hrefs: Sequence[str]) -> list[str] | None:
+        """Resolve links that are all plain paths with a leading slash, or plain URLs of the host, in few steps.
+
+        Return ``None`` if one of them is something else. The text has a line for each link.
+        """
+        amount, root = len(hrefs), self._root
+        text = "\n" + "\n".join(hrefs)
+        has_urls = f"\n{root}" in text
+        if has_urls:
+            text = text.replace(f"\n{root}", "\n/")
+        if (
+            text.count("\n/") != amount
+            or text.count("\n") != amount
+            or "//" in text
+            or "/." in text
+            or not text.isascii()
+            or text.encode().translate(None, _PLAIN_CHARACTERS)
+        ):
+            return None
+        origin = root[:-1]
+        if has_urls:
+            return [href if href[0] != "/" else origin + href for href in hrefs]
+        return [origin + href for href in hrefs]
+
+    def _join_singly(self, hrefs: Sequence[str], starts: dict[str, str]) -> list[str | None]:
+        root, skipped = self._root, self._skipped
         urls: list[str | None] = []
         others: list[int] = []
         for href in hrefs:
@@ -177,6 +211,11 @@ def join_all(base_url: str, hrefs: Sequence[str]) -> list[str | None]:
     """
     return url_base(base_url).join_all(hrefs)
 
+
+_GROUP = 64
+"""Links that are resolved together if all of them are plain. One link that is not makes its group cost as much as single links."""
+_MIN_GROUP = 8
+_PLAIN_CHARACTERS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_~.-/?&=+\n"
 
 # Links that need no parser: path and query contain only characters that need no escape, and no segment is empty or
 # starts with a dot. Such a link is resolved by appending it to a part of the base. Most links are like this, and cost

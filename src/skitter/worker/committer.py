@@ -9,10 +9,11 @@ import asyncio
 import contextlib
 import logging
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from skitter.frontier.contract import Frontier, Partitions
-from skitter.frontier.records import Entry, Outcome, Resolution
+from skitter.frontier.records import LinkBatch, Outcome, Resolution
 from skitter.item import OutputRange
 from skitter.stats import Stats
 from skitter.store.contract import Buffering
@@ -195,21 +196,21 @@ class Committer:
                 page_ranges.clear()
         if bounded := [page for page in pages if page.has_bounded]:
             await self._bounded.admit(bounded)
-        entries = await self._new_entries(pages)
+        batches = await self._new_links(pages)
         group_of = self._links.group_of
         outcomes = [
             Outcome(
-                page.lease.id, page.decision.resolution, new, page.counters, page_ranges,
+                page.lease.id, page.decision.resolution, page.entries, page.counters, page_ranges,
                 page.decision.error_with_traceback(), page.decision.after, page.decision.free, None, group_of(page.request),
-                None if page.visit is None else visit_of(page),
+                None if page.visit is None else visit_of(page), new,
             )
-            for page, new, page_ranges in zip(pages, entries, ranges, strict=True)
+            for page, new, page_ranges in zip(pages, batches, ranges, strict=True)
         ]  # fmt: skip
         await self._inflight.wait_reported()
         spilled = [
             SpilledPage(page.lease.url, outcome)
             for page, outcome in zip(pages, outcomes, strict=True)
-            if not self._inflight.capacity.take(len(outcome.entries))
+            if not self._inflight.capacity.take(outcome.new_requests)
         ]
         if spilled:
             await self._spill.put(spilled)
@@ -284,7 +285,7 @@ class Committer:
         pages: list[SpilledPage] = []
         while self._spill and len(pages) < _MAX_BATCH:
             first = await self._spill.first()
-            if not self._inflight.capacity.take(len(first.outcome.entries)):
+            if not self._inflight.capacity.take(first.outcome.new_requests):
                 break
             self._spill.drop_first()
             pages.append(first)
@@ -317,23 +318,23 @@ class Committer:
 
     # --- links -----------------------------------------------------------------------------------------
 
-    async def _new_entries(self, pages: list[Page]) -> list[list[Entry]]:
-        """Build entries for new links only. Most links are known, and cost no more than the look-up."""
+    async def _new_links(self, pages: list[Page]) -> list[list[LinkBatch]]:
+        """Return the new links of each page. Most links are known, and cost no more than the look-up."""
         fingerprints = [key for page in pages for batch in page.batches for key in batch.fingerprints]
-        if len(fingerprints) > _MIN_LINKS_TO_ASK * len(pages):
-            unknown = iter(await self._unknown(pages, fingerprints))
-        else:
-            unknown = iter([True] * len(fingerprints))
-        entries = []
+        if len(fingerprints) <= _MIN_LINKS_TO_ASK * len(pages):
+            return [page.batches for page in pages]
+        unknown = iter(await self._unknown(pages, fingerprints))
+        found = []
         for page in pages:
-            new = page.entries
+            new = []
             for batch in page.batches:
-                fresh = [index for index in range(len(batch.urls)) if next(unknown)]
-                if len(fresh) < len(batch.urls):
-                    page.count("refused/duplicate", len(batch.urls) - len(fresh))
-                new = new + [batch.entry(index) for index in fresh]
-            entries.append(new)
-        return entries
+                fresh = [index for index, is_new in enumerate(islice(unknown, len(batch))) if is_new]
+                if len(fresh) < len(batch):
+                    page.count("refused/duplicate", len(batch) - len(fresh))
+                if fresh:
+                    new.append(batch.select(fresh))
+            found.append(new)
+        return found
 
     async def _unknown(self, pages: list[Page], fingerprints: list[bytes]) -> list[bool]:
         if self._partitions is None:

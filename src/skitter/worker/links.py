@@ -20,7 +20,7 @@ import xxhash
 from skitter import scope as reasons
 from skitter.errors import RequestError
 from skitter.frontier.contract import Frontier
-from skitter.frontier.records import Entry
+from skitter.frontier.records import Entry, LinkBatch
 from skitter.item import is_item
 from skitter.links import Links, SkippedLinks
 from skitter.politeness import Politeness
@@ -54,44 +54,14 @@ _SIZE_CHECK_INTERVAL = 1024
 _ABSOLUTE = ("http://", "https://", "mailto:", "javascript:", "tel:", "data:")
 _WEB_SCHEMES = ("http://", "https://")
 _SCHEME = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]*:")
+_GROUP = 64
+"""New links that are checked together, if all of them are alike."""
+_MIN_GROUP = 8
+_MANY = 256
+"""Links of a page from which on it is tried whether all of them are new."""
+_UNKNOWN_ORIGIN = ("unknown", "")
 _HOST_WIDE = ("/", "http://", "https://")
 """Prefixes of hrefs that mean the same on all pages of a host; ``http.html`` and ``http:x`` are relative."""
-
-
-class LinkBatch(msgspec.Struct):
-    """Links of one page that differ only in their URL."""
-
-    template: Entry
-    urls: list[str]
-    fingerprints: list[bytes]
-    slots: list[str]
-    penalties: list[int]
-    """How much the priority of each link is reduced."""
-
-    def entry(self, index: int) -> Entry:
-        """Return one of the links as an entry for the frontier."""
-        common = self.template
-        return Entry(
-            self.fingerprints[index],
-            self.slots[index],
-            self.urls[index],
-            common.record,
-            common.priority + self.penalties[index],
-            common.not_before,
-            common.delay,
-        )
-
-    def parts(self, size: int) -> Iterator[LinkBatch]:
-        """Divide the batch."""
-        for start in range(0, len(self.urls), size):
-            part = slice(start, start + size)
-            yield LinkBatch(
-                self.template,
-                self.urls[part],
-                self.fingerprints[part],
-                self.slots[part],
-                self.penalties[part],
-            )
 
 
 class LinkCache:
@@ -184,11 +154,19 @@ class FolderLinkCache:
     def unknown(self, hrefs: Sequence[str], counts: defaultdict[str, int]) -> list[str]:
         """Return the hrefs that are not in the cache, each once. Count the others by the reason to skip them."""
         on_host, parent, known = self._host.known, self._parent, self.known
-        new = [href for href in hrefs if href not in on_host]
-        if new:
-            new = [href for href in new if href not in parent and href not in known]
-        if len(new) > 1:
-            new = list(dict.fromkeys(new))
+        if (
+            len(hrefs) >= _MANY  # all at once, which costs little if the first link is known
+            and on_host.isdisjoint(hrefs)
+            and parent.isdisjoint(hrefs)
+            and known.isdisjoint(hrefs)
+        ):
+            new = list(dict.fromkeys(hrefs))
+        else:
+            new = [href for href in hrefs if href not in on_host]
+            if new:
+                new = [href for href in new if href not in parent and href not in known]
+            if len(new) > 1:
+                new = list(dict.fromkeys(new))
         if len(new) < len(hrefs):
             counts[DUPLICATE] += len(hrefs) - len(new)
         if not new or not self._host.refused:
@@ -282,7 +260,7 @@ class LinkStream:
         if amount < _STREAMED_LINKS or not self._capacity.take(amount):
             return
         batches, found.batches = found.batches, []
-        entries = [batch.entry(index) for batch in batches for index in range(len(batch.urls))]
+        entries = [entry for batch in batches for entry in batch.entries()]
         await self._frontier.add(entries)  # which counts those that it refuses
 
     async def add_most(self, batches: list[LinkBatch]) -> list[LinkBatch]:
@@ -295,7 +273,7 @@ class LinkStream:
         left = deque(part for batch in batches for part in batch.parts(TURN))
         while left and self._capacity.take(len(left[0].urls)):
             batch = left.popleft()
-            await self._frontier.add([batch.entry(index) for index in range(len(batch.urls))])
+            await self._frontier.add(batch.entries())
         return list(left)
 
 
@@ -400,7 +378,7 @@ class LinkCollector:
         found.links += len(hrefs)
         cache = self.cache.of(links.base_url)
         new = cache.unknown(hrefs, found.refused)
-        if new and links.base_url == parent.url:  # "#part" leads to the page itself
+        if links.base_url == parent.url and "#" in "".join(new):  # "#part" leads to the page itself
             before, new = len(new), [href for href in new if href[:1] != "#"]
             if len(new) < before:
                 found.refused[DUPLICATE] += before - len(new)
@@ -492,6 +470,42 @@ class LinkCollector:
         traps: TrapDetector | None,
     ) -> None:
         """Add the links that are in scope to the batch, and the others to the cache."""
+        if len(urls) < _MIN_GROUP:
+            self._fill_singly(batch, cache, hrefs, urls, refused, traps)
+            return
+        for start in range(0, len(urls), _GROUP):
+            part = slice(start, start + _GROUP)
+            valid = [url for url in urls[part] if url is not None]
+            if len(valid) < len(urls[part]) or not self._fill_alike(batch, valid):
+                self._fill_singly(batch, cache, hrefs[part], urls[part], refused, traps)
+
+    def _fill_alike(self, batch: LinkBatch, urls: list[str]) -> bool:
+        """Add links of one origin that are in scope, new and their own identities, in few steps.
+
+        Return ``False``, without effect, if one of them is not.
+        """
+        origin = urls[0][: urls[0].find("/", 8)]
+        refusal, slot = self._origins.get(origin, _UNKNOWN_ORIGIN)
+        if refusal is not None or not self.cache.urls.isdisjoint(urls) or not self._scope.admits_paths(urls):
+            return False
+        text = "\n".join(urls)
+        if text.count(f"\n{origin}/") != len(urls) - 1 or "?" in text or "%" in text or ";" in text:
+            return False
+        digest, seed = xxhash.xxh3_128_digest, self._seed
+        batch.urls += urls
+        batch.fingerprints += [digest(url, seed) for url in text.encode().split(b"\n")]
+        batch.slots += [slot] * len(urls)
+        return True
+
+    def _fill_singly(
+        self,
+        batch: LinkBatch,
+        cache: FolderLinkCache,
+        hrefs: list[str],
+        urls: list[str | None],
+        refused: defaultdict[str, int],
+        traps: TrapDetector | None,
+    ) -> None:
         digest, seed, origins, known = xxhash.xxh3_128_digest, self._seed, self._origins, self.cache.urls
         for href, url in zip(hrefs, urls, strict=True):
             if url is not None and traps is not None and ("?" in url or ";" in url):
@@ -507,7 +521,7 @@ class LinkCollector:
             origin = origins.get(url[: url.find("/", 8)])
             refusal, slot = self._check_origin(url) if origin is None else origin
             if refusal is _HAS_USERINFO:  # credentials in a link of a page are not used
-                self._fill(batch, cache, [href], [split_userinfo(url)[0]], refused, None)
+                self._fill_singly(batch, cache, [href], [split_userinfo(url)[0]], refused, None)
                 continue
             if refusal is None:
                 refusal = self._scope.refuse_path(url)
@@ -522,19 +536,22 @@ class LinkCollector:
 
     def _judge(self, batch: LinkBatch, traps: TrapDetector, found: CallbackResult, parent: Request) -> None:
         """Remove the links that lead into a trap, and record how much the priority of the others is reduced."""
-        decisions = traps.admit_all(batch.urls, parent.depth + 1, traps.path_of(parent.url))
-        kept = []
-        for index, (refusal, penalty, is_own) in enumerate(decisions):
-            found.own_links += is_own
+        kept: list[slice] = []
+        first = 0
+        for amount, (refusal, penalty, is_own) in traps.admit_all(
+            batch.urls, parent.depth + 1, traps.path_of(parent.url)
+        ):
+            found.own_links += is_own * amount
             if refusal is None:
-                kept.append(index)
-                batch.penalties.append(penalty + found.penalty)
+                kept.append(slice(first, first + amount))
+                batch.penalties += [penalty + found.penalty] * amount
             else:
-                found.refused[refusal] += 1
-        if len(kept) < len(batch.urls):
-            batch.urls = [batch.urls[index] for index in kept]
-            batch.fingerprints = [batch.fingerprints[index] for index in kept]
-            batch.slots = [batch.slots[index] for index in kept]
+                found.refused[refusal] += amount
+            first += amount
+        if len(batch.penalties) < first:
+            batch.urls = [url for part in kept for url in batch.urls[part]]
+            batch.fingerprints = [key for part in kept for key in batch.fingerprints[part]]
+            batch.slots = [slot for part in kept for slot in batch.slots[part]]
 
     def _check_origin(self, url: str) -> tuple[str | None, str]:
         """Return the slot of a URL, or the reason to refuse its origin, and cache either."""

@@ -12,10 +12,9 @@ from skitter.stats import USER
 from skitter.worker.retry import DONE, RetryDecision
 
 if TYPE_CHECKING:  # a process without workers needs only the records; traces need an extra
-    from skitter.frontier.records import Entry, Lease, PageVisit
+    from skitter.frontier.records import Entry, Lease, LinkBatch, PageVisit
     from skitter.request import Request
     from skitter.response import OpenPage, Response
-    from skitter.worker.links import LinkBatch
     from skitter.worker.media import Download
     from skitter.worker.timings import Histogram
     from skitter.worker.tracing import AttemptTrace

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import Literal
 
 import msgspec
@@ -210,38 +211,62 @@ class TrapDetector:
 
     def admit(self, url: str, depth: int, parent: PathGroup | None) -> LinkDecision:
         """Judge a new link; see :class:`LinkDecision`. ``parent``: the path of the page."""
-        return self.admit_all([url], depth, parent)[0]
+        return self.admit_all([url], depth, parent)[0][1]
 
-    def admit_all(self, urls: Sequence[str], depth: int, parent: PathGroup | None) -> list[LinkDecision]:
-        """Judge the new links of a page."""
-        decisions: list[LinkDecision] = []
-        rules, patterns, max_urls = self._rules, self._patterns, self._max_urls
-        for url, spelling in zip(urls, _spellings(urls), strict=True):
-            if "?" in url or url.count("/") >= _SHORT:
-                refusal = rules.refusal(url)
-                if refusal is not None:
-                    decisions.append((refusal, 0, False))
-                    continue
-            pattern = patterns.get(spelling) or self._add(url, depth)
-            if pattern is None:
-                decisions.append(_NO_PATTERN)
-                continue
-            path = pattern.path
-            is_own = path is parent
-            if pattern.is_closed:
-                decisions.append((PATTERN, 0, is_own))
-                continue
-            if max_urls is not None and pattern.admitted >= max_urls:
-                decisions.append((PATTERN_URLS, 0, is_own))
-                continue
-            pattern.admitted += 1
-            path.admitted += 1
-            penalty = 0
-            if path.admitted > _PROBATION and not pattern.is_proven:
-                is_dull = pattern.dull >= _STALE or path.stale >= _STALE
-                penalty = -2 if is_dull else -1 if is_own else 0
-            decisions.append((None, penalty, is_own))
+    def admit_all(
+        self, urls: Sequence[str], depth: int, parent: PathGroup | None
+    ) -> list[tuple[int, LinkDecision]]:
+        """Judge the new links of a page. Return decisions in the order of the links, each with the number of links it is for."""
+        decisions: list[tuple[int, LinkDecision]] = []
+        done = 0
+        for spelling, amount in _spellings(urls):
+            if "?" not in spelling and spelling.count("/") < _SHORT:
+                self._admit_alike(urls[done], spelling, amount, depth, parent, decisions)
+            else:
+                for url in urls[done : done + amount]:
+                    refusal = self._rules.refusal(url)
+                    if refusal is None:
+                        self._admit_alike(url, spelling, 1, depth, parent, decisions)
+                    else:
+                        decisions.append((1, (refusal, 0, False)))
+            done += amount
         return decisions
+
+    def _admit_alike(
+        self,
+        url: str,
+        spelling: str,
+        amount: int,
+        depth: int,
+        parent: PathGroup | None,
+        decisions: list[tuple[int, LinkDecision]],
+    ) -> None:
+        """Judge links of one spelling, beginning with ``url``, and add the decisions."""
+        pattern = self._patterns.get(spelling) or self._add(url, depth)
+        if pattern is None:
+            decisions.append((amount, _NO_PATTERN))
+            return
+        path = pattern.path
+        is_own = path is parent
+        if pattern.is_closed:
+            decisions.append((amount, (PATTERN, 0, is_own)))
+            return
+        refused = 0
+        if self._max_urls is not None:
+            refused = max(0, amount - max(0, self._max_urls - pattern.admitted))
+        admitted = amount - refused
+        unchecked = min(admitted, max(0, _PROBATION - path.admitted))
+        pattern.admitted += admitted
+        path.admitted += admitted
+        if pattern.is_proven:
+            unchecked = admitted
+        if unchecked:
+            decisions.append((unchecked, (None, 0, is_own)))
+        if admitted > unchecked:
+            is_dull = pattern.dull >= _STALE or path.stale >= _STALE
+            decisions.append((admitted - unchecked, (None, -2 if is_dull else -1 if is_own else 0, is_own)))
+        if refused:
+            decisions.append((refused, (PATTERN_URLS, 0, is_own)))
 
     def _find(self, url: str) -> _Pattern | None:
         return self._patterns.get(_spelling(url))
@@ -335,16 +360,22 @@ def _spelling(url: str) -> str:
     return url[:start] + _NUMBERS.sub("0", url[start:])
 
 
-def _spellings(urls: Sequence[str]) -> list[str]:
-    """Return the spelling of each URL. Those of one origin, as most links of a page, are changed together."""
+def _spellings(urls: Sequence[str]) -> Iterator[tuple[str, int]]:
+    """Return the spelling of each URL, in order, with the number of URLs in a row that have it.
+
+    The URLs of one origin, as most links of a page, are grouped before their numbers are shortened.
+    """
     origin = urls[0][: urls[0].find("/", 8)]
     text = "\n".join(urls)
-    if text.count(f"\n{origin}/") < len(urls) - 1:
-        return list(map(_spelling, urls))
-    text = text.replace(f"\n{origin}", "\n")[len(origin) :].encode().translate(_TO_ZERO).decode()
-    while "00" in text:
-        text = text.replace("00", "0")
-    return [origin + rest for rest in text.split("\n")]
+    if len(urls) == 1 or text.count(f"\n{origin}/") < len(urls) - 1:
+        yield from ((_spelling(url), 1) for url in urls)
+        return
+    spellings: dict[str, str] = {}
+    for zeros, alike in groupby(text.encode().translate(_TO_ZERO).decode().split("\n")):
+        spelling = spellings.get(zeros)
+        if spelling is None:
+            spelling = spellings[zeros] = origin + _NUMBERS.sub("0", zeros[len(origin) :])
+        yield spelling, len(list(alike))
 
 
 def _names_of(url: str) -> tuple[str, str, str] | None:

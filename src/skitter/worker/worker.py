@@ -294,9 +294,7 @@ class Worker:
         Raises :class:`~skitter.errors.SpiderError` for anything else.
         """
         found = self._links.collect(requests, parent)
-        entries = found.entries + [
-            batch.entry(index) for batch in found.batches for index in range(len(batch.urls))
-        ]
+        entries = found.entries + [entry for batch in found.batches for entry in batch.entries()]
         for reason, amount in found.refused.items():
             log.warning("%d requests before the response of %s are refused: %s", amount, parent.url, reason)
         await self._inflight.capacity.wait()

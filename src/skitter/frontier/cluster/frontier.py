@@ -292,8 +292,10 @@ class ClusterFrontier:
         forwarded: dict[int, list[ForwardedRequest]] = {}
         for outcome in outcomes:
             local_id = outcome.lease_id // len(self._partitions)
-            own, others = divide(self._partitions, outcome.entries, client.number)
-            local_outcomes.append(msgspec.structs.replace(outcome, lease_id=local_id, entries=own))
+            own, others = divide(self._partitions, outcome.all_entries(), client.number)
+            local_outcomes.append(
+                msgspec.structs.replace(outcome, lease_id=local_id, entries=own, batches=[])
+            )
             if others:
                 forwarded[local_id] = others
         accepted = await client.partition.commit(local_outcomes, forwarded)

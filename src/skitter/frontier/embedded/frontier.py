@@ -369,6 +369,9 @@ class EmbeddedFrontier:
             fingerprints = [
                 entry.fingerprint for outcome in outcomes for entry in outcome.entries if entry.dedup
             ]
+            for outcome in outcomes:
+                for batch in outcome.batches:
+                    fingerprints += batch.fingerprints
             await self._requests.seen.keys.prepare(fingerprints)
             counters: dict[str, int] = {}
             changed: set[StatsKey] = set()
@@ -401,8 +404,10 @@ class EmbeddedFrontier:
                 self._usage.update(held.slot, self._slots)
             if outcome.entries:
                 self._requests.add(outcome.entries, now, mask, limited=True)
+            for batch in outcome.batches:
+                self._requests.add_batch(batch, now, mask, limited=True)
         if added is not None:
-            added.append(mask or [False] * len(outcome.entries))
+            added.append(mask or [False] * outcome.new_requests)
         if held is None or not is_accepted:
             return False
         for name, amount in outcome.counters.items():

@@ -14,8 +14,6 @@ from typing import Any
 
 import msgspec
 
-from skitter.frontier.records import Entry
-
 MAX_PACK_SIZE = 128
 """Maximum number of links in one pack, which is also unpacked as a whole."""
 MIN_PACK_SIZE = 4
@@ -31,15 +29,22 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode_urls = msgspec.msgpack.Decoder(list[str]).decode
 
 
-def pack(seq: int, slot: int, rank: int, entries: Sequence[Entry]) -> Values:
-    """Return the row of a pack. Its entries differ only in URL and fingerprint; ``seq`` is the number of the first one."""
-    first = entries[0]
-    urls = [entry.url for entry in entries]
-    prefix = os.path.commonprefix([min(urls), max(urls)])  # noqa: RUF071 - any prefix serves
+def pack(
+    seq: int,
+    slot: int,
+    rank: int,
+    priority: int,
+    record: bytes,
+    urls: Sequence[str],
+    fingerprints: Sequence[bytes],
+) -> Values:
+    """Return the row of a pack: requests that differ only in URL and fingerprint. ``seq`` is the number of the first one."""
+    prefix = os.path.commonprefix([urls[0], urls[-1]])  # noqa: RUF071 - any prefix serves
+    if "\n".join(urls).count(f"\n{prefix}") < len(urls) - 1:
+        prefix = os.path.commonprefix([min(urls), max(urls)])  # noqa: RUF071 - likewise
     cut = len(prefix)
     packed = _encode([prefix, *[url[cut:] for url in urls]])
-    fingerprints = b"".join([entry.fingerprint for entry in entries])
-    return (seq, slot, rank, len(entries), first.priority, first.record, fingerprints, packed)
+    return (seq, slot, rank, len(urls), priority, record, b"".join(fingerprints), packed)
 
 
 def unpack(row: Values) -> Iterator[Values]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from functools import partial
+from itertools import groupby
 
 import msgspec
 
@@ -19,7 +20,16 @@ from skitter.frontier.embedded.seen import SeenSet
 from skitter.frontier.embedded.tables import FORGOTTEN, RequestRow, SqliteTables, StoredJob
 from skitter.frontier.embedded.visits import VisitTable
 from skitter.frontier.options import REFUSED_FULL, SlotBudgets
-from skitter.frontier.records import AddResult, Entry, JobState, Lease, Outcome, Resolution, TaskFilter
+from skitter.frontier.records import (
+    AddResult,
+    Entry,
+    JobState,
+    Lease,
+    LinkBatch,
+    Outcome,
+    Resolution,
+    TaskFilter,
+)
 from skitter.frontier.scheduling import lost_error, rank_of, retry_delay_after_loss
 from skitter.frontier.stats import StatsTable
 from skitter.queues import without_queue
@@ -110,7 +120,7 @@ class Packing:
                 packed.append(entry)
                 return True
             self._close(self._open.pop(entry.slot))
-        if not is_plain or not self._requests.is_behind_head(entry):
+        if not is_plain or not self._requests.is_behind_head(entry.slot, entry.priority):
             return False
         self._open[entry.slot] = [entry]
         return True
@@ -126,7 +136,9 @@ class Packing:
             for entry in entries:
                 self._requests.add_row(entry, 0.0)
         else:
-            self._requests.add_pack(entries)
+            first = entries[0]
+            urls, fingerprints = [entry.url for entry in entries], [entry.fingerprint for entry in entries]
+            self._requests.add_pack(first.slot, first.priority, first.record, urls, fingerprints)
 
 
 class RequestTable:
@@ -206,9 +218,7 @@ class RequestTable:
         job, seen, has_budgets = self._job, self.seen.keys, self._usage.is_limited
         is_known = seen.known
         job.touch(now)
-        # Budgets count each request. In the other orders, each has a rank of its own.
-        is_ranked = job.options.queue_order in _PACKED_ORDERS
-        packing = Packing(self, active=self._file is not None and is_ranked and not has_budgets)
+        packing = Packing(self, active=self._packs)
         for entry in entries:
             if job.banned and job.is_banned(entry.slot):
                 refusal = "refused/banned"
@@ -236,19 +246,85 @@ class RequestTable:
         known, banned = refused.get("refused/duplicate", 0), refused.get("refused/banned", 0)
         return AddResult(added, known, banned, len(entries) - added - known - banned)
 
-    def is_behind_head(self, entry: Entry) -> bool:
-        """Return whether a request that may be fetched at once waits behind the head of its slot."""
-        rank = rank_of(self._job.options.queue_order, entry.priority, 0)
-        return self.backlog.is_behind_head(entry.slot, rank)
+    def add_batch(
+        self, batch: LinkBatch, now: float, accepted: list[bool] | None = None, *, limited: bool = False
+    ) -> AddResult:
+        """Add the new requests of a batch, with the same result as :meth:`add` for its entries."""
+        job, common = self._job, batch.template
+        if not self._packs or job.banned or common.delay or common.not_before:
+            return self.add(batch.entries(), now, accepted, limited=limited)
+        job.touch(now)
+        new = self.seen.keys.add_new(batch.fingerprints, now)
+        known = len(batch) - len(new)
+        if accepted is not None:
+            marks = [False] * len(batch)
+            for index in new:
+                marks[index] = True
+            accepted += marks
+        if known:
+            job.count({"refused/duplicate": known})
+        if new:
+            batch = batch.select(new)
+            self.seen.log_added(batch.fingerprints, now)
+            job.added += len(batch)
+            self._queue_batch(batch, now)
+        return AddResult(len(new), known)
 
-    def add_pack(self, entries: Sequence[Entry]) -> None:
+    def _queue_batch(self, batch: LinkBatch, now: float) -> None:
+        """Queue requests that may be fetched at once: those of a slot in their order, in packs behind its head."""
+        by_slot: dict[str, Sequence[int]] = {batch.slots[0]: range(len(batch))}
+        if len(set(batch.slots)) > 1:
+            places: dict[str, list[int]] = defaultdict(list)
+            for index, slot in enumerate(batch.slots):
+                places[slot].append(index)
+            by_slot = {**places}
+        has_one_priority = len(set(batch.penalties)) == 1
+        for slot, indexes in by_slot.items():
+            if has_one_priority:
+                self._queue_alike(batch, slot, indexes, now)
+                continue
+            for _, alike in groupby(indexes, batch.penalties.__getitem__):
+                self._queue_alike(batch, slot, list(alike), now)
+
+    def _queue_alike(self, batch: LinkBatch, slot: str, indexes: Sequence[int], now: float) -> None:
+        """Queue some requests of a batch that have the same slot and priority."""
+        common = batch.template
+        priority = common.priority + batch.penalties[indexes[0]]
+        start = 0
+        while start < len(indexes):
+            part = indexes[start : start + MAX_PACK_SIZE]
+            if len(part) >= MIN_PACK_SIZE and self.is_behind_head(slot, priority):
+                urls = [batch.urls[index] for index in part]
+                self.add_pack(
+                    slot, priority, common.record, urls, [batch.fingerprints[index] for index in part]
+                )
+            else:
+                part = part[:1]
+                fingerprint, url = batch.fingerprints[part[0]], batch.urls[part[0]]
+                self.add_row(Entry(fingerprint, slot, url, common.record, priority), now)
+            start += len(part)
+
+    @property
+    def _packs(self) -> bool:
+        """Whether requests may wait in packs."""
+        # Budgets count each request. In the other orders, each has a rank of its own.
+        is_ranked = self._job.options.queue_order in _PACKED_ORDERS
+        return self._file is not None and is_ranked and not self._usage.is_limited
+
+    def is_behind_head(self, slot: str, priority: int) -> bool:
+        """Return whether a request that may be fetched at once waits behind the head of its slot."""
+        return self.backlog.is_behind_head(slot, rank_of(self._job.options.queue_order, priority, 0))
+
+    def add_pack(
+        self, slot: str, priority: int, record: bytes, urls: Sequence[str], fingerprints: Sequence[bytes]
+    ) -> None:
         """Queue requests behind the head of their slot that differ only in URL and fingerprint."""
-        key, amount = entries[0].slot, len(entries)
-        first, number = self._job.next_number(amount), self.slot_number(key)
-        rank = rank_of(self._job.options.queue_order, entries[0].priority, first)
-        self._journal.append("pack", pack(first, number, rank, entries))
+        amount = len(urls)
+        first, number = self._job.next_number(amount), self.slot_number(slot)
+        rank = rank_of(self._job.options.queue_order, priority, first)
+        self._journal.append("pack", pack(first, number, rank, priority, record, urls, fingerprints))
         self._job.queued += amount
-        self.backlog.add_packed(key, rank, amount)
+        self.backlog.add_packed(slot, rank, amount)
 
     def add_row(self, entry: Entry, now: float) -> None:
         """Queue or delay a request with a row of its own."""

@@ -72,6 +72,10 @@ class SeenKeys(Protocol):
         """Make a fingerprint known without limit."""
         ...
 
+    def add_new(self, fingerprints: Sequence[bytes], now: float) -> list[int]:
+        """Make fingerprints known without limit. Return the indexes of those that were unknown."""
+        ...
+
     def visited(self, fingerprint: bytes, until: float) -> None:
         """Make a fingerprint known until a Unix time."""
         ...
@@ -81,6 +85,15 @@ class SeenKeys(Protocol):
         ...
 
     def __len__(self) -> int: ...
+
+
+def _add_new(keys: SeenKeys, fingerprints: Sequence[bytes], now: float) -> list[int]:
+    new = []
+    for index, fingerprint in enumerate(fingerprints):
+        if not keys.known(fingerprint, now):
+            keys.add(fingerprint)
+            new.append(index)
+    return new
 
 
 class MemorySeen:
@@ -99,6 +112,16 @@ class MemorySeen:
     def add(self, fingerprint: bytes) -> None:
         """Make a fingerprint known."""
         self._shards[fingerprint[0]].add(fingerprint)
+
+    def add_new(self, fingerprints: Sequence[bytes], now: float) -> list[int]:  # noqa: ARG002 - keys do not expire
+        """Make fingerprints known. Return the indexes of those that were unknown."""
+        shards, new = self._shards, []
+        for index, fingerprint in enumerate(fingerprints):
+            shard = shards[fingerprint[0]]
+            if fingerprint not in shard:
+                shard.add(fingerprint)
+                new.append(index)
+        return new
 
     def visited(self, fingerprint: bytes, until: float) -> None:
         """Do nothing: the fingerprint is and stays known."""
@@ -142,6 +165,10 @@ class TimedSeen:
     def add(self, fingerprint: bytes) -> None:
         """Make a fingerprint known without limit."""
         self._shards[fingerprint[0]][fingerprint] = FOREVER
+
+    def add_new(self, fingerprints: Sequence[bytes], now: float) -> list[int]:
+        """Make fingerprints known without limit. Return the indexes of those that were unknown."""
+        return _add_new(self, fingerprints, now)
 
     def visited(self, fingerprint: bytes, until: float) -> None:
         """Make a fingerprint known until a time."""
@@ -451,6 +478,10 @@ class DiskSeen:
     def add(self, fingerprint: bytes) -> None:
         """Make a fingerprint known without limit."""
         self.visited(fingerprint, FOREVER)
+
+    def add_new(self, fingerprints: Sequence[bytes], now: float) -> list[int]:
+        """Make prepared fingerprints known without limit. Return the indexes of those that were unknown."""
+        return _add_new(self, fingerprints, now)
 
     def visited(self, fingerprint: bytes, until: float) -> None:
         """Make a fingerprint known until a time."""

@@ -454,6 +454,6 @@ def _by_outcome(
     """Split the report of a commit, which covers the entries of accepted outcomes, by outcome."""
     added = iter(report)
     return [
-        [is_accepted and next(added) for _ in outcome.entries]
+        [is_accepted and next(added) for _ in range(outcome.new_requests)]
         for outcome, is_accepted in zip(outcomes, accepted, strict=True)
     ]

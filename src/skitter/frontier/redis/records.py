@@ -161,7 +161,7 @@ def write_outcome(
     return (
         text(id_bytes(outcome.lease_id)),
         _CODES[outcome.resolution],
-        [writer.write(entry) for entry in outcome.entries],
+        [writer.write(entry) for entry in outcome.all_entries()],
         outcome.counters,
         [(text(to_bytes(mark.part)), mark.start, mark.end) for mark in outcome.outputs],
         text(to_bytes(outcome.error)),
@@ -195,10 +195,10 @@ def in_batches(outcomes: Sequence[Outcome]) -> Iterator[list[Outcome]]:
     batch: list[Outcome] = []
     entries = 0
     for outcome in outcomes:
-        entries += len(outcome.entries)
+        entries += outcome.new_requests
         if batch and (len(batch) == OUTCOMES_BATCH or entries > ENTRIES_BATCH):
             yield batch
-            batch, entries = [], len(outcome.entries)
+            batch, entries = [], outcome.new_requests
         batch.append(outcome)
     if batch:
         yield batch
