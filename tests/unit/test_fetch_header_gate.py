@@ -40,6 +40,19 @@ async def test_an_accepted_body_is_complete_even_after_a_slow_decision(fetcher, 
     assert (seen, response.body == BODY, response.status) == ([(200, "big", b"")], True, 200)
 
 
+@pytest.mark.parametrize("digits", ["200", "2000", "200" + "0" * 5_000])
+async def test_a_status_has_three_digits(fetcher, digits):
+    """libcurl ignores the others, and Python refuses to read a number of 5,000 digits."""
+    seen = []
+
+    async def answer(wire):
+        await wire.send(f"HTTP/1.1 {digits} OK\r\nContent-Length: 2\r\n\r\nok".encode())
+
+    async with RawServer({"/": answer}) as server:
+        response = await fetcher.fetch(Request(server.url()), on_headers=hook(True, seen))
+    assert (seen[0][0], response.status, response.body) == (200, 200, b"ok")
+
+
 async def test_a_body_that_is_not_wanted_is_not_read(fetcher):
     """The server never gets rid of it: its connection is closed first."""
     sent = asyncio.get_running_loop().create_future()

@@ -20,6 +20,7 @@ from skitter.request import Request
 from skitter.response import Response
 from skitter.scope import Scope
 from skitter.web.feeds import FeedError, read_feed, read_rows
+from skitter.web.headers import parse_length
 from skitter.web.sitemap import SitemapError, read_sitemap
 from skitter.worker.links import LinkCollector
 
@@ -83,6 +84,14 @@ def test_a_link_header_without_an_end_names_no_canonical_url(unit):
 def test_the_canonical_url_of_a_link_header(value, target):
     """RFC 8288, 3 and 3.3: relations are separated by spaces, and only the first ``rel`` counts."""
     assert linked_canonical([value]) == target
+
+
+@pytest.mark.parametrize(
+    ("value", "length"),
+    [("0", 0), ("12", 12), ("", None), ("-1", None), ("\u00b2", None), ("9" * 5000, None)],
+)
+def test_the_length_of_a_body_is_read_from_ascii_digits(value, length):
+    assert parse_length(value) == length
 
 
 def test_rules_for_crawlers_may_contain_a_million_blanks():

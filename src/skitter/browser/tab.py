@@ -42,7 +42,7 @@ from skitter.fetch.transfer import cuts_body
 from skitter.request import Request
 from skitter.response import Response
 from skitter.settings import Settings
-from skitter.web.headers import is_html, media_type
+from skitter.web.headers import is_html, media_type, parse_length
 
 if TYPE_CHECKING:
     from playwright.async_api import CDPSession, Dialog, Page
@@ -614,8 +614,9 @@ class Tab:
         ):
             load.end(load.response(status))
             return await self._fail(event)
-        length, limit = load.header("content-length"), load.request.max_body or self._settings.max_body
-        if length.isdigit() and int(length) > limit and not cuts_body(load.request, self._settings):
+        limit = load.request.max_body or self._settings.max_body
+        length = parse_length(load.header("content-length"))
+        if length is not None and length > limit and not cuts_body(load.request, self._settings):
             load.end(BodyTooLarge(f"the body has {length} bytes", remedy="raise max_body"))
             return await self._fail(event)
         is_page = is_html(
@@ -647,8 +648,8 @@ class Tab:
             if chunk["eof"]:
                 await self._session.send("IO.close", handle)
                 break
-        length = load.header("content-length")
-        if length.isdigit() and len(body) < int(length) and not load.header("content-encoding"):
+        length = parse_length(load.header("content-length"))
+        if length is not None and len(body) < length and not load.header("content-encoding"):
             raise Disconnected(f"the connection closed after {len(body)} of {length} bytes")
         return bytes(body), False
 

@@ -139,6 +139,7 @@ class HeaderGate:
 
 
 def _status(line: bytes) -> int:
-    """Return the code of a status line, or 0 for a line without one."""
+    """Return the code of a status line as libcurl reads it, its first three digits, or 0 for a line without one."""
     parts = line.split(None, 2)
-    return int(parts[1]) if len(parts) > 1 and parts[1].isdigit() else 0
+    code = parts[1][:3] if len(parts) > 1 else b""
+    return int(code) if code.isdigit() else 0

@@ -452,31 +452,17 @@ class MediaStore:
 
     def _make_thumbnails(self, draft: FileDraft, checksum: str) -> dict[str, str]:
         """Write the thumbnails of an image. Return their paths; none for content that is not an image."""
-        from PIL import Image, ImageOps  # noqa: PLC0415 - an extra
-
+        source: Path | IO[bytes] = draft.file if draft.place is None else draft.place
+        draft.file.seek(0)
         made: dict[str, str] = {}
-        source: Any = draft.place
-        if source is None:
-            draft.file.seek(0)
-            source = draft.file
-        try:
-            with Image.open(source) as image:
-                upright = ImageOps.exif_transpose(image).convert("RGB")
-        except Exception:  # noqa: BLE001 - the decoders raise errors of many kinds for content that is not an image
-            return made
-        for name, size in self._thumbnails.items():
-            small = upright.copy()
-            small.thumbnail(size)
-            path = f"thumbs/{name}/{checksum[:2]}/{checksum}.jpg"
+        for name, content in make_thumbnails(source, self._thumbnails).items():
+            path = made[name] = f"thumbs/{name}/{checksum[:2]}/{checksum}.jpg"
             part = self._tree.draft()
-            encoded = io.BytesIO()
-            small.save(encoded, "JPEG")
             try:
-                part.write(encoded.getvalue())
+                part.write(content)
                 self._tree.add(part, path)
             finally:
                 part.discard()
-            made[name] = path
         return made
 
 
@@ -497,3 +483,43 @@ def _index_path(url: str) -> str:
 
 def _content_path(checksum: str) -> str:
     return f"{_INDEX}/content/{checksum[:2]}/{checksum}"
+
+
+# --- thumbnails --------------------------------------------------------------------------------------------
+
+_FORMATS = frozenset({"AVIF", "BMP", "GIF", "ICO", "JPEG", "PNG", "TIFF", "WEBP"})
+"""Those that browsers show, and TIFF. Pillow has decoders for others that are seldom used, and one that runs Ghostscript."""
+_MAX_PIXELS = 30_000_000
+"""A PNG of 0.5 MB can have 170 million pixels, which take 700 MB. A JPEG is decoded at a smaller scale, unless it is progressive."""
+_one_thumbnail = threading.Lock()
+
+
+def make_thumbnails(source: Path | IO[bytes], sizes: Mapping[str, tuple[int, int]]) -> dict[str, bytes]:
+    """Return JPEG thumbnails of an image by the names of their sizes; none for other content, and for a very large image.
+
+    A web site chooses the content, so the formats and the size are limited.
+    """
+    from PIL import Image, ImageOps  # noqa: PLC0415 - an extra
+
+    Image.init()
+    edge = 2 * max(length for size in sizes.values() for length in size)
+    made: dict[str, bytes] = {}
+    with _one_thumbnail:
+        try:
+            with Image.open(source, formats=sorted(_FORMATS & Image.OPEN.keys())) as image:
+                scales = image.format == "JPEG" and not image.info.get("progressive")
+                if not scales and image.width * image.height > _MAX_PIXELS:
+                    return made
+                image.draft("RGB", (edge, edge))
+                reduced = image.convert("RGB") if image.mode in {"1", "P"} else image
+                reduced.thumbnail((edge, edge))  # no step below copies an image of full size
+                upright = ImageOps.exif_transpose(reduced).convert("RGB")
+        except Exception:  # noqa: BLE001 - the decoders raise errors of many kinds for content that is not an image
+            return made
+        for name, size in sizes.items():
+            small = upright.copy()
+            small.thumbnail(size)
+            encoded = io.BytesIO()
+            small.save(encoded, "JPEG")
+            made[name] = encoded.getvalue()
+    return made

@@ -76,6 +76,15 @@ def _key_of(name: str) -> bytes:
     return b"\n" + name.lower().encode("latin-1") + b":"
 
 
+def parse_length(value: str) -> int | None:
+    """Return a Content-Length (RFC 9110, 8.6); ``None`` for anything but at most 19 digits."""
+    return int(value) if value.isascii() and value.isdecimal() and len(value) <= _LENGTH_DIGITS else None
+
+
+_LENGTH_DIGITS = 19
+"""Enough for 64 bits. Python refuses to read a number of 5,000 digits."""
+
+
 def url_in_header(value: str) -> str:
     """Return a URL from a header with its bytes beyond ASCII percent-encoded, so that it is requested as it was sent."""
     if value.isascii():

@@ -29,7 +29,7 @@ from skitter.request import Request
 from skitter.response import Response
 from skitter.settings import Settings
 from skitter.store.media import DraftSource, FileDraft, FileRecord, MediaStore, suffix_of
-from skitter.web.headers import media_type, strong_last_modified
+from skitter.web.headers import media_type, parse_length, strong_last_modified
 from skitter.web.urls import is_same_origin, normalize, origin_of, split_userinfo
 from skitter.worker.links import LinkCollector
 from skitter.worker.page import Page
@@ -293,8 +293,8 @@ class MediaPipeline:
             draft.source = _source_of(response, coding)
             download.sink = FileSink(draft, self._settings.files_max_size, coding)
             return download.sink
-        length = response.header("content-length")
-        if length.isdecimal() and int(length) <= _SMALL_BODY:
+        length = parse_length(response.header("content-length"))
+        if length is not None and length <= _SMALL_BODY:
             return True
         download.head = response
         return False
@@ -540,7 +540,7 @@ class MediaPipeline:
         return await self._backoff.call(lambda: asyncio.to_thread(function, *arguments))
 
 
-_CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)", re.IGNORECASE).fullmatch
+_CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,19})-[0-9]{1,19}/([0-9]{1,19}|\*)", re.IGNORECASE).fullmatch
 
 
 def _source_of(response: Response, coding: str) -> DraftSource | None:
@@ -558,12 +558,11 @@ def _source_of(response: Response, coding: str) -> DraftSource | None:
     )
     if not validator or coding not in {"", "identity"} or response.header("accept-ranges").lower() == "none":
         return None
-    length = response.header("content-length")
     return DraftSource(
         validator,
         media_type(response.header("content-type")),
         {name: value for name in _CONDITIONS if (value := response.header(name))},
-        int(length) if length.isdecimal() else 0,
+        parse_length(response.header("content-length")) or 0,
     )
 
 
@@ -575,7 +574,7 @@ def _continues(part: FileDraft, response: Response) -> bool:
     source, found = part.source, _CONTENT_RANGE(response.header("content-range").strip())
     if source is None or found is None or response.header("content-encoding").lower() not in {"", "identity"}:
         return False
-    if int(found[1]) != part.size or (source.length and found[3] not in {"*", str(source.length)}):
+    if int(found[1]) != part.size or (source.length and found[2] not in {"*", str(source.length)}):
         return False
     before = source.validators
     return all(response.header(name) in {"", before.get(name, "")} for name in _CONDITIONS)
