@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -25,7 +25,6 @@ from skitter.frontier.embedded.tables import (
     FORGOTTEN,
     RequestRow,
     SqliteTables,
-    Tables,
     check_format,
     create_tables,
     decode_ranges,
@@ -45,53 +44,6 @@ FLUSH_DELAY = 0.005
 _STATEMENTS = named_statements("transitions.sql")
 
 AnswerT = TypeVar("AnswerT")
-
-
-class Journal(Protocol):
-    """The storage to which an embedded frontier writes its changes, and from which it reads data that it does not keep."""
-
-    async def open(self) -> None:
-        """Open or create the job."""
-        ...
-
-    async def close(self) -> None:
-        """Write all changes and release the job."""
-        ...
-
-    async def erase(self) -> None:
-        """Delete the job, which must not be open."""
-        ...
-
-    def append(self, statement: str, row: Values) -> None:
-        """Append a row for a statement of ``scripts/transitions.sql``."""
-        ...
-
-    def put(self, statement: str, key: Any, row: Values) -> None:
-        """Append a row that replaces an earlier one with the same key in the same group.
-
-        A statement is used with either ``append`` or ``put``, never with both.
-        """
-        ...
-
-    def withdraw(self, statement: str, key: Any) -> None:
-        """Take back a row that was put and is not yet being written."""
-        ...
-
-    async def flush(self) -> None:
-        """Return when everything that was appended is durable."""
-        ...
-
-    def flush_soon(self) -> None:
-        """Write everything that was appended within :data:`FLUSH_DELAY`. A failure shows at the next :meth:`flush`."""
-        ...
-
-    async def read(self, query: Callable[[Tables], AnswerT]) -> AnswerT:
-        """Run a query that sees everything that was appended."""
-        ...
-
-    async def peek(self, query: Callable[[Tables], AnswerT]) -> AnswerT:
-        """Run a query that may miss what was appended since the last flush. Costs no flush."""
-        ...
 
 
 class SqliteJournal:
@@ -152,12 +104,15 @@ class SqliteJournal:
         await asyncio.to_thread(remove_file, self.path)
 
     def append(self, statement: str, row: Values) -> None:
-        """Append a row for a statement."""
+        """Append a row for a statement of ``scripts/transitions.sql``."""
         rows = self._pending.setdefault(statement, {})
         rows[len(rows)] = row
 
     def put(self, statement: str, key: Any, row: Values) -> None:
-        """Append a row that replaces an earlier one with the same key in the same group."""
+        """Append a row that replaces an earlier one with the same key in the same group.
+
+        A statement is used with either ``append`` or ``put``, never with both.
+        """
         self._pending.setdefault(statement, {})[key] = row
 
     def withdraw(self, statement: str, key: Any) -> None:
@@ -179,7 +134,7 @@ class SqliteJournal:
         await waiter
 
     def flush_soon(self) -> None:
-        """Write everything that was appended within :data:`FLUSH_DELAY`."""
+        """Write everything that was appended within :data:`FLUSH_DELAY`. A failure shows at the next :meth:`flush`."""
         if self._flush_timer is None:
             self._flush_timer = asyncio.get_running_loop().call_later(FLUSH_DELAY, self._flush_now)
 
@@ -214,7 +169,7 @@ class SqliteJournal:
         return await self.peek(query)
 
     async def peek(self, query: Callable[[SqliteTables], AnswerT]) -> AnswerT:
-        """Run a query, in the journal's thread, that may miss what was appended since the last flush."""
+        """Run a query, in the journal's thread, that may miss what was appended since the last flush. Costs no flush."""
         return await self._thread.run(self._query, query)
 
     def _query(self, query: Callable[[SqliteTables], AnswerT]) -> AnswerT:
@@ -308,7 +263,7 @@ class MemoryJournal:
     def flush_soon(self) -> None:
         """Return at once."""
 
-    async def read(self, query: Callable[[Tables], AnswerT]) -> AnswerT:
+    async def read(self, query: Callable[[MemoryTables], AnswerT]) -> AnswerT:
         """Run a query."""
         return query(self._tables)
 
@@ -454,3 +409,7 @@ class MemoryTables:
             letter_id: (row._replace(dedup=FORGOTTEN) if row.dedup else row, error, failed_at)
             for letter_id, (row, error, failed_at) in self._dead.items()
         }
+
+
+Journal = SqliteJournal | MemoryJournal
+"""The storage to which an embedded frontier writes its changes, and from which it reads data that it does not keep."""

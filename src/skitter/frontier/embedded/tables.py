@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -114,67 +114,8 @@ class StoredJob(msgspec.Struct):
     """Whether the last owner ended without closing the file."""
 
 
-class Tables(Protocol):
-    """What every embedded frontier reads back, from a file or from memory."""
-
-    def restore(self, options: FrontierSettings, now: float) -> StoredJob | None:
-        """Take back the leases of the last run and read the whole state; ``None``: nothing was stored."""
-        ...
-
-    def take_due(self, now: float, limit: int) -> tuple[list[RequestRow], float]:
-        """Move due requests to the queue. Return them, and when the next one is due."""
-        ...
-
-    def drop_slot(self, slot: int, last: int, leased: Sequence[int]) -> tuple[int, float]:
-        """Remove the waiting requests of a slot with a number up to ``last``, except the leased ones.
-
-        Return how many of them were delayed, and when the next delayed request is due.
-        """
-        ...
-
-    def drop_delayed(self, task: TaskFilter) -> tuple[int, float]:
-        """Remove the delayed requests of a task. Return their number, and when the next one is due."""
-        ...
-
-    def delayed_by_slot(self) -> dict[int, int]:
-        """Return the number of delayed requests by slot number."""
-        ...
-
-    def note(self, key: str, now: float) -> bytes | None:
-        """Return a note that has not expired."""
-        ...
-
-    def remove_expired_notes(self, now: float) -> int:
-        """Remove expired notes. Return the number of the others."""
-        ...
-
-    def dead_letters(self, slot_keys: Mapping[int, str], after: int, limit: int) -> list[DeadLetter]:
-        """List dead letters by id."""
-        ...
-
-    def find_dead(self, ids: Sequence[int] | None) -> list[tuple[int, RequestRow, str]]:
-        """Return dead letters by id (all for ``None``), each with its request and its error."""
-        ...
-
-    def find_forgotten(self, after: int, limit: int) -> list[tuple[int, RequestRow, str]]:
-        """Return dead letters whose fingerprint was forgotten, by id, each with its request and its error."""
-        ...
-
-    def begin_pass(self, number: int, *, forget_fingerprints: bool, forget_outputs: bool) -> None:
-        """Begin a pass and load the seeds again, in one step. Remove the visits of pages that are gone."""
-        ...
-
-    def recall(self, fingerprints: Sequence[bytes]) -> dict[bytes, bytes]:
-        """Return the stored records of pages that are not gone."""
-        ...
-
-    def visits(self, cursor: str, limit: int) -> VisitsPart:
-        """Return some of the visits."""
-        ...
-
-
 class SqliteTables:
-    """Reads and changes the tables of a file."""
+    """What an embedded frontier reads back from its file, and the changes that it makes there at once."""
 
     def __init__(self, file: sqlite3.Connection) -> None:
         self.file = file
@@ -386,7 +327,7 @@ class SqliteTables:
         return [sorted(heads[start[0]], key=_ORDER) for start in starts]
 
     def take_due(self, now: float, limit: int) -> tuple[list[RequestRow], float]:
-        """Move due requests to the queue."""
+        """Move due requests to the queue. Return them, and when the next one is due."""
         self.file.execute("BEGIN IMMEDIATE")
         due = f"FROM delayed WHERE at <= ? ORDER BY at, seq LIMIT {limit:d}"
         rows = [RequestRow(*row) for row in self.file.execute(f"SELECT {_COLUMNS} {due}", (now,))]
@@ -396,7 +337,10 @@ class SqliteTables:
         return rows, self._next_due()
 
     def drop_slot(self, slot: int, last: int, leased: Sequence[int]) -> tuple[int, float]:
-        """Remove the waiting requests of a slot."""
+        """Remove the waiting requests of a slot with a number up to ``last``, except the leased ones.
+
+        Return how many of them were delayed, and when the next delayed request is due.
+        """
         self.file.execute("BEGIN IMMEDIATE")
         self.file.execute(
             "DELETE FROM queue WHERE slot = ? AND seq <= ? AND seq NOT IN (SELECT value FROM json_each(?))",
@@ -435,7 +379,7 @@ class SqliteTables:
         return rows.fetchall(), 0 if bound is None else until
 
     def drop_delayed(self, task: TaskFilter) -> tuple[int, float]:
-        """Remove the delayed requests of a task."""
+        """Remove the delayed requests of a task. Return their number, and when the next one is due."""
         rows = self.file.execute("SELECT at, seq, record FROM delayed WHERE instr(record, ?)", (task.trace,))
         matches = [(at, seq) for at, seq, record in rows if task.matches(record)]
         self.file.execute("BEGIN IMMEDIATE")
@@ -477,7 +421,7 @@ class SqliteTables:
         ]
 
     def find_dead(self, ids: Sequence[int] | None) -> list[tuple[int, RequestRow, str]]:
-        """Return dead letters by id, each with its request and its error."""
+        """Return dead letters by id (all for ``None``), each with its request and its error."""
         if ids is None:
             rows = list(self.file.execute(f"SELECT id, {_COLUMNS}, error FROM dead ORDER BY id"))  # noqa: S608 - constants
         else:
@@ -494,7 +438,7 @@ class SqliteTables:
     # --- fingerprints ------------------------------------------------------------------------------------
 
     def begin_pass(self, number: int, *, forget_fingerprints: bool, forget_outputs: bool) -> None:
-        """Begin a pass."""
+        """Begin a pass and load the seeds again, in one step. Remove the visits of pages that are gone."""
         self.file.execute("BEGIN IMMEDIATE")
         if forget_fingerprints:
             self.file.execute("DELETE FROM seen_log")
@@ -512,7 +456,7 @@ class SqliteTables:
     # --- visits ------------------------------------------------------------------------------------------
 
     def recall(self, fingerprints: Sequence[bytes]) -> dict[bytes, bytes]:
-        """Return the memory of pages."""
+        """Return the stored records of pages that are not gone."""
         # In one row: the interpreter lock is released at each step, and a busy event loop returns it late.
         query = (
             "SELECT group_concat(hex(fingerprint) || hex(memory)) FROM visits"  # noqa: S608 - marks
