@@ -192,12 +192,7 @@ def _next(response: Response) -> str | dict[str, str] | None:
 
 
 def _json_page(response: Response) -> dict[str, Any]:
-    try:
-        value = response.json()
-    except ValueError as error:
-        raise PageError(
-            f"invalid JSON at {response.url}: {error}", remedy="check the answer of the server"
-        ) from None
+    value = PageContext(response, "page", {}, form="json").root
     path, objects = max(_lists_in(value, ""), key=lambda found: len(found[1]), default=("", []))
     if not objects:
         if not isinstance(value, dict):

@@ -176,6 +176,16 @@ class Schedule:
         return found
 
 
+def check_schedule(schedule: str, task: str, reload: float | None) -> None:
+    """Raise :class:`~skitter.errors.UsageError` for an invalid schedule, and for a task that has ``reload`` as well."""
+    if schedule:
+        Schedule(schedule)
+        if reload is not None:
+            raise UsageError(
+                f"task {task!r} has both reload and a schedule", remedy="remove one of them", field="schedule"
+            )
+
+
 def last_scheduled(text: str, now: float) -> float:
     """Return the last time of a schedule that is not after ``now``. Cached, so it can be called often."""
     return _last_by_minute(text, int(now // _MINUTE))

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from skitter.errors import SkitterError, SpiderError, UsageError, did_you_mean
-from skitter.frontends.tasks.changes import Schedule, TaskChange
+from skitter.errors import SkitterError, SpiderError, did_you_mean
+from skitter.frontends.tasks.changes import TaskChange, check_schedule
 from skitter.frontends.tasks.recipe_task import RecipeTask
 from skitter.frontends.tasks.spider import TaskSpider
 from skitter.frontends.tasks.task import Task
 from skitter.request import Request
-from skitter.response import Response
 from skitter.run.job import is_file, split_reference
 from skitter.run.loader import load_spider_class
 
@@ -30,24 +29,11 @@ class UnloadableTask(Task):
 
     async def start_requests(self) -> AsyncIterator[Request]:
         """Raise the error."""
-        for request in self._fail():
+        for request in await self.read():
             yield request
 
-    async def read(
-        self,
-        response: Response,
-        rule: str,
-        data: Mapping[str, Any],
-        run: Any,
-        *,
-        page: str = "",
-        sitemap: int | None = None,
-    ) -> list[Any]:
+    async def read(self, *_: Any, **_fields: Any) -> list[Any]:
         """Raise the error."""
-        del response, rule, data, run, page, sitemap
-        return self._fail()
-
-    def _fail(self) -> list[Any]:
         raise self._error
 
 
@@ -75,12 +61,7 @@ def new_python_change(
     schedule.
     """
     found = load_task(spider, task)
-    if schedule:
-        Schedule(schedule)
-        if found.reload is not None:
-            raise UsageError(
-                f"task {task!r} has both reload and a schedule", remedy="remove one of them", field="schedule"
-            )
+    check_schedule(schedule, task, found.reload)
     place, class_name = split_reference(spider)
     if is_file(place):
         spider = ":".join(filter(None, (str(Path(place).resolve()), class_name)))

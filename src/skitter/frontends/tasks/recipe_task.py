@@ -8,11 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from skitter.errors import UsageError
 from skitter.frontends.recipe.compiled_recipe import CompiledRecipe, compile_recipe
 from skitter.frontends.recipe.source import RecipeProblem, RecipeSource
 from skitter.frontends.recipe.spider import RecipeRunner, request_defaults_of
-from skitter.frontends.tasks.changes import Schedule, TaskChange
+from skitter.frontends.tasks.changes import TaskChange, check_schedule
 from skitter.frontends.tasks.task import Task
 from skitter.politeness import HostLimits
 from skitter.request import Request
@@ -143,15 +142,8 @@ def new_task_change(
     Raises :class:`~skitter.frontends.recipe.source.RecipeError` for a recipe that cannot be a task, and
     :class:`~skitter.errors.UsageError` for an invalid schedule.
     """
-    if schedule:
-        Schedule(schedule)
     task = RecipeTask(source, variables)
-    if schedule and task.reload is not None:
-        raise UsageError(
-            f"task {task.name!r} has both reload and a schedule",
-            remedy="remove one of them",
-            field="schedule",
-        )
+    check_schedule(schedule, task.name, task.reload)
     return TaskChange(
         task=task.name, file=source.name, text=text, variables=variables, outputs=list(outputs or task.outputs),
         reload=task.reload, schedule=schedule, at=time.time(),

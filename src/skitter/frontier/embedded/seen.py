@@ -57,36 +57,6 @@ UNTIL = "u"
 log = logging.getLogger("skitter.frontier")
 
 
-class SeenKeys(Protocol):
-    """Fingerprints, each with the time until which it is known: ``FOREVER`` while pending, or if there is no TTL."""
-
-    async def prepare(self, fingerprints: Sequence[bytes]) -> None:
-        """Get ready to answer :meth:`known` for these fingerprints without waiting."""
-        ...
-
-    def known(self, fingerprint: bytes, now: float) -> bool:
-        """Return whether a fingerprint is known now."""
-        ...
-
-    def add(self, fingerprint: bytes) -> None:
-        """Make a fingerprint known without limit."""
-        ...
-
-    def add_new(self, fingerprints: Sequence[bytes], now: float) -> list[int]:
-        """Make fingerprints known without limit. Return the indexes of those that were unknown."""
-        ...
-
-    def visited(self, fingerprint: bytes, until: float) -> None:
-        """Make a fingerprint known until a Unix time."""
-        ...
-
-    def forget(self, fingerprint: bytes) -> None:
-        """Make a fingerprint unknown."""
-        ...
-
-    def __len__(self) -> int: ...
-
-
 def _add_new(keys: SeenKeys, fingerprints: Sequence[bytes], now: float) -> list[int]:
     new = []
     for index, fingerprint in enumerate(fingerprints):
@@ -593,6 +563,10 @@ def _write_step(tables: SqliteTables, writer: RunWriter, amount: int) -> bool:
 
 def _remove_blocks(tables: SqliteTables, run: Run, step: int) -> bool:
     return remove_blocks(tables.file, run, step)
+
+
+SeenKeys = MemorySeen | TimedSeen | DiskSeen
+"""Fingerprints, each with the time until which it is known: ``FOREVER`` while pending, or if there is no TTL."""
 
 
 class SeenSet:
