@@ -148,12 +148,12 @@ async def test_rules_and_roots_may_be_scripts(serve, tmp_path, task_file):
 async def test_a_task_reloads_only_in_its_rounds(serve, tmp_path, task_file):
     site = Scripted({"/": []})
     url = serve(site).url
-    text = recipe("often", url, "reload: 1000000000")  # no round ends while the test runs
+    text = recipe("often", url, "reload: 1000000000")  # no period ends while the test runs
     await asyncio.to_thread(task_file.add, text, "r.yaml")
     await asyncio.to_thread(task_file.start_recrawl, "often", 5)
     await asyncio.to_thread(task_file.start_recrawl, "often", 5)
     ran = await run_spider(await spider_on(tmp_path / "task_file.jsonl"), tmp_path)
-    assert len(ran.items) == 2  # the round that was noted, and that of now
+    assert len(ran.items) == 2  # the recorded recrawl, and the present one
     recrawls = [change.recrawl for change in await asyncio.to_thread(task_file.changes)]
     assert recrawls[:2] == [None, 5]
     assert len(recrawls) == 3

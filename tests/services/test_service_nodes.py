@@ -218,7 +218,9 @@ def test_a_single_task_is_paused_resumed_and_begins_its_rounds_by_a_schedule(nod
     one.done("POST", "/jobs/apart/tasks", {"recipe": "dated", "schedule": DAILY})
     assert "dated" not in items()
     make_round_due(valkey, "apart", "dated")
-    two.wait_for("/jobs/apart/items?limit=1000", lambda page: {"task": "dated"} in page["items"], "the round")
+    two.wait_for(
+        "/jobs/apart/items?limit=1000", lambda page: {"task": "dated"} in page["items"], "the recrawl"
+    )
     assert items().count("walking") < PAGES
     two.done("POST", "/jobs/apart/tasks/walking/resume")
     one.done("PATCH", "/jobs/apart/settings", {"settings": {"delay": 0}})
@@ -228,7 +230,7 @@ def test_a_single_task_is_paused_resumed_and_begins_its_rounds_by_a_schedule(nod
         "the rest of the paused task",
     )
     tasks = one.done("GET", "/jobs/apart/tasks")["tasks"]
-    assert [(t["task"], t["state"], t["schedule"], t["rounds"]) for t in tasks] == [
+    assert [(t["task"], t["state"], t["schedule"], t["recrawls"]) for t in tasks] == [
         ("walking", "open", "", 0), ("dated", "open", DAILY, 1),
     ]  # fmt: skip
     one.done("DELETE", "/jobs/apart/tasks/walking")

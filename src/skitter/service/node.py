@@ -222,18 +222,18 @@ class Node:
             if not process.has_ended:
                 process.kill_if_overdue()
                 continue
-            end = await process.wait()
-            if end is not None:
+            outcome = await process.wait()
+            if outcome is not None:
                 await self._keep_passes(run, process)
-            if end is None:
+            if outcome is None:
                 self._failed(run, f"its process ended with status {process.status}")
-            elif end.error and not end.final:
-                self._failed(run, end.error, end.remedy)
-            elif not process.is_stopping or end.state == "finished" or end.error:
-                await self._jobs.change_run(process.job, run, process.attempt, _record_end(end))
-                state, reason = end.state or "failed", end.error or end.reason
+            elif outcome.error and not outcome.final:
+                self._failed(run, outcome.error, outcome.remedy)
+            elif not process.is_stopping or outcome.state == "finished" or outcome.error:
+                await self._jobs.change_run(process.job, run, process.attempt, _record_end(outcome))
+                state, reason = outcome.state or "failed", outcome.error or outcome.reason
                 text = f"the run is {state}: {reason}" if reason else f"the run is {state}"
-                self._logs[run].note("error" if end.error else "info", text)
+                self._logs[run].note("error" if outcome.error else "info", text)
             else:
                 self._logs[run].note("info", "this node has stopped the run as requested")
             await self._logs.pop(run).close()
@@ -327,13 +327,13 @@ def _logs_of(jobs: list[JobRecord]) -> set[str]:
     return {run for job in jobs for run in ([] if job.run is None else [job.run.id, *job.logs])}
 
 
-def _record_end(end: RunOutcome) -> Callable[[JobRecord, JobRun], None]:
+def _record_end(outcome: RunOutcome) -> Callable[[JobRecord, JobRun], None]:
     def edit(job: JobRecord, run: JobRun) -> None:
-        if end.error or end.state == "incomplete":
-            run.ended, run.reason, run.ended_at = "failed", end.error or end.reason, time.time()
-        elif end.state == "finished":
+        if outcome.error or outcome.state == "incomplete":
+            run.ended, run.reason, run.ended_at = "failed", outcome.error or outcome.reason, time.time()
+        elif outcome.state == "finished":
             run.ended, run.ended_at = "finished", time.time()
         elif job.wanted == "running":  # it was paused or stopped on its frontier, or reached a limit
-            job.wanted, run.reason = ("paused" if end.state == "paused" else "stopped"), end.reason
+            job.wanted, run.reason = ("paused" if outcome.state == "paused" else "stopped"), outcome.reason
 
     return edit

@@ -60,7 +60,7 @@ class TrialResult(msgspec.Struct):
     remedy: str = ""
 
 
-async def run_trial(order: TrialCommand) -> TrialResult:
+async def run_trial(command: TrialCommand) -> TrialResult:
     """Run a trial in a process of its own. Raises :class:`ApiError` if the process exceeds its limits."""
     environment = {name: value for name, value in os.environ.items() if name != AUTH_VARIABLE}
     async with _AT_ONCE:
@@ -70,7 +70,7 @@ async def run_trial(order: TrialCommand) -> TrialResult:
         )  # fmt: skip
         try:
             async with asyncio.timeout(_SECONDS):
-                answer, _ = await process.communicate(msgspec.json.encode(order))
+                answer, _ = await process.communicate(msgspec.json.encode(command))
         except TimeoutError:
             answer = b""
         finally:
@@ -90,19 +90,19 @@ async def run_trial(order: TrialCommand) -> TrialResult:
 # --- in the process ------------------------------------------------------------------------------------------
 
 
-async def _try(order: TrialCommand, folder: Path) -> TrialResult:
-    path = folder / f"recipe.{order.syntax}"
-    path.write_text(order.text, "utf-8")
-    settings = {"seeds_open_networks": False, "allow_networks": order.networks}
+async def _try(command: TrialCommand, folder: Path) -> TrialResult:
+    path = folder / f"recipe.{command.syntax}"
+    path.write_text(command.text, "utf-8")
+    settings = {"seeds_open_networks": False, "allow_networks": command.networks}
     spec = JobSpec(
         job="trial",
         spider=f"{path}:Recipe",
-        arguments=order.arguments,
+        arguments=command.arguments,
         settings=settings,
         reads_references=False,
     )
-    cb_kwargs = {"page": order.page} if order.page else {}
-    request = None if order.url is None else Request(order.url, cb_kwargs=cb_kwargs)
+    cb_kwargs = {"page": command.page} if command.page else {}
+    request = None if command.url is None else Request(command.url, cb_kwargs=cb_kwargs)
     try:
         return _result(await try_callback(spec, request))
     except FetchError as error:
@@ -122,10 +122,10 @@ def _result(trial: CallbackTrial) -> TrialResult:
 def main() -> None:
     """Try the recipe that standard input names, and print the result as JSON."""
     limit_memory(_MEMORY)
-    order = msgspec.json.decode(sys.stdin.buffer.read(), type=TrialCommand)
+    command = msgspec.json.decode(sys.stdin.buffer.read(), type=TrialCommand)
     signal.setitimer(signal.ITIMER_PROF, _CPU_SECONDS)
     with tempfile.TemporaryDirectory() as folder:
-        result = asyncio.run(_try(order, Path(folder)))
+        result = asyncio.run(_try(command, Path(folder)))
     sys.stdout.buffer.write(msgspec.json.encode(result))
 
 

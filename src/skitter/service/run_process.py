@@ -43,28 +43,28 @@ class RunProcess:
     """One process. Create it with :meth:`start`."""
 
     def __init__(
-        self, order: RunStart, process: asyncio.subprocess.Process, result_pipe: int, log_pipe: LogPipe
+        self, start: RunStart, process: asyncio.subprocess.Process, result_pipe: int, log_pipe: LogPipe
     ) -> None:
-        self.job = order.job
-        self.attempt = order.attempt
-        self.folder = RunFolder(order.spec)
+        self.job = start.job
+        self.attempt = start.attempt
+        self.folder = RunFolder(start.spec)
         self._process = process
         self._result_pipe = result_pipe
         self._log_pipe = log_pipe
         self._stopped_at = 0.0
-        self._end: RunOutcome | None = None
+        self._outcome: RunOutcome | None = None
 
     @classmethod
-    async def start(cls, order: RunStart, take: Callable[[LogLine], None]) -> RunProcess:
+    async def start(cls, start: RunStart, take: Callable[[LogLine], None]) -> RunProcess:
         """Start the process; ``take`` receives each log line of the process and its workers."""
-        runner_order = RunCommand(order.spec, os.getpid(), order.log_level, order.passes)
+        command = RunCommand(start.spec, os.getpid(), start.log_level, start.passes)
         log_pipe = LogPipe(take)
         reader, writer = os.pipe()
         try:
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "skitter.service.runner", str(writer),
                 stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL, stderr=log_pipe.writer,
-                pass_fds=(writer,), start_new_session=True, env=_environment(order.items),
+                pass_fds=(writer,), start_new_session=True, env=_environment(start.items),
             )  # fmt: skip
         except BaseException:
             os.close(reader)
@@ -75,10 +75,10 @@ class RunProcess:
         log_pipe.listen()
         assert process.stdin is not None
         with contextlib.suppress(ConnectionError):
-            process.stdin.write(msgspec.json.encode(runner_order))
+            process.stdin.write(msgspec.json.encode(command))
             await process.stdin.drain()
         process.stdin.close()
-        return cls(order, process, reader, log_pipe)
+        return cls(start, process, reader, log_pipe)
 
     @property
     def has_ended(self) -> bool:
@@ -121,8 +121,8 @@ class RunProcess:
             self._log_pipe.close()
             data, self._result_pipe = _read_all(self._result_pipe), -1
             with contextlib.suppress(msgspec.MsgspecError):
-                self._end = msgspec.json.decode(data, type=RunOutcome)
-        return self._end
+                self._outcome = msgspec.json.decode(data, type=RunOutcome)
+        return self._outcome
 
 
 def _environment(items: str) -> dict[str, str]:

@@ -1,6 +1,6 @@
 """The process in which a node runs one job (``python -m skitter.service.runner PIPE``).
 
-It reads its order as JSON from standard input. After SIGTERM it finishes the requests in progress and ends. If its
+It reads its command as JSON from standard input. After SIGTERM it finishes the requests in progress and ends. If its
 node is gone it ends at once; its leases expire. It writes its result to the pipe with the number PIPE, and everything
 that it logs and prints, as frames, to standard error.
 """
@@ -53,12 +53,12 @@ class RunOutcome(msgspec.Struct):
     """Whether a new attempt would fail on any node: a hook of the spider, or its seeds, ended the crawl."""
 
 
-async def _run(order: RunCommand) -> RunOutcome:
-    overrides = RunOverrides(passes=order.passes)
-    crawl = Crawl(order.spec, resume=True, log=LogOptions(order.log_level, FRAMES), overrides=overrides)
+async def _run(command: RunCommand) -> RunOutcome:
+    overrides = RunOverrides(passes=command.passes)
+    crawl = Crawl(command.spec, resume=True, log=LogOptions(command.log_level, FRAMES), overrides=overrides)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, crawl.stop, "stopped by its node")
     MemoryTracer(crawl.folder).listen()
-    watching = asyncio.create_task(_watch_node(crawl, order.node))
+    watching = asyncio.create_task(_watch_node(crawl, command.node))
     try:
         result = await crawl.run()
     finally:
@@ -76,19 +76,19 @@ async def _watch_node(crawl: Crawl, node: int) -> None:
 def main() -> int:
     """Run one job to its end and return the exit status."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the node decides when to stop
-    order = msgspec.json.decode(sys.stdin.buffer.read(), type=RunCommand)
-    set_up_logging(order.log_level, FRAMES)
+    command = msgspec.json.decode(sys.stdin.buffer.read(), type=RunCommand)
+    set_up_logging(command.log_level, FRAMES)
     try:
-        end = run_async(_run(order))
+        outcome = run_async(_run(command))
     except SkitterError as error:
         log_cause(error)
         final = isinstance(error, CrawlFailed)
-        end = RunOutcome(
+        outcome = RunOutcome(
             error=str(error)[:_MAX_ERROR_LENGTH], remedy=error.remedy[:_MAX_ERROR_LENGTH], final=final
         )
     with contextlib.suppress(BrokenPipeError):
-        os.write(int(sys.argv[1]), msgspec.json.encode(end))
-    return 1 if end.error else 0
+        os.write(int(sys.argv[1]), msgspec.json.encode(outcome))
+    return 1 if outcome.error else 0
 
 
 if __name__ == "__main__":

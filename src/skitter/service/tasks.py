@@ -121,7 +121,7 @@ class TaskService:
         return tasks_by_name((await self._add_line(job, entry)).entries)[task]
 
     async def start_due_rounds(self, job: str, now: float) -> None:
-        """Add a line for each task whose next round is due."""
+        """Add a line for each task whose next recrawl is due."""
         known, data = await self._records.tasks(job)
         due = [
             TaskChange(task=task, recrawl=number)

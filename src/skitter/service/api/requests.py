@@ -121,7 +121,7 @@ class TaskRequest(RequestBody):
     schedule: str = Field(
         "",
         max_length=200,
-        description="When the task starts a round: five cron fields, in UTC. The task waits for the first time.",
+        description="When a recrawl of the task starts: five cron fields, in UTC. Until the first of these times, the task does nothing.",
     )
     outputs: list[Name] = Field(
         [],

@@ -105,7 +105,7 @@ def add_task_routes(app: FastAPI, jobs: JobService, queries: JobQueries) -> None
 
     @app.post("/jobs/{name}/tasks/{task}/pause")
     async def pause_task(name: NamePath, task: TaskPath) -> dict[str, Any]:
-        """Pause a task: it fetches nothing and starts no rounds until it is resumed. Other tasks continue."""
+        """Pause a task: it fetches nothing and starts no recrawls until it is resumed. Other tasks continue."""
         return _task_view(await jobs.tasks.change(name, task, "pause"))
 
     @app.post("/jobs/{name}/tasks/{task}/resume")
@@ -128,7 +128,7 @@ def _task_view(task: TaskState) -> dict[str, Any]:
         "outputs": task.outputs,
         "schedule": task.schedule,
         "reload": task.reload,
-        "rounds": len(task.recrawls),
+        "recrawls": len(task.recrawls),
         "due": next_start(task.schedule, time.time()) if task.state == "open" else None,
     }
 
