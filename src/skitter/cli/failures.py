@@ -116,6 +116,7 @@ async def _settle(
 
 async def _find(folder: JobFolder, ids: Sequence[int], kind: str | None) -> list[DeadLetter]:
     """Return the selected dead letters. Raises :class:`~skitter.errors.UsageError` for an unknown id."""
+    from skitter.observe.dead_letters import DeadLetterFilter
     from skitter.run.control import dead_letters
 
     found: list[DeadLetter] = []
@@ -128,9 +129,5 @@ async def _find(folder: JobFolder, ids: Sequence[int], kind: str | None) -> list
             f"job {folder.job!r} has no failure {min(unknown)}",
             remedy=f"`skitter failures list {folder.job}` lists them",
         )
-    return [letter for letter in found if (not ids or letter.id in ids) and _is_of_kind(letter, kind)]
-
-
-def _is_of_kind(letter: DeadLetter, kind: str | None) -> bool:
-    found = letter.error.partition(":")[0]
-    return kind is None or found == kind or found.startswith(f"{kind}/")
+    chosen = DeadLetterFilter(kind)
+    return [letter for letter in found if (not ids or letter.id in ids) and chosen.includes(letter)]

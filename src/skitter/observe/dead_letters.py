@@ -1,4 +1,4 @@
-"""Dead letters as plain values, for display and for programs."""
+"""Dead letters: a filter, and their plain values for display and for programs."""
 
 from __future__ import annotations
 
@@ -11,6 +11,28 @@ from skitter.errors import SkitterError
 from skitter.frontier.records import DeadLetter
 from skitter.request import Request, decode_request
 from skitter.secrets import is_secret_name, shown_url
+
+
+class DeadLetterFilter(msgspec.Struct, frozen=True):
+    """Selects dead letters."""
+
+    kind: str | None = None
+    """Kind of error, such as ``timeout`` or ``status/404``, or ``status`` for all statuses."""
+    contains: str = ""
+    """Text within the URL or the error, ignoring case."""
+
+    def includes(self, letter: DeadLetter) -> bool:
+        """Return whether a dead letter is selected."""
+        found = letter.error.partition(":")[0]
+        if self.kind is not None and found != self.kind and not found.startswith(f"{self.kind}/"):
+            return False
+        text = self.contains.casefold()
+        return text in letter.url.casefold() or text in letter.error.casefold()
+
+    @property
+    def is_all(self) -> bool:
+        """Whether all dead letters are selected."""
+        return self.kind is None and not self.contains
 
 
 def letter_fields(letter: DeadLetter) -> dict[str, Any]:

@@ -154,12 +154,9 @@ async def live_frontier(folder: JobFolder) -> AsyncIterator[OpenFrontier | None]
     """Connect to the process that runs the job, or to its shared frontier; ``None`` if no process runs it."""
     shared = _shared_frontier(folder)
     if shared is not None:
-        info = await shared.open()
-        try:
+        async with _opened(shared) as info:
             busy = folder.is_being_run() or await shared.reports.workers() or (await shared.status()).leased
             yield OpenFrontier(shared, True, info) if busy else None
-        finally:
-            await shared.close()
         return
     frontier = remote_frontier(folder.socket)
     try:
@@ -192,24 +189,27 @@ async def open_frontier(folder: JobFolder) -> AsyncIterator[OpenFrontier]:
         )
     shared = _shared_frontier(folder)
     if shared is not None:
-        info = await shared.open()
-        try:
+        async with _opened(shared) as info:
             yield OpenFrontier(shared, False, info)
-        finally:
-            await shared.close()
         return
     lock = folder.lock()
     lock.acquire()
     try:
         spec.reads_references = False  # nothing is fetched
         frontier = make_frontier(spec.frontier, JobBuilder(spec).frontier_context())
-        info = await frontier.open()
-        try:
+        async with _opened(frontier) as info:
             yield OpenFrontier(frontier, False, info)
-        finally:
-            await frontier.close()
     finally:
         lock.release()
+
+
+@asynccontextmanager
+async def _opened(frontier: Frontier) -> AsyncIterator[JobInfo]:
+    info = await frontier.open()
+    try:
+        yield info
+    finally:
+        await frontier.close()
 
 
 def _shared_frontier(folder: JobFolder) -> Frontier | None:

@@ -11,10 +11,10 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from skitter.frontier.contract import DeadLetters
-from skitter.frontier.records import DeadLetter, FrontierStatus, SlotStatus
+from skitter.frontier.records import FrontierStatus, SlotStatus
 from skitter.frontier.stats import OTHERS, StatsDimension, StatsRow
 from skitter.frontier.workers import WorkerStatus, queues_without_workers
-from skitter.observe.dead_letters import letter_fields
+from skitter.observe.dead_letters import DeadLetterFilter, letter_fields
 from skitter.observe.figures import errors
 from skitter.run.control import JobStatus, dead_letters, slots, stats
 from skitter.run.job import JobFolder
@@ -35,28 +35,6 @@ HostOrder = Literal[
 ]
 """Orders of hosts, largest first: by a count, by the share of failed requests, by the mean time to the first byte, by the
 requests that wait, by the delay."""
-
-
-class DeadLetterFilter(msgspec.Struct, frozen=True):
-    """Which dead letters are meant."""
-
-    kind: str | None = None
-    """Kind of error, such as ``timeout`` or ``status/404``, or ``status`` for all statuses."""
-    contains: str = ""
-    """Text within the URL or the error, ignoring case."""
-
-    def includes(self, letter: DeadLetter) -> bool:
-        """Return whether a dead letter is meant."""
-        found = letter.error.partition(":")[0]
-        if self.kind is not None and found != self.kind and not found.startswith(f"{self.kind}/"):
-            return False
-        text = self.contains.casefold()
-        return text in letter.url.casefold() or text in letter.error.casefold()
-
-    @property
-    def is_all(self) -> bool:
-        """Whether all dead letters are meant."""
-        return self.kind is None and not self.contains
 
 
 def frontier_view(found: JobStatus) -> dict[str, Any]:

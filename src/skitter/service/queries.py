@@ -15,6 +15,7 @@ from skitter.errors import SkitterError
 from skitter.frontends.tasks.changes import TaskState
 from skitter.frontier.contract import NoSuchJob
 from skitter.frontier.records import AddResult, Entry
+from skitter.observe.dead_letters import DeadLetterFilter
 from skitter.observe.metrics import JobSample
 from skitter.run.control import (
     JobStatus,
@@ -29,7 +30,6 @@ from skitter.secrets import stored_arguments, stored_settings
 from skitter.service.config import TASK_ITEMS, RunFolder, check_settings
 from skitter.service.errors import ApiError, Conflict, NotFound
 from skitter.service.inspection import (
-    DeadLetterFilter,
     FigureHistory,
     Host,
     figures_of,

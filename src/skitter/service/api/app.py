@@ -15,6 +15,7 @@ from fastapi.security import HTTPBearer
 
 from skitter._version import VERSION
 from skitter.errors import SkitterError
+from skitter.observe.dead_letters import DeadLetterFilter
 from skitter.observe.metrics import expose
 from skitter.service.api.access import ApiTokens
 from skitter.service.api.auth import AuthContext, AuthMiddleware
@@ -41,7 +42,6 @@ from skitter.service.api.session_routes import add_audit_route, add_session_rout
 from skitter.service.api.watch_routes import add_watch_routes
 from skitter.service.audit import AuditLog
 from skitter.service.console import add_console
-from skitter.service.inspection import DeadLetterFilter
 from skitter.service.jobs import JobService
 from skitter.service.models import JobRecord, StoredRecipe, job_of
 from skitter.service.node import Node

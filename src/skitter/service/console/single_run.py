@@ -17,6 +17,7 @@ from fastapi.responses import StreamingResponse
 
 from skitter._version import VERSION
 from skitter.frontier.records import JobState
+from skitter.observe.dead_letters import DeadLetterFilter
 from skitter.run.control import change_settings, changes_of, job_status, live_frontier, open_frontier
 from skitter.run.job import JobFolder
 from skitter.service.api.access import ApiTokens
@@ -36,7 +37,6 @@ from skitter.service.audit import AuditLog
 from skitter.service.console import add_console
 from skitter.service.errors import Conflict, NotFound
 from skitter.service.inspection import (
-    DeadLetterFilter,
     FigureHistory,
     declared_settings,
     frontier_view,
