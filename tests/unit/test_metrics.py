@@ -1,5 +1,7 @@
 """The metrics of jobs: their figures, formats and number."""
 
+from collections import defaultdict
+
 import msgspec
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
@@ -126,7 +128,7 @@ def test_an_address_that_is_taken_is_a_usage_error():
 
 
 def test_quantiles_are_within_the_bucket_that_holds_them():
-    counters = {}
+    counters = defaultdict(int)
     for seconds in [0.003] * 50 + [0.3] * 45 + [700.0] * 5:
         FETCH.observe(counters, seconds)
     buckets = FETCH.read(counters)

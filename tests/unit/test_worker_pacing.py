@@ -40,7 +40,8 @@ async def turns():
 
 
 async def burst(pacer, done, number, seconds):
-    await pacer.wait()
+    if (turn := pacer.next_turn()) is not None:
+        await turn
     work(seconds)
     done.append(number)
 

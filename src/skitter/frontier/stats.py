@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import StrEnum
+from operator import add
 from typing import Any
 
 import msgspec
@@ -105,12 +106,9 @@ class StatsTable:
         if outcome.group:
             places.append((_GROUP, outcome.group))
         for dimension, key in places:
-            counts = self._counts[dimension].get(key)
-            if counts is None:
-                self._counts[dimension][key] = list(amounts)
-            else:
-                for index, amount in enumerate(amounts):
-                    counts[index] += amount
+            kept = self._counts[dimension]
+            counts = kept.get(key)
+            kept[key] = list(amounts if counts is None else map(add, counts, amounts))
         return places
 
     def fold(self) -> list[StatsKey]:

@@ -7,7 +7,7 @@ group.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, MutableMapping
 from typing import Protocol
 
 import msgspec
@@ -31,7 +31,10 @@ _decode = msgspec.msgpack.Decoder(list[str]).decode
 class CountedPage(Protocol):
     """A page with counters."""
 
-    counters: dict[str, int]
+    @property
+    def counters(self) -> MutableMapping[str, int]:
+        """The counters, by name."""
+        ...
 
 
 class BoundedCounters:

@@ -11,7 +11,7 @@ import sysconfig
 import time
 import traceback
 from collections import Counter, deque
-from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterable, Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import islice
@@ -53,16 +53,18 @@ class CallbackPacer:
         self._share = 1
         """Number of waiting callbacks to start in one turn: as many as fitted into the previous one."""
 
-    async def wait(self) -> None:
-        """Wait until the callback may run: at once if this turn has time left, otherwise in a later turn."""
+    def next_turn(self) -> asyncio.Future[None] | None:
+        """Return what a callback has to wait for; ``None`` if this turn has time left, so that it may run at once."""
         if not self._is_busy:
             self._is_busy = True
             self._began = time.perf_counter()
             self._loop.call_soon(self._begin_turn)
-        elif self._waiting or time.perf_counter() - self._began > _TURN_SECONDS:
-            turn = self._loop.create_future()
-            self._waiting.append(turn)
-            await turn
+            return None
+        if not self._waiting and time.perf_counter() - self._began <= _TURN_SECONDS:
+            return None
+        turn = self._loop.create_future()
+        self._waiting.append(turn)
+        return turn
 
     def _begin_turn(self) -> None:
         waiting = self._waiting
@@ -146,10 +148,15 @@ class CallbackRunner:
             )
         return callback
 
-    async def run(self, callback: Callable[..., Any], *arguments: Any, **named: Any) -> list[Any]:
-        """Run a callback and return all its results; see :func:`run_callback`."""
+    def run(
+        self, callback: Callable[..., Any], *arguments: Any, **named: Any
+    ) -> Coroutine[Any, Any, list[Any]]:
+        """Run a callback. The coroutine returns all its results; see :func:`run_callback`."""
         if self._pool is None:
-            return await results_of(callback(*arguments, **named))
+            return results_of(callback(*arguments, **named))
+        return self._run_off_loop(callback, *arguments, **named)
+
+    async def _run_off_loop(self, callback: Callable[..., Any], *arguments: Any, **named: Any) -> list[Any]:
         return await results_of(await self.call(callback, *arguments, **named))
 
     async def call(self, callback: Callable[..., Any], *arguments: Any, **named: Any) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections import defaultdict
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -77,10 +78,12 @@ class Committer:
         self._waiting_since = 0.0
         """Event loop time at which the first of the waiting pages came."""
         self._waiting_items = 0
+        self._awaited = 0
+        """Number of waiting pages at which the batch that is being collected is complete; 0: none is being collected."""
         self.committed = {"pages": 0, "items": 0, "bytes": 0}
         """Totals that this worker has committed."""
         self._loop = asyncio.get_running_loop()
-        self._uncounted: dict[str, int] = {}
+        self._uncounted: defaultdict[str, int] = defaultdict(int)
         """Counters of commits that are counted with the next commit."""
         self._traces: dict[int, AttemptTrace] = {}
         """Traces of the pages to commit, by lease."""
@@ -101,7 +104,8 @@ class Committer:
             self._traces[page.lease.id] = page.trace
         self._waiting.append(page)
         self._waiting_items += len(page.items)
-        self._wakeup.set()
+        if len(self._waiting) >= self._awaited:
+            self._wakeup.set()
 
     def close(self) -> None:
         """Let :meth:`run` end when everything is committed."""
@@ -165,11 +169,20 @@ class Committer:
             return
         until = self._loop.time() + (_SHARED_BATCH_DELAY if self._frontier.shared else _BATCH_DELAY)
         is_waiting = False
-        while len(self._waiting) < min(_MIN_BATCH, self._inflight.held) and not self._closing:
+        while len(self._waiting) < (awaited := min(_MIN_BATCH, self._inflight.held)) and not self._closing:
             if is_waiting and (self._inflight.wants_more or self._loop.time() >= until):
                 break
             is_waiting = True
-            await asyncio.sleep(_BATCH_DELAY)
+            await self._wait_for(awaited)
+
+    async def _wait_for(self, pages: int) -> None:
+        """Wait until so many pages are waiting, but at most :data:`_BATCH_DELAY`."""
+        self._awaited = pages
+        self._wakeup.clear()
+        timer = self._loop.call_later(_BATCH_DELAY, self._wakeup.set)
+        await self._wakeup.wait()
+        timer.cancel()
+        self._awaited = 0
 
     async def _fill_buffer(self, buffering: Buffering) -> None:
         """Wait until the buffer is full, the first page has waited long enough, or no other page can come."""
@@ -228,7 +241,7 @@ class Committer:
     ) -> None:
         if after is not None:
             await asyncio.wait([after])
-        uncounted, self._uncounted = self._uncounted, {}
+        uncounted, self._uncounted = self._uncounted, defaultdict(int)
         if uncounted and outcomes:
             _add_counters(outcomes[0].counters, uncounted)
         began = self._loop.time()
@@ -312,7 +325,7 @@ class Committer:
         source = f"hook after_save at {page.lease.url}"
         self._control.apply(action, source)
         if action is HookAction.FAIL:
-            page.counters = {}
+            page.counters.clear()
             page.finish(RetryDecision(Resolution.RETRY, f"{source} failed the crawl", free=True))
         return action is not HookAction.FAIL
 

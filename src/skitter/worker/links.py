@@ -354,6 +354,9 @@ class LinkCollector:
 
     def _admit(self, found: CallbackResult, amount: int, base_url: str = "") -> int:
         """Return how many of the next links of the page are followed, and count the others as refused."""
+        links = found.links + amount
+        if links <= self._max_links and links * len(base_url) <= _MAX_CHARACTERS:
+            return amount
         followed = found.links - found.refused.get(PAGE_LINKS, 0)
         allowed = min(self._max_links, _MAX_CHARACTERS // (len(base_url) or 1))
         admitted = max(0, min(amount, allowed - followed))
@@ -363,10 +366,11 @@ class LinkCollector:
         return admitted
 
     def _collect_links(self, found: CallbackResult, links: Links, parent: Request) -> None:
-        admitted = self._admit(found, len(links), links.base_url)
-        if admitted < len(links):
-            links = Links(links.base_url, links.hrefs[:admitted], links.fields)
         hrefs = links.hrefs
+        admitted = self._admit(found, len(hrefs), links.base_url)
+        if admitted < len(hrefs):
+            hrefs = hrefs[:admitted]
+            links = Links(links.base_url, hrefs, links.fields)
         depth = parent.depth + 1
         if self._too_deep(parent, depth):
             found.links += len(hrefs)

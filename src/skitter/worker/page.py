@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -71,7 +72,7 @@ class Page:
         """The file that the request downloads in place of a page."""
         self.entries: list[Entry] = []
         self.batches: list[LinkBatch] = []
-        self.counters: dict[str, int] = {}
+        self.counters: defaultdict[str, int] = defaultdict(int)
         self.has_bounded = False
         """Whether it has counters whose number is bounded (:class:`~skitter.worker.bounded_counters.BoundedCounters`)."""
         self.memory: PageSnapshot | None = None
@@ -101,8 +102,7 @@ class Page:
 
     def count(self, name: str, amount: int = 1) -> None:
         """Add to a counter. It takes effect with the commit of the page."""
-        counters = self.counters
-        counters[name] = counters.get(name, 0) + amount
+        self.counters[name] += amount
 
     def count_bounded(self, name: str, amount: int = 1) -> None:
         """Add to a counter whose name comes from user code or an item."""
@@ -112,9 +112,8 @@ class Page:
     def forget_user_counts(self) -> None:
         """Forget what user code has counted in an attempt that failed."""
         if self.has_bounded:
-            self.counters = {
-                name: count for name, count in self.counters.items() if not name.startswith(USER)
-            }
+            for name in [name for name in self.counters if name.startswith(USER)]:
+                del self.counters[name]
 
     def finish(self, decision: RetryDecision) -> None:
         """Decide how the lease ends. A page that is not done has neither items nor links."""

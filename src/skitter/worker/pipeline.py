@@ -85,7 +85,7 @@ from skitter.worker.revisit import (
 )
 from skitter.worker.robots import RobotsCheck, RobotsDecision, RobotsGate, RobotsUnavailable
 from skitter.worker.timings import CALLBACK, FETCH, WAIT
-from skitter.worker.traps import DUPLICATE_CONTENT, PATTERN
+from skitter.worker.traps import DUPLICATE_CONTENT, PATTERN, TrapDetector
 
 log = logging.getLogger("skitter.crawl")
 
@@ -391,17 +391,19 @@ class RequestPipeline:
         self._origins.answered(page.origin)
         if len(response.body) > LARGE and not response.prepare_plain():
             page.share = await self._large_pages.acquire(response)
-        retry_after = _retry_after(response)
+        is_throttled = status in THROTTLED
+        retry_after = _retry_after(response) if is_throttled else None
         if retry_after is not None and retry_after > self._settings.retry_after_cap:
             retry_after = self._give_up_for(page.origin, status, retry_after)
-        inflight.finish_fetch(response.latency, refused=status in THROTTLED, retry_after=retry_after)
+        inflight.finish_fetch(response.latency, refused=is_throttled, retry_after=retry_after)
         page.response = response
         page.open_page = response.open_page
-        page.count(f"status/{status}")
-        page.count("bytes", len(response.body))
-        WAIT.observe(page.counters, inflight.waited)
+        counters = page.counters
+        counters[f"status/{status}"] += 1
+        counters["bytes"] += len(response.body)
+        WAIT.observe(counters, inflight.waited)
         if response.latency is not None:
-            FETCH.observe(page.counters, response.latency)
+            FETCH.observe(counters, response.latency)
         return response
 
     def _give_up_for(self, origin: str, status: int, seconds: float) -> float | None:
@@ -645,10 +647,12 @@ class RequestPipeline:
             response.max_memory = self._settings.max_page_memory
         if page.share:
             page.share = await self._large_pages.prepare(response, page.share)
-        await self._pacer.wait()
+        if (turn := self._pacer.next_turn()) is not None:
+            await turn
         began = time.perf_counter()
         streamed: CallbackResult | None = None
-        if self._link_stream is not None and self._may_stream_links(page, response):
+        streams = self._link_stream is not None and bool(self._spider.streaming_callbacks)
+        if streams and self._may_stream_links(page, response):
             streamed = CallbackResult([], [], [], defaultdict(int))
             results = await self._run_streaming(page, callback(response, **page.request.cb_kwargs), streamed)
         else:
@@ -677,12 +681,13 @@ class RequestPipeline:
         visit = None if revisits is None else revisits.visit(page, results, hops)
         self._put_items(page, response.base_url if self._media is not None else "", visit)
         if page.has_output:  # otherwise the page is counted when its items are complete
-            page.count("pages")
-            page.count(_DEPTHS[min(page.request.depth, _MAX_DEPTH)])
+            page.counters["pages"] += 1
+            page.counters[_DEPTHS[min(page.request.depth, _MAX_DEPTH)]] += 1
         if visit is not None:
             page.visit = visit if page.has_output else without_items(visit)
             page.count(f"visits/{visit.change}")
-        if self._link_stream is not None and self._settings.max_queued_per_slot is None:
+        has_many_links = page.counters.get("links", 0) > 2 * TURN
+        if has_many_links and self._link_stream is not None and self._settings.max_queued_per_slot is None:
             page.batches = await self._link_stream.add_most(page.batches)
 
     def _may_stream_links(self, page: Page, response: Response) -> bool:
@@ -736,7 +741,16 @@ class RequestPipeline:
             results = self._directives.apply(
                 results, response, page.count, self._site_directives(response.url)
             )
-        found = await self._sort(page, results, b"" if response is None else response.body)
+        body = b"" if response is None else response.body
+        traps = self._links.traps
+        is_duplicate = traps is not None and traps.is_duplicate(page.lease.url, body)
+        found = CallbackResult([], [], [], defaultdict(int), penalty=-1 if is_duplicate else 0)
+        if len(body) > LARGE:
+            await self._collect_in_turns(results, page.request, found)
+        else:
+            self._links.collect(results, page.request, found)
+        if traps is not None and body:
+            self._compare(traps, page, body, found, is_duplicate=is_duplicate)
         page.items, page.batches, page.entries = found.items, found.batches, found.entries
         if page.items and self._settings.item_meta_fields:
             page.items = with_meta_fields(page.items, page.request, self._settings.item_meta_fields)
@@ -751,22 +765,15 @@ class RequestPipeline:
             page.items = self.revisits.select(page.items, page)
         return [] if DUPLICATE_CONTENT in found.refused else results
 
-    async def _sort(self, page: Page, results: list[Any], body: bytes) -> CallbackResult:
-        """Sort the results of user code, and compare the page with others."""
-        traps, url = self._links.traps, page.lease.url
-        is_duplicate = traps is not None and traps.is_duplicate(url, body)
-        found = CallbackResult([], [], [], defaultdict(int), penalty=-1 if is_duplicate else 0)
-        if len(body) > LARGE:
-            await self._collect_in_turns(results, page.request, found)
-        else:
-            self._links.collect(results, page.request, found)
-        if traps is not None and body:
-            traps.note_page(url, page.request.depth, body, found.own_links, is_duplicate=is_duplicate)
+    def _compare(
+        self, traps: TrapDetector, page: Page, body: bytes, found: CallbackResult, *, is_duplicate: bool
+    ) -> None:
+        """Compare a page with others for the detection of traps."""
+        traps.note_page(page.lease.url, page.request.depth, body, found.own_links, is_duplicate=is_duplicate)
         if is_duplicate:
             page.count("duplicate_pages")
             if self._settings.duplicate_content == "skip":
                 _skip_links(found)
-        return found
 
     async def _collect_in_turns(self, results: list[Any], parent: Request, found: CallbackResult) -> None:
         for part in turns_of(results):
@@ -871,10 +878,11 @@ def _skip_links(found: CallbackResult) -> None:
 
 
 def _count_links(page: Page, found: CallbackResult) -> None:
+    counters = page.counters
     if found.links:
-        page.count("links", found.links)
+        counters["links"] += found.links
     for reason, amount in found.refused.items():
-        page.count(f"refused/{reason}", amount)
+        counters[f"refused/{reason}"] += amount
 
 
 def _is_cancelled() -> bool:

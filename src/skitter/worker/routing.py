@@ -163,7 +163,7 @@ class ItemWriter:
 
     async def _fail(self, page: Page, error: str) -> None:
         self._error_log.report(page.lease.url, StoreError(error))
-        page.counters = {}
+        page.counters.clear()
         page.finish(RetryDecision(Resolution.FAILED, f"store: {error}"))
         if self._hooks["on_error"]:
             await self._hooks.report_error(page.request, StoreError(error))

@@ -194,6 +194,8 @@ class TrapDetector:
         self._paths: dict[str, PathGroup] = {}
         self._contents: dict[str, dict[int, int]] = {}
         self._digests = 0
+        self._last_url = ""
+        self._last_pattern: _Pattern | None = None
         self.has_closed = False
         """Whether any pattern is refused."""
 
@@ -269,7 +271,10 @@ class TrapDetector:
             decisions.append((refused, (PATTERN_URLS, 0, is_own)))
 
     def _find(self, url: str) -> _Pattern | None:
-        return self._patterns.get(_spelling(url))
+        """Return the pattern of a page. Successive calls are for the same page, so the last answer is kept."""
+        if url != self._last_url:
+            self._last_url, self._last_pattern = url, self._patterns.get(_spelling(url))
+        return self._last_pattern
 
     def _add(self, url: str, depth: int) -> _Pattern | None:
         """Add the pattern of a URL, or another spelling of a known one."""
@@ -280,6 +285,7 @@ class TrapDetector:
             self._patterns.clear()
             self._paths.clear()
             self.has_closed = False
+        self._last_url = ""
         spelling, name, path_name = names
         pattern = self._patterns.get(name)
         if pattern is None:

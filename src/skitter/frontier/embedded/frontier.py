@@ -6,7 +6,7 @@ statements that change the file are in ``scripts/transitions.sql``.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import ClassVar, Protocol, Self
@@ -373,7 +373,7 @@ class EmbeddedFrontier:
                 for batch in outcome.batches:
                     fingerprints += batch.fingerprints
             await self._requests.seen.keys.prepare(fingerprints)
-            counters: dict[str, int] = {}
+            counters: defaultdict[str, int] = defaultdict(int)
             changed: set[StatsKey] = set()
             accepted = [self._apply(outcome, now, counters, changed, added) for outcome in outcomes]
             self._job.count(counters)
@@ -391,7 +391,7 @@ class EmbeddedFrontier:
         self,
         outcome: Outcome,
         now: float,
-        counters: dict[str, int],
+        counters: defaultdict[str, int],
         changed: set[StatsKey],
         added: list[list[bool]] | None,
     ) -> bool:
@@ -411,7 +411,7 @@ class EmbeddedFrontier:
         if held is None or not is_accepted:
             return False
         for name, amount in outcome.counters.items():
-            counters[name] = counters.get(name, 0) + amount
+            counters[name] += amount
         for written in outcome.outputs:
             self.reports.extend_output(written)
         return True
