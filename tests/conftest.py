@@ -64,6 +64,8 @@ def no_blocking_calls():
             function.can_block_in("skitter/testing/server.py", {"__enter__", "__exit__"})
             # An event loop that is there to be blocked, in a thread of its own.
             function.can_block_in("skitter/service/queries.py", {"_on_own_loop"})
+            # Short writes that are not synchronised with the disk.
+            function.can_block_in("skitter/_utils/concurrency.py", {"run_short"})
             # Drivers that look at a file or two, once a connection.
             function.can_block_in("asyncpg/connect_utils.py", {"_parse_connect_arguments"})
             function.can_block_in("pymongo/pool_options.py", {"get_container_env_info"})

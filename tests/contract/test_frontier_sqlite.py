@@ -7,7 +7,7 @@ import sqlite3
 import pytest
 
 from skitter.errors import FrontierError
-from skitter.frontier.embedded import backlog, requests, seen
+from skitter.frontier.embedded import backlog, journal, requests, seen
 from skitter.frontier.embedded.damage import find_damage
 from skitter.frontier.embedded.inspection import read_slots, read_stats, read_status
 from skitter.frontier.embedded.repair import repair_file
@@ -50,6 +50,21 @@ async def leased_from_behind_the_head(job):
     await job.add(*range(3), priority=5)
     await job.lease(2)
     return early
+
+
+async def test_a_large_log_is_merged_into_the_file(start, backend, monkeypatch):
+    monkeypatch.setattr(journal, "CHECKPOINT_BYTES", 100_000)
+    job = await start()
+    path = backend.owner._journal.path
+    log = path.with_name(f"{path.name}-wal")
+    largest = 0
+    for batch in range(200):
+        await job.add(*range(batch * 50, batch * 50 + 50))
+        largest = max(largest, log.stat().st_size)
+    # Up to 32 groups are written between two looks at the size; together they are several times as large.
+    assert 100_000 < largest < 2_000_000
+    assert path.stat().st_size > 500_000
+    assert (await job.frontier.status()).queued == 10_000
 
 
 async def test_heads_come_from_the_file_in_order(start, small_heads):

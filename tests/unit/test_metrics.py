@@ -142,7 +142,7 @@ def test_quantiles_are_within_the_bucket_that_holds_them():
 def test_the_percentiles_of_a_point_are_those_of_the_last_seconds(monkeypatch):
     now = 1000.0
     monkeypatch.setattr("skitter.service.inspection.time.time", lambda: now)
-    history, counters = FigureHistory(), {}
+    history, counters = FigureHistory(), defaultdict(int)
     for _ in range(100):
         FETCH.observe(counters, 0.003)
 

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Generic, TypeVar
 
 _Result = TypeVar("_Result")
+_LONGEST_SHORT_CALL = 0.02
+"""Seconds that a short call may take on the event loop."""
+_SLOW_PERIOD = 60.0
+"""Seconds for which short calls run in the thread after one took longer."""
 
 
 class SingleThreadExecutor:
@@ -18,11 +23,34 @@ class SingleThreadExecutor:
 
     def __init__(self, name: str) -> None:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix=f"skitter-{name}")
+        self._last: Future[Any] | None = None
+        """The call that was submitted last."""
+        self._slow_until = 0.0
+        """Until this time (:func:`time.monotonic`), :meth:`run_short` uses the thread."""
 
     async def run(self, call: Callable[..., _Result], /, *args: object) -> _Result:
         """Run a call after all earlier ones and return its result."""
         # Not run_in_executor: that of uvloop inspects each function, which takes longer than many calls.
-        return await asyncio.wrap_future(self._pool.submit(call, *args))
+        future = self._last = self._pool.submit(call, *args)
+        return await asyncio.wrap_future(future)
+
+    async def run_short(self, call: Callable[..., _Result], /, *args: object) -> _Result:
+        """Run a call that usually takes a millisecond, such as a small write to a file that is not synchronised.
+
+        It runs on the event loop if no other call is in progress: passing it to the thread and back would cost more than
+        the call, because both threads compete for the interpreter lock. If it takes long, as on a busy disk, the next such
+        calls run in the thread.
+        """
+        is_idle = self._last is None or self._last.done()
+        began = time.monotonic()
+        if not is_idle or began < self._slow_until:
+            return await self.run(call, *args)
+        try:
+            return call(*args)
+        finally:
+            ended = time.monotonic()
+            if ended - began > _LONGEST_SHORT_CALL:
+                self._slow_until = ended + _SLOW_PERIOD
 
     def stop(self) -> None:
         """End the thread after all submitted calls, without waiting for them."""

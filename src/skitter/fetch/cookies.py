@@ -59,7 +59,7 @@ class CookieJars:
                 self._jars.move_to_end(key)
             elif key[1] in self._seeds:
                 jar = self.new_jar(key[1])
-        return cookie_header(jar, request)
+        return cookie_header(jar, request) if jar is not None or request.cookies else None
 
     def new_jar(self, site: str) -> CookieJar:
         """Return the initial jar of a session at a site."""

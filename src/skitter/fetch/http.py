@@ -38,7 +38,7 @@ from skitter.fetch.proxy_routes import ProxyRoutes
 from skitter.fetch.resolver import Resolver, make_resolver
 from skitter.fetch.stall import StallWatch
 from skitter.fetch.tls import TlsSessions, check_certificate_files
-from skitter.fetch.transfer import Transfer, base_headers, cuts_body
+from skitter.fetch.transfer import Transfer, base_headers
 from skitter.request import Request
 from skitter.response import HTTP_TRACE, Response
 from skitter.secrets import DIGEST, authorizations
@@ -151,7 +151,9 @@ class HttpFetcher:
         cookie = self.cookies.header_for(request)
         began, resolving = time.monotonic(), 0.0
         addresses: list[str] = []
-        if self._resolver is not None and not proxy and not self._resolver.knows(origin := origin_of(url)):
+        # Nearly always, the start of the URL is an origin that is known.
+        if self._resolver is not None and not proxy and not self._resolver.knows(url[: url.find("/", 8)]):
+            origin = origin_of(url)
             addresses = await self._resolver.look_up(origin)
             resolving = time.monotonic() - began
             if self._is_anonymous:
@@ -283,7 +285,7 @@ class HttpFetcher:
         ip = getinfo(pycurl.PRIMARY_IP)
         block, body = transfer.answer()
         names = block.lower()
-        limit, cuts = request.max_body or self.settings.max_body, cuts_body(request, self.settings)
+        limit, cuts = request.max_body or self.settings.max_body, transfer.cuts
         if body and b"\ncontent-encoding:" in names:
             try:
                 body = await self._decoded(names, body, limit, cuts)

@@ -21,6 +21,7 @@ _LAST_RECEIVED = slice(52, 56)
 _TICK = 0.01
 """The longest tick of a Linux kernel, in seconds."""
 _MAX_EVENTS = 256
+_UNWATCHED = (pycurl.POLL_REMOVE, pycurl.POLL_NONE)
 _LATE = 0.02
 """Seconds without reading any socket after which an answer may have waited for the event loop."""
 
@@ -96,7 +97,7 @@ class Multi:
     def _on_socket(self, event: int, fd: int, _multi: pycurl.CurlMulti, _data: object) -> None:
         if self._watch is None:  # closing: curl sends a TLS close notification without waiting for a reply
             return
-        if event in (pycurl.POLL_REMOVE, pycurl.POLL_NONE):
+        if event in _UNWATCHED:
             self._watch.forget(fd)
         else:
             self._watch.watch(fd, event)

@@ -66,6 +66,7 @@ class Transfer:
         "_tls_sessions",
         "_unusual",
         "curl",
+        "cuts",
         "fresh",
         "idle_checks",
         "is_challenged",
@@ -104,6 +105,8 @@ class Transfer:
         self.is_challenged = False
         """Whether the first 401 may be a challenge that libcurl answers."""
         self._room: int | None = None
+        self.cuts = False
+        """Whether a body that is too large is cut, and not an error."""
         self.is_cut = False
         """Whether the transfer was ended because it has all of the body that is wanted."""
         self.resolving = 0.0
@@ -182,7 +185,8 @@ class Transfer:
         if request.timeout is not None:
             self._extra = True
             setopt(pycurl.TIMEOUT_MS, _milliseconds(request.timeout))
-        if cuts_body(request, self._settings):
+        self.cuts = cuts_body(request, self._settings)
+        if self.cuts:
             self._unusual = True
             limit = request.max_body or self._settings.max_body
             self._room = limit + limit // 64 + 1024  # a coding may make data longer

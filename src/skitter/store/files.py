@@ -42,6 +42,10 @@ def ranges_for(context: OutputContext, ranges: RangesByPart, stream: str = ITEMS
     return {part: known for part, known in ranges.items() if part.startswith(folders)}
 
 
+_SHORT_WRITE = 256 * 1024
+"""Bytes that may be written on the event loop."""
+
+
 class PartFileStore:
     """Appends to ``parts/items/<worker>.jsonl`` with one write per batch, and returns byte ranges.
 
@@ -73,7 +77,8 @@ class PartFileStore:
         """Append the items of all groups; see :meth:`skitter.store.contract.Store.write`."""
         blocks = [encode_group(group, self._encode) for group in groups]
         data = b"".join([block for block in blocks if isinstance(block, bytes)])
-        position = await self._thread.run(self._append, data) if data else 0
+        run = self._thread.run if self._synced or len(data) > _SHORT_WRITE else self._thread.run_short
+        position = await run(self._append, data) if data else 0
         return ranges_of(blocks, self._part, position)
 
     async def close(self) -> None:

@@ -123,6 +123,7 @@ class InflightRequest:
         "expires",
         "fetched",
         "is_aside",
+        "is_traced",
         "lease",
         "leased_at",
         "trace",
@@ -148,11 +149,8 @@ class InflightRequest:
         tracer = inflight.tracer
         self.trace = None if tracer is None else tracer.begin(lease, leased_at, waited)
         """``None`` if the request is not traced."""
-
-    @property
-    def is_traced(self) -> bool:
+        self.is_traced = self.trace is not None
         """See :class:`~skitter.fetch.contract.SendPermit`."""
-        return self.trace is not None
 
     def report_phases(self, phases: FetchPhases) -> None:
         """Record when the phases of the transfer ended."""

@@ -350,7 +350,11 @@ class RequestPipeline:
             page.count(f"refused/{PATTERN}")
             return None
         origins = self._origins
-        origin = page.origin = origin_of(request.url)
+        url = request.url
+        origin = url[: url.find("/", 8)]
+        if not origins.has_answered(origin):
+            origin = origin_of(url)
+        page.origin = origin
         if refusal := origins.refusal(origin, page.request):
             await self._hold_back(page, *refusal, inflight)
             return None

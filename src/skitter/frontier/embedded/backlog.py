@@ -20,7 +20,8 @@ from skitter.frontier.embedded.scheduler import LOW_HEAD, Slot, SlotScheduler
 from skitter.frontier.embedded.tables import RequestRow
 from skitter.frontier.scheduling import MAX_WAIT
 
-MAX_HEAD_SIZE = 256
+MAX_HEAD_SIZE = 4_096
+"""Requests of a slot that are kept in memory. A crawl of a small site never reads its requests from the file."""
 MIN_HEAD_SIZE = 8
 MAX_REQUESTS_IN_MEMORY = 20_000
 """Maximum number of requests in all heads together, about 10 MB. Beyond it, requests are read one by one."""
@@ -71,8 +72,13 @@ class Backlog:
         slot, key = self._slots.get(slot_key), (row.rank, row.seq)
         if slot.head_end is None:
             has_room = self._slots.in_memory < MAX_REQUESTS_IN_MEMORY and len(slot.waiting) < MAX_HEAD_SIZE
-            if has_room or (slot.waiting and key < max(slot.waiting)[:2]):
+            if has_room:
                 self._push(slot, row)
+                return
+            if slot.waiting and key < max(slot.waiting)[:2]:
+                self._push(slot, row)
+                if slot.head_end is None:  # from now on, the end of the head is known
+                    self._cut(slot, len(slot.waiting) - 1)
                 return
             slot.head_end = max(slot.waiting)[:2] if slot.waiting else (row.rank, row.seq - 1)
         if key <= slot.head_end:
@@ -106,12 +112,16 @@ class Backlog:
         self._slots.push(slot, (row.rank, row.seq, row))
         size = MAX_HEAD_SIZE if self._slots.in_memory < MAX_REQUESTS_IN_MEMORY else MIN_HEAD_SIZE
         if len(slot.waiting) > 2 * size:
-            slot.waiting.sort()
-            cut = len(slot.waiting) - size
-            slot.on_disk += cut
-            self._slots.in_memory -= cut
-            del slot.waiting[size:]
-            slot.head_end = slot.waiting[-1][:2]
+            self._cut(slot, size)
+
+    def _cut(self, slot: Slot, size: int) -> None:
+        """Leave the last requests of a head to the file."""
+        slot.waiting.sort()
+        cut = len(slot.waiting) - size
+        slot.on_disk += cut
+        self._slots.in_memory -= cut
+        del slot.waiting[size:]
+        slot.head_end = slot.waiting[-1][:2]
 
     def restore(self, slot_key: str, first_rank: int, count: int) -> None:
         """Add a slot whose requests are all in the file."""

@@ -40,6 +40,8 @@ MIN_EVICTION_SIZE = 10_000
 
 MAX_DORMANT_RANKS = 16
 """Ranks of dormant slots in one queue: the best is searched for at each step."""
+_ORDER_CHECK_INTERVAL = 64
+"""Changes of the order of slots between two checks whether it has too many outdated entries."""
 _RECOUNT_SHARE = 4
 """The largest slots are searched again when one in this many may have changed."""
 
@@ -141,12 +143,12 @@ class Slot:
         keep the delay. An adapted delay is not a promise, so it has no grace. The grace is a tenth of the delay, but long
         enough to open a connection.
         """
+        if not self.rates and not self.min_delay and not self.policy.delay:
+            return None
         promised = [rate.per / rate.count for rate in self.rates]
         distance = max(self.policy.delay or 0.0, self.min_delay)
         if distance:
             promised.append(distance)
-        if not promised:
-            return None
         return max(MIN_GRACE, min(MAX_GRACE, 0.1 * min(promised)), CONNECTIONS_PER_GRACE * self.connect_time)
 
     def ready_at(self) -> float:
@@ -560,7 +562,7 @@ class SlotScheduler:
         self._last_stamp += 1
         slot.stamp = self._last_stamp
         order = self._orders[slot.queue] if slot.waiting else self._unread[slot.queue]
-        if len(order) > 2 * len(self._slots) + 1024:
+        if not self._last_stamp % _ORDER_CHECK_INTERVAL and len(order) > 2 * len(self._slots) + 1024:
             order.drop_invalid()
         order.push(slot, self._last_stamp)
 

@@ -1,0 +1,76 @@
+"""SingleThreadExecutor: short calls on the event loop, and in the thread where they would block it or overtake others."""
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+from skitter._utils import concurrency
+from skitter._utils.concurrency import SingleThreadExecutor
+
+
+@pytest.fixture
+async def executor():
+    executor = SingleThreadExecutor("test")
+    yield executor
+    executor.stop()
+
+
+async def test_a_short_call_runs_on_the_event_loop(executor):
+    assert await executor.run_short(threading.current_thread) is threading.current_thread()
+
+
+async def test_other_calls_run_in_the_thread(executor):
+    assert await executor.run(threading.current_thread) is not threading.current_thread()
+
+
+async def test_a_short_call_does_not_overtake_a_call_in_progress(executor):
+    release, order = threading.Event(), []
+
+    def wait():
+        release.wait(10)
+        order.append("long")
+
+    def note():
+        order.append("short")
+        return threading.current_thread()
+
+    long = asyncio.create_task(executor.run(wait))
+    await asyncio.sleep(0)  # the call is submitted
+    short = asyncio.create_task(executor.run_short(note))
+    await asyncio.sleep(0)
+    assert order == []
+    release.set()
+    await long
+    assert await short is not threading.current_thread()
+    assert order == ["long", "short"]
+
+
+async def test_a_short_call_does_not_overtake_a_call_whose_caller_was_cancelled(executor):
+    started, release, order = threading.Event(), threading.Event(), []
+    long = asyncio.create_task(executor.run(lambda: (started.set(), release.wait(10), order.append("long"))))
+    await asyncio.to_thread(started.wait, 10)
+    long.cancel()
+    short = asyncio.create_task(executor.run_short(order.append, "short"))
+    await asyncio.sleep(0)
+    release.set()
+    await short
+    assert order == ["long", "short"]
+
+
+async def test_after_a_slow_call_short_calls_run_in_the_thread_for_a_while(executor, monkeypatch):
+    monkeypatch.setattr(concurrency, "_LONGEST_SHORT_CALL", 0.001)
+    monkeypatch.setattr(concurrency, "_SLOW_PERIOD", 3600)
+    await executor.run_short(time.sleep, 0.005)
+    assert await executor.run_short(threading.current_thread) is not threading.current_thread()
+    monkeypatch.setattr(concurrency, "_SLOW_PERIOD", 0)
+    executor = SingleThreadExecutor("test")
+    await executor.run_short(time.sleep, 0.005)
+    assert await executor.run_short(threading.current_thread) is threading.current_thread()
+    executor.stop()
+
+
+async def test_the_error_of_a_short_call_is_raised(executor):
+    with pytest.raises(ZeroDivisionError):
+        await executor.run_short(lambda: 1 // 0)
