@@ -176,7 +176,7 @@ class Committer:
             await self._wait_for(awaited)
 
     async def _wait_for(self, pages: int) -> None:
-        """Wait until so many pages are waiting, but at most :data:`_BATCH_DELAY`."""
+        """Wait until this number of pages waits, but at most :data:`_BATCH_DELAY`."""
         self._awaited = pages
         self._wakeup.clear()
         timer = self._loop.call_later(_BATCH_DELAY, self._wakeup.set)
