@@ -28,11 +28,10 @@ from skitter.request import Request
 from skitter.web.encoding import codec_of, decode, detect, detect_json, encode_queries
 from skitter.web.headers import (
     Headers,
+    MediaType,
     find_header,
-    is_html,
-    is_json,
-    is_text,
-    is_xml,
+    looks_like_html,
+    looks_like_text,
     media_type,
     parse_headers,
     parse_refresh,
@@ -111,7 +110,7 @@ class Response:
     """
 
     __slots__ = (
-        "_base", "_content_type", "_content_type_header", "_encoding", "_given_encoding", "_headers", "_refusal",
+        "_base", "_content_type", "_encoding", "_given_encoding", "_headers", "_media_type", "_refusal",
         "_selector", "_text", "body", "captured", "ip", "is_truncated", "latency", "max_memory", "moved_to",
         "open_page", "page",
         "protocol", "request", "status", "url",
@@ -153,9 +152,9 @@ class Response:
         if encoding is None and request is not None:
             encoding = request.encoding
         self._given_encoding = self._encoding = encoding
-        self._content_type: str | None = None
-        self._content_type_header = ""
-        """Known together with ``_content_type``."""
+        self._media_type: MediaType | None = None
+        self._content_type = ""
+        """The header, which is known together with ``_media_type``."""
         self._text: str | None = None
         self._selector: Selector | None = None
         self._base: UrlBase | None = None
@@ -235,25 +234,34 @@ class Response:
     @property
     def content_type(self) -> str:
         """Media type in lower case without parameters, such as ``text/html``; empty if the server sent none."""
-        if self._content_type is None:
-            self._content_type_header = value = self.header("content-type")
-            self._content_type = media_type(value)
-        return self._content_type
+        return (self._media_type or self._find_media_type()).name
+
+    def _find_media_type(self) -> MediaType:
+        self._content_type = self.header("content-type")
+        found = self._media_type = media_type(self._content_type)
+        return found
 
     @property
     def is_html(self) -> bool:
         """Whether the page is HTML or XHTML, by its media type or, without one, by the start of the body."""
-        return is_html(self.content_type, self.body)
+        found = self._media_type or self._find_media_type()
+        return looks_like_html(self.body) if found.is_unknown else found.is_html
 
     @property
     def is_xml(self) -> bool:
         """Whether the page is XML other than XHTML."""
-        return is_xml(self.content_type)
+        return (self._media_type or self._find_media_type()).is_xml
+
+    @property
+    def is_json(self) -> bool:
+        """Whether the body is JSON, by its media type."""
+        return (self._media_type or self._find_media_type()).is_json
 
     @property
     def is_text(self) -> bool:
         """Whether the body can be read as ``text``."""
-        return is_text(self.content_type, self.body)
+        found = self._media_type or self._find_media_type()
+        return looks_like_text(self.body) if found.is_unknown else found.is_text
 
     # The body
 
@@ -265,8 +273,9 @@ class Response:
         :class:`~skitter.errors.UsageError` for an unknown name.
         """
         if self._encoding is None:
-            find = detect_json if is_json(self.content_type) else detect
-            self._encoding = find(self.body, self._content_type_header)
+            found = self._media_type or self._find_media_type()
+            find = detect_json if found.is_json else detect
+            self._encoding = find(self.body, self._content_type)
         return self._encoding
 
     @encoding.setter
@@ -335,7 +344,7 @@ class Response:
             text = self.text
             if self.is_xml:
                 self._selector = parsel_backed_selector(text, "xml", self.max_memory)
-            elif is_json(self.content_type):
+            elif self.is_json:
                 check_json(self.body, self.max_memory)
                 self._selector = parsel_backed_selector(text, "json")
             else:

@@ -42,7 +42,7 @@ from skitter.fetch.transfer import cuts_body
 from skitter.request import Request
 from skitter.response import Response
 from skitter.settings import Settings
-from skitter.web.headers import is_html, media_type, parse_length
+from skitter.web.headers import media_type, parse_length
 
 if TYPE_CHECKING:
     from playwright.async_api import CDPSession, Dialog, Page
@@ -619,9 +619,7 @@ class Tab:
         if length is not None and length > limit and not cuts_body(load.request, self._settings):
             load.end(BodyTooLarge(f"the body has {length} bytes", remedy="raise max_body"))
             return await self._fail(event)
-        is_page = is_html(
-            media_type(load.header("content-type")), b"<html" if not load.header("content-type") else b""
-        )
+        is_page = media_type(load.header("content-type")).is_html
         if is_page and not load.header("content-disposition").lower().startswith("attachment"):
             return await self._continue(event)
         try:

@@ -189,29 +189,37 @@ _SNIFFED_BYTES = 1445
 _MARKS = (b"\xef\xbb\xbf", b"\xfe\xff", b"\xff\xfe")
 
 
+class MediaType(NamedTuple):
+    """A media type, and what it says about a body."""
+
+    name: str
+    """In lower case and without parameters; empty if the server sent none."""
+    is_unknown: bool
+    """Whether it says nothing: the start of the body decides."""
+    is_html: bool
+    is_xml: bool
+    """XML (RFC 7303), except XHTML."""
+    is_json: bool
+    """RFC 8259, RFC 6839."""
+    is_text: bool
+
+
 @lru_cache(maxsize=1024)  # a site keeps sending the same few values
-def media_type(content_type: str) -> str:
-    """Return the media type of a Content-Type value, in lower case and without parameters."""
-    return content_type.partition(";")[0].strip().lower()
+def media_type(content_type: str) -> MediaType:
+    """Return the media type of a Content-Type value."""
+    name = content_type.partition(";")[0].strip().lower()
+    is_html = name in _HTML
+    is_xml = name in {"text/xml", "application/xml"} or (name.endswith("+xml") and not is_html)
+    is_json = name in {"application/json", "text/json"} or name.endswith("+json")
+    is_text = name.startswith("text/") or name in _OTHER_TEXT or is_html or is_xml or is_json
+    return MediaType(name, name in _SILENT, is_html, is_xml, is_json, is_text)
 
 
-def is_html(kind: str, body: bytes) -> bool:
-    """Return whether a body of that media type is HTML; without a media type, the start of the body decides."""
-    return kind in _HTML or (kind in _SILENT and _MARKUP.match(body) is not None)
+def looks_like_html(body: bytes) -> bool:
+    """Return whether a body without a media type is HTML."""
+    return _MARKUP.match(body) is not None
 
 
-def is_xml(kind: str) -> bool:
-    """Return whether a media type is XML (RFC 7303), except XHTML."""
-    return kind in {"text/xml", "application/xml"} or (kind.endswith("+xml") and kind not in _HTML)
-
-
-def is_json(kind: str) -> bool:
-    """Return whether a media type is JSON (RFC 8259, RFC 6839)."""
-    return kind in {"application/json", "text/json"} or kind.endswith("+json")
-
-
-def is_text(kind: str, body: bytes) -> bool:
-    """Return whether a body of that media type is text; without a media type, the start of the body decides."""
-    if kind in _SILENT:
-        return body.startswith(_MARKS) or _BINARY_BYTE.search(body, 0, _SNIFFED_BYTES) is None
-    return kind.startswith("text/") or kind in _OTHER_TEXT or kind in _HTML or is_xml(kind) or is_json(kind)
+def looks_like_text(body: bytes) -> bool:
+    """Return whether a body without a media type is text."""
+    return body.startswith(_MARKS) or _BINARY_BYTE.search(body, 0, _SNIFFED_BYTES) is None

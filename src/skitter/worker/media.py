@@ -457,7 +457,7 @@ class MediaPipeline:
         """Store a downloaded file. Return the number of bytes of the response."""
         await sink.finish()
         draft = sink.draft
-        kind = media_type(response.header("content-type"))
+        kind = media_type(response.header("content-type")).name
         validators = {name: value for name in _CONDITIONS if (value := response.header(name))}
         if draft is download.part and draft.source is not None:  # a 206 may omit these
             kind, validators = draft.source.type, draft.source.validators | validators
@@ -560,7 +560,7 @@ def _source_of(response: Response, coding: str) -> DraftSource | None:
         return None
     return DraftSource(
         validator,
-        media_type(response.header("content-type")),
+        media_type(response.header("content-type")).name,
         {name: value for name in _CONDITIONS if (value := response.header(name))},
         parse_length(response.header("content-length")) or 0,
     )

@@ -15,7 +15,6 @@ from skitter.frontends.scripting.engine import ScriptEngine, ScriptPage
 from skitter.links import Links
 from skitter.request import Request
 from skitter.response import Response
-from skitter.web.headers import is_json
 
 
 class ScriptRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -113,5 +112,5 @@ class ScriptRule:
 
 def script_page(response: Response) -> ScriptPage:
     """Return a response in the form in which a script receives it."""
-    kind = "xml" if response.is_xml else "json" if is_json(response.content_type) else "html"
+    kind = "xml" if response.is_xml else "json" if response.is_json else "html"
     return ScriptPage(response.url, response.text, response.status, kind)
