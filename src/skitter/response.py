@@ -17,6 +17,7 @@ from skitter.errors import PageTooComplex, RequestError, UsageError, did_you_mea
 from skitter.html.limits import (
     DEFAULT_MEMORY,
     LENGTH_OF_PLAIN,
+    TakesLong,
     check_json,
     has_few_plain_tags,
     has_few_tags,
@@ -375,17 +376,35 @@ class Response:
         Return ``False`` for any other page. It is a page in UTF-8 with few tags, whatever its length: see
         :func:`~skitter.html.limits.has_few_plain_tags`.
         """
-        if len(self.body) > LENGTH_OF_PLAIN or not self.is_html or self.encoding != "utf-8":
+        text = self._text_of_plain_length()
+        if text is None or not has_few_plain_tags(text):
             return False
-        try:
-            text = self.body.decode()
-        except UnicodeDecodeError:  # replacing bytes takes long
-            return False
-        if not has_few_plain_tags(text):
-            return False
-        self._text = text = text.removeprefix("\ufeff")
-        self._selector = Selector(text, base_url=self.url, max_memory=None)
+        self._text, self._selector = text, Selector(text, base_url=self.url, max_memory=None)
         return True
+
+    def prepare_within(self, seconds: float) -> int | None:
+        """Do the same as :meth:`prepare` for a page that needs no thread: one in UTF-8 that takes little CPU time.
+
+        Return ``None`` for any other page. Until then, its parser may have taken ``seconds``.
+        """
+        text = self._text_of_plain_length()
+        if text is None:
+            return None
+        try:
+            selector = Selector(text, base_url=self.url, max_memory=self.max_memory, max_seconds=seconds)
+        except (TakesLong, PageTooComplex):  # the thread decides whether it is refused
+            return None
+        self._text, self._selector = text, selector
+        return selector.memory
+
+    def _text_of_plain_length(self) -> str | None:
+        """Return the text of an HTML page that may be decoded on the event loop."""
+        if len(self.body) > LENGTH_OF_PLAIN or not self.is_html or self.encoding != "utf-8":
+            return None
+        try:
+            return self.body.decode().removeprefix("\ufeff")
+        except UnicodeDecodeError:  # replacing bytes takes long
+            return None
 
     def css(self, query: str) -> SelectorList:
         """Select with CSS; see :meth:`Selector.css <skitter.html.selector.Selector.css>`."""

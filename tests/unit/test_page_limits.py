@@ -2,6 +2,7 @@
 
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -103,6 +104,35 @@ def test_a_large_plain_page_is_parsed_at_once_with_the_same_tree():
 def test_other_large_pages_are_left_to_a_thread(content_type, body):
     response = Response("http://a.test/", headers={"Content-Type": content_type}, body=body)
     assert not response.prepare_plain()
+
+
+def test_a_large_page_that_takes_little_time_needs_no_thread():
+    body = b"\xef\xbb\xbf<title>t</title>" + "<p>Grüße<a href=y>z</a>".encode() * 20_000
+    response = Response("http://a.test/", headers={"Content-Type": "text/html; charset=utf-8"}, body=body)
+    memory = response.prepare_within(60.0)
+    assert len(body) < memory < limits.DEFAULT_MEMORY
+    assert response.links() == ["http://a.test/y"]
+    assert response.text == body.decode("utf-8-sig")
+
+
+@pytest.mark.parametrize("engine", [TURBO, LEXBOR], ids=["turbohtml", "lexbor"])
+def test_a_page_that_takes_longer_is_left_to_a_thread(monkeypatch, engine):
+    monkeypatch.setattr(limits, "_TURN", 0)
+    monkeypatch.setattr("skitter.response.Selector", partial(Selector, engine=engine))
+    body = b"<p>hello <b>world</b></p>" * 20_000
+    response = Response("http://a.test/", headers={"Content-Type": "text/html; charset=utf-8"}, body=body)
+    assert response.prepare_within(0.0) is None
+    assert response.prepare() > len(body)
+    assert len(response.css("p > b")) == 20_000
+
+
+@pytest.mark.parametrize("name", ["html-attributes", "body-attributes", "reopened", "formatting"])
+def test_a_page_that_exceeds_a_limit_on_the_event_loop_is_refused_by_a_thread(name):
+    response = page_of(name)
+    assert response.prepare_within(0.015) is None
+    response.prepare()
+    with pytest.raises(PageTooComplex):
+        response.css("p")
 
 
 @pytest.mark.parametrize("where", ["thread", "event loop"])
@@ -332,6 +362,7 @@ def test_only_memory_that_another_thread_may_have_taken_is_measured_again(monkey
         return resident(meter) + (2**30 if len(calls) == 4 else 0)
 
     monkeypatch.setattr(limits.MemoryMeter, "resident", disturbed)
+    monkeypatch.setattr(limits, "_TURN", 3600.0)  # on a busy machine, the fourth call might begin a turn
     if not is_certain:  # another thread uses as much CPU time
         monkeypatch.setattr(limits.time, "process_time", lambda: 2 * limits.time.thread_time())
     if is_certain:

@@ -17,12 +17,15 @@ class Engine:
     anchors: bool
     """Whether ``:is()`` and ``:scope`` work, so that a query can be restricted to an element."""
 
+    in_parts: bool
+    """Whether ``parse_metered`` parses in parts, so that it can end early."""
+
     parse: Callable[[str], Any]
     """Parse a page by the WHATWG rules in no-quirks mode, and return the document."""
 
     parse_metered: Callable[[str, MemoryMeter], Any]
     """Parse a large page in the same way, in parts. Raises :class:`~skitter.errors.PageTooComplex` when the memory is
-    used up."""
+    used up, and :class:`~skitter.html.limits.TakesLong` when the time of the meter is."""
 
     root: Callable[[Any], Any]
     """Return the ``html`` element of a document."""

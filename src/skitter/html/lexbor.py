@@ -133,6 +133,7 @@ def _remove(node: LexborNode) -> None:
 
 LEXBOR = Engine(
     anchors=False,
+    in_parts=False,
     parse=_parse,
     parse_metered=_parse_metered,
     root=_root,

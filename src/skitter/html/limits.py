@@ -41,14 +41,26 @@ _MAX_ATTRIBUTES = 2_000
 """Attributes of one tag. The time of libxml2 and Lexbor grows with their square."""
 
 
+class TakesLong(Exception):
+    """Parsing a page takes longer than it may on the event loop."""
+
+
 class MemoryMeter:
     """Measures the memory that a page takes. ``limit``: bytes that it may take.
 
     ``pauses``: whether the page is parsed in a thread, which may wait while the event loop has work.
     ``is_fixed``: whether the limit follows from the length of the page, and not from ``max_page_memory``.
+    ``max_seconds``: CPU time after which :class:`TakesLong` is raised; ``None`` (default): never.
     """
 
-    def __init__(self, limit: int, *, pauses: bool = False, is_fixed: bool = False) -> None:
+    def __init__(
+        self,
+        limit: int,
+        *,
+        pauses: bool = False,
+        is_fixed: bool = False,
+        max_seconds: float | None = None,
+    ) -> None:
         self.limit = max(0, limit)
         """Bytes that the page may take."""
         self.refusal = too_complex if is_fixed else too_much_memory
@@ -58,6 +70,7 @@ class MemoryMeter:
         self._source = _memory_file(os.getpid())
         self._buffer = _Buffer()
         self._pauses = pauses
+        self._max_seconds = max_seconds
         self._others = 0.0
         """CPU time of other threads while the page was parsed."""
         self._began = self._seconds = time.thread_time()
@@ -104,6 +117,8 @@ class MemoryMeter:
         share of the time that is too small for the pages of other hosts. It pauses for as long as it was parsed.
         """
         self._end_turn()
+        if self._max_seconds is not None and time.thread_time() - self._began > self._max_seconds:
+            raise TakesLong
         pause, before = 0.0, self._seconds
         if self._pauses:
             self._seconds = time.thread_time()  # CPU time, so that other processes do not make a page pause
@@ -230,11 +245,11 @@ def largest_tree(length: int, memory: int) -> int:
     return min(memory, _SMALL_TREE + length * _BYTES_PER_CHARACTER_OF_PAGE)
 
 
-def meter_for(text: str, memory: int) -> MemoryMeter:
+def meter_for(text: str, memory: int, max_seconds: float | None = None) -> MemoryMeter:
     """Return a meter for the tree of a page that may take ``memory`` bytes together with its text."""
     left, largest = memory - sys.getsizeof(text), largest_tree(len(text), memory)
     pauses = _is_long(text) and current_thread() is not main_thread()
-    return MemoryMeter(min(left, largest), pauses=pauses, is_fixed=largest < left)
+    return MemoryMeter(min(left, largest), pauses=pauses, is_fixed=largest < left, max_seconds=max_seconds)
 
 
 def attempts_for(text: str) -> int:

@@ -25,6 +25,7 @@ from skitter.errors import PageTooComplex, QueryError, UsageError
 from skitter.html.engine import Engine
 from skitter.html.limits import (
     DEFAULT_MEMORY,
+    TakesLong,
     attempts_for,
     check_xml,
     is_always_safe,
@@ -151,16 +152,27 @@ def _parse_metered(engine: Engine, text: str, max_memory: int) -> tuple[Any, int
 
 
 class ParsedHtml:
-    """One HTML document. Its tree may take ``max_memory`` bytes, together with the text. ``None``: it is known to take little."""
+    """One HTML document. Its tree may take ``max_memory`` bytes, together with the text. ``None``: it is known to take little.
+
+    Raises :class:`~skitter.html.limits.TakesLong` after ``max_seconds`` of CPU time; ``None``: without such a limit.
+    """
 
     __slots__ = ("_lxml_tree", "base_url", "document", "engine", "memory", "namespaces", "root")
 
-    def __init__(self, text: str, engine: Engine, base_url: str, max_memory: int | None) -> None:
+    def __init__(
+        self, text: str, engine: Engine, base_url: str, max_memory: int | None, max_seconds: float | None
+    ) -> None:
         self.engine = engine
         self.memory = sys.getsizeof(text)
         """Memory of the text and of its tree in bytes. The tree of a page that is always safe does not count."""
         if max_memory is None or is_always_safe(text):
             self.document = engine.parse(text)
+        elif max_seconds is not None:
+            if not engine.in_parts:
+                raise TakesLong
+            meter = meter_for(text, max_memory, max_seconds)
+            self.document = engine.parse_metered(text, meter)
+            self.memory += meter.used
         else:
             self.document, used = _parse_metered(engine, text, max_memory)
             self.memory += used
@@ -434,8 +446,9 @@ class Selector:
         engine: Engine = _engine,
         base_url: str = "",
         max_memory: int | None = DEFAULT_MEMORY,
+        max_seconds: float | None = None,
     ) -> None:
-        self._page = ParsedHtml(text, engine, base_url, max_memory)
+        self._page = ParsedHtml(text, engine, base_url, max_memory, max_seconds)
         self._node = self._page.root
 
     def css(self, query: str) -> SelectorList:

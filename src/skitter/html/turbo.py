@@ -155,6 +155,7 @@ def _html(node: Element) -> str:
 
 TURBO = Engine(
     anchors=True,
+    in_parts=True,
     parse=_parse,
     parse_metered=_parse_metered,
     root=_root,
