@@ -53,6 +53,8 @@ class Setting(msgspec.Struct, frozen=True):
     api: bool = False
     """Whether API users may set it. Never true for names of files, code, proxies or keys on servers: only the
     operator of the nodes may set these."""
+    api_max: int | None = None
+    """Largest number that API users may set, because more could exhaust the memory of a node."""
 
 
 class Declaration(msgspec.Struct, frozen=True):
@@ -325,7 +327,7 @@ class Settings(FrontierSettings, frozen=True, kw_only=True):
     concurrency: Annotated[int, Setting(
         "Number of concurrent fetches in each worker process. Requests to hosts that have not answered for a second do not"
         " count.",
-        section="Concurrency and politeness", above=0, cli="--concurrency N", live=True, api=True,
+        section="Concurrency and politeness", above=0, cli="--concurrency N", live=True, api=True, api_max=1_000,
     )] = 32
     callback_threads: Annotated[int, Setting(
         "Number of threads in each worker process that run callbacks, except coroutines and async generators. Use it for"
@@ -391,7 +393,8 @@ class Settings(FrontierSettings, frozen=True, kw_only=True):
         "Time limit for the whole transfer. `Request.timeout` overrides it.", unit="s", above=0, api=True,
     )] = 120.0
     max_body: Annotated[int, Setting(
-        "Maximum size of a body, both compressed and decompressed. A larger response fails.", unit="bytes", above=0, api=True,
+        "Maximum size of a body, both compressed and decompressed. A larger response fails.", unit="bytes", above=0,
+        api=True, api_max=256 * 1024 * 1024,
     )] = 32 * 1024 * 1024
     truncate_body: Annotated[bool, Setting(
         "Cut a body that is larger than `max_body` after that many bytes, and set `response.is_truncated`, instead of failing."
@@ -404,7 +407,7 @@ class Settings(FrontierSettings, frozen=True, kw_only=True):
     max_page_memory: Annotated[int, Setting(
         "Maximum memory of a parsed page: its text and its trees. JSON may take twice as much. A larger page fails when its"
         " callback selects from it.",
-        unit="bytes", above=0, api=True,
+        unit="bytes", above=0, api=True, api_max=512 * 1024 * 1024,
     )] = DEFAULT_MEMORY
     reuse_connections: Annotated[bool, Setting(
         "Reuse connections. `False`: open a new connection for each request.", api=True,
@@ -506,7 +509,7 @@ class Settings(FrontierSettings, frozen=True, kw_only=True):
     )] = None
     browser_sandbox: Annotated[bool, Setting("Run the browser in its sandbox. Chromium refuses it for the root user.")] = True
     browser_pages: Annotated[int, Setting(
-        "Number of pages that the browser of a worker loads at the same time.", above=0, api=True,
+        "Number of pages that the browser of a worker loads at the same time.", above=0, api=True, api_max=32,
     )] = 4
     browser_max_pages: Annotated[int, Setting(
         "Number of pages after which a worker replaces its browser.", unit="pages", above=0,
@@ -536,10 +539,11 @@ class Settings(FrontierSettings, frozen=True, kw_only=True):
     )] = 500
     page_max_bytes: Annotated[int, Setting(
         "Maximum amount of data that a page receives, with all its sub-requests. A page that receives more fails.",
-        unit="bytes", above=0, api=True,
+        unit="bytes", above=0, api=True, api_max=256 * 1024 * 1024,
     )] = 64 * 1024 * 1024
     page_memory: Annotated[int, Setting(
-        "Maximum memory of the process of a page. A page that needs more fails.", unit="bytes", above=0, api=True,
+        "Maximum memory of the process of a page. A page that needs more fails.", unit="bytes", above=0,
+        api=True, api_max=2 * 1024**3,
     )] = 1024**3
     capture_dir: Annotated[str | None, Setting(
         "Folder for screenshots and PDFs. Callbacks then receive file names. `None`: callbacks receive bytes.",
@@ -601,7 +605,8 @@ class Settings(FrontierSettings, frozen=True, kw_only=True):
     )] = ()
     max_url_length: Annotated[int, Setting("Maximum length of a URL.", above=0, api=True)] = 4096
     max_links: Annotated[int, Setting(
-        "Maximum number of links followed from one page. The others are counted as `refused/page_links`.", above=0, api=True,
+        "Maximum number of links followed from one page. The others are counted as `refused/page_links`.", above=0,
+        api=True, api_max=500_000,
     )] = 50_000
     obey_nofollow: Annotated[bool, Setting(
         "Skip the links of pages with `nofollow` (`X-Robots-Tag`, `<meta name=robots>`), and links with `rel=nofollow`, as"
@@ -804,9 +809,13 @@ def live_settings() -> list[str]:
     return [name for name, declared in declarations(Settings).items() if declared.setting.live]
 
 
-def api_settings() -> list[str]:
-    """Return the names of the settings that API users may set."""
-    return [name for name, declared in declarations(Settings).items() if declared.setting.api]
+def api_settings() -> dict[str, int | None]:
+    """Return the settings that API users may set, by name, with the largest number that they may set."""
+    return {
+        name: declared.setting.api_max
+        for name, declared in declarations(Settings).items()
+        if declared.setting.api
+    }
 
 
 _QUEUE_SIZE = "concurrency"

@@ -88,6 +88,9 @@ async def test_a_checker_that_dies_is_a_refusal_and_the_next_recipe_is_checked(t
         {"user_agents": "file:/etc/passwd"}, {"sessions": "os:system"}, {"cookies": "os:system"}, {"verify_tls": False},
         {"allow_networks": ["0.0.0.0/0"]}, {"seeds_open_networks": True}, {"seed_keys": ["other"]}, {"durability": "machine"},
         {"group_counter_prefix": "x"}, {"nonsense": 1},
+        {"fetcher_rules": [{"domain_glob": "*", "fetcher": "os:abort"}]},
+        {"concurrency": 1_001}, {"max_body": 2**30}, {"max_page_memory": 2**31}, {"browser_pages": 33}, {"page_memory": 2**33},
+        {"page_max_bytes": 2**30}, {"max_links": 10**6}, {"queues": {"a": {"concurrency": 1_001}}}, {"max_pages": 2**53},
     ],
     ids=lambda settings: next(iter(settings)),
 )  # fmt: skip
@@ -156,6 +159,8 @@ async def test_the_seeds_of_callers_open_no_network(tmp_path, serve):
             await asyncio.sleep(0.1)
         for seed in (
             {"url": site.url, "proxy": forbidden},
+            {"url": site.url, "fetcher": "os:abort"},
+            {"url": site.url, "max_body": 2**30},
             f'{{"url": "{site.url}", "proxy": "{forbidden}"}}',
         ):
             assert (await call("POST", "/jobs/j/seeds", {"seeds": [seed]}))[0] == 422

@@ -89,7 +89,10 @@ def _facts(declaration: Declaration) -> str:
     kind = ", ".join((_type_in_words(declaration.type), *([unit] if unit else []), *bounds))
     facts = [f"Default: `{declaration.default!r}`{_rounded(declaration.default, rule.unit)}", f"type: {kind}"]
     facts += [f"option: `{rule.cli}`"] if rule.cli else []
-    facts += [mark for mark, is_set in (("**live**", rule.live), ("**API**", rule.api)) if is_set]
+    api = "**API**"
+    if rule.api_max is not None:
+        api += f": at most {rule.api_max}{_rounded(rule.api_max, rule.unit)}"
+    facts += [mark for mark, is_set in (("**live**", rule.live), (api, rule.api)) if is_set]
     return " · ".join(facts)
 
 

@@ -6,10 +6,12 @@ from collections.abc import Iterable
 
 from skitter.fetch.address_guard import AddressGuard
 from skitter.frontier.records import Entry
+from skitter.request import Request
 from skitter.run.builder import JobBuilder
 from skitter.run.control import OpenFrontier
 from skitter.run.job import JobFolder
 from skitter.scope import Scope
+from skitter.settings import api_settings
 from skitter.worker.callbacks import find_method
 from skitter.worker.links import LinkCollector
 from skitter.worker.seeds import read_seed
@@ -19,7 +21,8 @@ class SeedParser:
     """Turns the text of seeds into entries for the frontier of a job.
 
     ``priority``, ``callback`` and ``queue`` are the defaults for seeds that do not set them.
-    ``own_proxies``: whether a seed may name a proxy, whose address the address guard does not check.
+    ``trusted``: whether a seed may name a proxy, whose address the address guard does not check, or a fetcher by the path of
+    its code, and exceed the largest body that API users may set.
     """
 
     def __init__(
@@ -30,12 +33,12 @@ class SeedParser:
         priority: int = 0,
         callback: str | None = None,
         queue: str = "",
-        own_proxies: bool = True,
+        trusted: bool = True,
     ) -> None:
         self._priority = priority
         self._callback = callback
         self._queue = queue
-        self._own_proxies = own_proxies
+        self._is_trusted = trusted
         self._guard = AddressGuard(notes=opened.frontier.notes)
         self._spider: object | None = None
         """``None`` if this machine does not know the spider of the job."""
@@ -60,8 +63,8 @@ class SeedParser:
         Raises :class:`~skitter.errors.RequestError` for a seed that cannot be read.
         """
         request = read_seed(text, priority=self._priority)
-        if request.proxy is not None and not self._own_proxies:
-            return "a seed cannot name a proxy here"
+        if not self._is_trusted and (refusal := _refusal(request)) is not None:
+            return refusal
         changes = {}
         if request.callback is None and self._callback is not None:
             changes["callback"] = self._callback
@@ -74,3 +77,15 @@ class SeedParser:
                 return f"the spider has no method {name!r}"
         entry = self._links.entry(request)
         return f"{request.url!r:.200} was refused: {entry}" if isinstance(entry, str) else entry
+
+
+def _refusal(request: Request) -> str | None:
+    """Return the reason to refuse a seed that is not trusted."""
+    if request.proxy is not None:
+        return "a seed cannot name a proxy here"
+    if ":" in request.fetcher:
+        return "a seed cannot name a fetcher by its path here"
+    largest = api_settings()["max_body"]
+    if largest is not None and (request.max_body or 0) > largest:
+        return f"the max_body of a seed can be at most {largest} here"
+    return None

@@ -225,9 +225,28 @@ def check_settings(settings: Mapping[str, object], field: str) -> None:
                 remedy=f"use one of: {', '.join(sorted(allowed))}",
                 field=f"{field}.{name}"[:100],
             )
-        if isinstance(value, int) and abs(value) >= _LARGEST_INTEGER:
+        highest = allowed[name]
+        if name == "queues" and isinstance(value, Mapping):
+            highest = allowed["concurrency"]
+            numbers = [queue.get("concurrency") for queue in value.values() if isinstance(queue, Mapping)]
+        else:
+            numbers = [value]
+        highest = _LARGEST_INTEGER - 1 if highest is None else highest
+        if any(isinstance(number, int | float) and abs(number) > highest for number in numbers):
             raise ApiError(
-                f"setting {name} is too large: {value}",
-                remedy=f"use a number below {_LARGEST_INTEGER}",
+                f"setting {name} is too large: {value!r:.80}",
+                remedy=f"use at most {highest}",
                 field=f"{field}.{name}",
             )
+        if name == "fetcher_rules" and any(
+            map(_names_code, value if isinstance(value, list | tuple) else ())
+        ):
+            raise ApiError(
+                "a fetcher rule names a fetcher by its path, which only the operator of the service may choose",
+                remedy="use http, browser, adaptive, or the name of an installed fetcher",
+                field=f"{field}.{name}",
+            )
+
+
+def _names_code(rule: object) -> bool:
+    return isinstance(rule, Mapping) and ":" in str(rule.get("fetcher", ""))

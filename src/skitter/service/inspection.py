@@ -183,7 +183,8 @@ def declared_settings() -> list[dict[str, Any]]:
     return [
         {
             "name": name, "type": type_name(declaration.type), "default": msgspec.to_builtins(declaration.default), "help": declaration.setting.help,
-            "unit": declaration.setting.unit, "min": declaration.setting.min, "above": declaration.setting.above, "max": declaration.setting.max,
+            "unit": declaration.setting.unit, "min": declaration.setting.min, "above": declaration.setting.above,
+            "max": declaration.setting.max if declaration.setting.api_max is None else declaration.setting.api_max,
             "live": declaration.setting.live,
         }
         for name, declaration in declarations(Settings).items()

@@ -274,7 +274,7 @@ class JobQueries:
         folder = await self._folder(job)
 
         async def act(opened: OpenFrontier) -> AddResult:
-            parser = SeedParser(folder, opened, priority=priority, callback=callback, own_proxies=False)
+            parser = SeedParser(folder, opened, priority=priority, callback=callback, trusted=False)
             entries: list[Entry] = []
             for number, seed in enumerate(seeds):
                 field = f"seeds[{number}]"
