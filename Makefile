@@ -30,7 +30,7 @@ FUZZ ?= 100000
 # Rounds of the chaos tests that draw the moments of their kills: 6 rounds have over 1,000 kills.
 ROUNDS ?= 6
 
-.PHONY: help demo check test chaos otelcol fuzz fuzz-guided services lint docs screenshots bench clean
+.PHONY: help demo check unit test chaos otelcol fuzz fuzz-guided services lint style types docs screenshots bench clean
 .DEFAULT_GOAL := help
 
 help:
@@ -69,13 +69,20 @@ screenshots: $(VENV)/.installed
 demo: $(VENV)/.base
 	$(BIN)/skitter demo
 
-lint: $(VENV)/.installed
+lint: style types
+
+style: $(VENV)/.installed
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+
+types: $(VENV)/.installed
 	$(BIN)/mypy
 
-# No unit test uses schemathesis, which takes a second to load in each process.
-check: lint
+# mypy and the unit tests run side by side. No unit test uses schemathesis, which takes a second to load in each process.
+check: style
+	@$(MAKE) --no-print-directory -j 2 types unit
+
+unit: $(VENV)/.installed
 	$(BIN)/python -m pytest --quiet --numprocesses $(JOBS) -p no:schemathesis -m "$(SHARED)" tests/unit
 
 # pytest exits with status 5 if no test was selected.
