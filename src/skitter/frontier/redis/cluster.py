@@ -199,7 +199,7 @@ class ClusterClient:
 
 
 class PartitionConnection:
-    """The way to the node that serves the keys of one partition. ``key``: one of the keys.
+    """The connection to the node that serves the keys of one partition. ``key``: one of the keys.
 
     ``owns_cluster``: no other connection uses the cluster client, so that :meth:`close` closes it.
     """
@@ -217,7 +217,7 @@ class PartitionConnection:
         """Whether the node has an append-only file. Known after :meth:`info`."""
 
     def twin(self) -> PartitionConnection:
-        """Return another way to the same node."""
+        """Return another connection to the same node."""
         return PartitionConnection(ClusterClient(self._cluster.address), self._key, owns_cluster=True)
 
     @property

@@ -213,7 +213,7 @@ class RedisDeadLetters:
         return settled
 
     async def _take_all(self, script: str) -> int:
-        """Take the dead letters of this moment, not those that come during the call."""
+        """Take the present dead letters, not those that are added during the call."""
         last = int(await self._job.run("last_dead_letter"))
         settled = 0
         while True:
@@ -233,7 +233,7 @@ class RedisLiveness:
         self._job = job
         self._server: RedisServer | None = None
         self._since: bytes | str = "-inf"
-        """Time of the last heartbeat. Workers whose time was up before have been dealt with."""
+        """Time of the last heartbeat. Workers that expired before it have been handled."""
 
     async def open(self) -> None:
         """Connect."""

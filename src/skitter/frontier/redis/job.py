@@ -43,7 +43,7 @@ def is_job_key(key: str) -> bool:
 
 
 class PartitionSpec(msgspec.Struct, frozen=True):
-    """Which partition of a job is opened."""
+    """The partition of a job that is opened."""
 
     shape: str
     """Fixed when the job is created: number of the partition, number of partitions, and unit of politeness."""
@@ -74,7 +74,7 @@ class RedisJob:
         self.is_complete = False
         """Whether all its partitions existed before this call."""
         self.recrawls = 0
-        """How often the job was recrawled."""
+        """Number of recrawls of the job."""
         self.lease_id_heads = 128
         """Lease ids have 63 bits: their first byte is below this."""
         self._client_name = secrets.token_bytes(8)
@@ -233,7 +233,7 @@ class RedisJob:
         return await self._server.command(*words)
 
     def twin_server(self) -> RedisServer:
-        """Return the server with a connection of its own, not yet open."""
+        """Return the server with a separate connection, not yet open."""
         return self._server.twin()
 
     @property

@@ -15,7 +15,7 @@ _END = b"end of transaction"
 
 
 def is_kvrocks(info: Mapping[str, Any]) -> bool:
-    """Return whether a server is Kvrocks, from what it reports. Its ``redis_version`` does not tell."""
+    """Return whether a server is Kvrocks, from its own information. Its ``redis_version`` does not distinguish it."""
     return "kvrocks_version" in info
 
 

@@ -18,7 +18,7 @@ from skitter.frontier.redis.job import PartitionSpec
 from skitter.frontier.redis.records import ENTRIES_BATCH, encode, text, to_bytes, to_words
 
 FSYNC_DELAY = 2.0
-"""Seconds after which writes are on the disk of a node that keeps a log (``appendfsync everysec``)."""
+"""Seconds after which writes are on the disk of a node with an append-only file (``appendfsync everysec``)."""
 _decode = msgspec.msgpack.Decoder().decode
 _ENTRY_FIELDS = 5
 """Number of fields of an entry in the outbox after its URL. Any further field was added by a later version."""
@@ -64,7 +64,7 @@ class RedisPartition:
 
     @property
     def recrawls(self) -> int:
-        """How often the job was recrawled."""
+        """Number of recrawls of the job."""
         return self._job.recrawls
 
     # --- opening -----------------------------------------------------------------------------------------
@@ -146,7 +146,7 @@ class RedisPartition:
         )  # fmt: skip
 
     async def replication_offset(self) -> ReplicationOffset:
-        """Read how far the replicas of the node are."""
+        """Read the replication positions of the replicas of the node."""
         info: dict[str, Any] = await self.frontier.job.command("INFO", "replication")
         if info["role"] != "master":  # replaced by another node, which may lack its last writes
             await self._connection.refresh()
@@ -166,7 +166,7 @@ class RedisPartition:
 
 
 def _packed(forwarded: Sequence[ForwardedRequest]) -> list[msgspec.Raw]:
-    """Return ids and values by turns, as the scripts expect."""
+    """Return ids and values alternately, as the scripts expect."""
     packed = []
     for request in forwarded:
         entry = request.entry

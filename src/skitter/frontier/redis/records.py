@@ -157,7 +157,7 @@ def _shortened(entry: Entry) -> bytes:
 def write_outcome(
     outcome: Outcome, writer: EntryWriter, outbox: Sequence[msgspec.Raw] = ()
 ) -> tuple[Any, ...]:
-    """Return an outcome for the scripts. ``outbox``: ids and values of requests for other partitions, by turns."""
+    """Return an outcome for the scripts. ``outbox``: alternately ids and values of requests for other partitions."""
     return (
         text(id_bytes(outcome.lease_id)),
         _CODES[outcome.resolution],

@@ -70,14 +70,14 @@ def all_scripts(*, on_disk: bool = False) -> dict[str, LuaScript]:
 
 
 class ServerConnection(Protocol):
-    """The way to the server of some keys."""
+    """The connection to the server of some keys."""
 
     restarts: int
     """How often the server was restarted or replaced by another: it may have lost its last second."""
     database: int
 
     def twin(self) -> ServerConnection:
-        """Return another way to the same server, not yet open."""
+        """Return another connection to the same server, not yet open."""
         ...
 
     def open(self) -> None:
@@ -123,7 +123,7 @@ class SingleConnection:
         self.database = 0
 
     def twin(self) -> SingleConnection:
-        """Return another way to the same server."""
+        """Return another connection to the same server."""
         return type(self)(self._address)
 
     @property
@@ -208,7 +208,7 @@ class RedisServer:
         self._scripts: dict[str, LuaScript] = {}
 
     def twin(self) -> RedisServer:
-        """Return the same server with connections of its own, for another event loop. Its calls must not be patient."""
+        """Return the same server with separate connections, for another event loop. Its calls must not be patient."""
         return RedisServer(self._address, self.connection.twin())
 
     @property

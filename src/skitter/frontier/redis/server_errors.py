@@ -1,4 +1,4 @@
-"""Errors of a server: which ones pass if the call is repeated, and their messages."""
+"""Errors of a server: which of them are temporary, and their messages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from skitter.secrets import FRONTIER_PASSWORD
 
 
 class ServerErrorRule(NamedTuple):
-    """A problem that passes, by itself or because the operator solves it."""
+    """A temporary problem, which ends by itself or when the operator solves it."""
 
     kind: type[kinds.RedisError]
     pattern: str
@@ -78,7 +78,7 @@ def text_of(error: kinds.RedisError) -> str:
 
 
 def rule_of(error: kinds.RedisError) -> ServerErrorRule | None:
-    """Return the rule for an error; ``None`` if the problem does not pass."""
+    """Return the rule for an error; ``None`` if the problem is permanent."""
     if isinstance(error, _REFUSALS):
         return None
     text = str(error)
@@ -120,7 +120,7 @@ def explained(error: kinds.RedisError, where: str) -> FrontierError:
 
 
 def _refused(error: kinds.RedisError, text: str, where: str) -> FrontierError | None:
-    """Return the error for a refusal that does not pass; ``None`` for other errors."""
+    """Return the error for a permanent refusal; ``None`` for other errors."""
     if isinstance(error, (kinds.AuthenticationError, kinds.AuthorizationError)) or text in _KVROCKS_REFUSALS:
         return FrontierError(
             f"{where} refuses the user or the password: {text}",
