@@ -33,7 +33,6 @@ class ItemSchema(Protocol):
 
     def violations(self, item: Any) -> list[Violation]:
         """Return the violations of an item, each field and kind once; none if it is valid."""
-        ...
 
 
 def make_item_schema(value: Any) -> ItemSchema:

@@ -73,11 +73,9 @@ class OpenPage(Protocol):
     @property
     def failure(self) -> Exception | None:
         """Why the page has ended before the callback; ``None`` if it has not."""
-        ...
 
     async def close(self) -> None:
         """Close the page. Only the first call has an effect."""
-        ...
 
 
 class Response:

@@ -21,11 +21,9 @@ class Notes(Protocol):
 
     async def get(self, key: str) -> bytes | None:
         """Return a note, or ``None`` if it does not exist or has expired."""
-        ...
 
     async def put(self, key: str, value: bytes, ttl: float) -> None:
         """Store a note for ``ttl`` seconds."""
-        ...
 
     async def compare_and_swap(self, key: str, old: bytes | None, new: bytes, ttl: float) -> bool:
         """Replace a note in one step if its value is ``old`` (``None``: it does not exist), for ``ttl`` seconds.
@@ -33,4 +31,3 @@ class Notes(Protocol):
         Return ``False`` if the value is a different one: read it and try again. If a call was repeated because its
         answer was lost, the different value may be the caller's own.
         """
-        ...

@@ -38,24 +38,19 @@ class Delivery(Protocol):
     @property
     def body(self) -> bytes:
         """The published bytes."""
-        ...
 
     @property
     def attempts(self) -> int:
         """The number of deliveries of this message, including this one."""
-        ...
 
     def finish(self) -> None:
         """Delete the message from the broker."""
-        ...
 
     def requeue(self, seconds: float, /) -> None:
         """Return the message, to be delivered again after ``seconds``."""
-        ...
 
     def touch(self) -> None:
         """Restart the message timeout of this delivery."""
-        ...
 
 
 class Broker(Protocol):
@@ -78,11 +73,9 @@ class Broker(Protocol):
         broker waits and reconnects instead, whenever the connection is lost. :meth:`open` may be called again after
         a failure.
         """
-        ...
 
     async def close(self) -> None:
         """Return every message without an answer to the broker, and disconnect. Also called after a failed open."""
-        ...
 
     async def publish(self, messages: Sequence[OutgoingMessage]) -> None:
         """Publish messages. Return when the broker has stored them.
@@ -91,7 +84,6 @@ class Broker(Protocol):
         stays unavailable longer than an hour; the run ends then. A message may be published twice if its confirmation is
         lost.
         """
-        ...
 
     @property
     def is_receiving(self) -> bool:
@@ -99,22 +91,18 @@ class Broker(Protocol):
 
         While it is false, requests whose messages do not arrive are not published again.
         """
-        ...
 
     def allow(self, count: int) -> None:
         """Allow at most ``count`` delivered messages without an answer, including those received already.
 
         Called often, also with an unchanged or smaller count; messages above a smaller count are kept.
         """
-        ...
 
     def receive(self) -> Sequence[Delivery]:
         """Return the messages that have arrived since the last call, without waiting."""
-        ...
 
     async def wait(self, seconds: float) -> bool:
         """Wait at most ``seconds`` until :meth:`receive` has a message. Return whether it has one."""
-        ...
 
 
 class StateFrontier(Frontier, Protocol):
@@ -137,18 +125,14 @@ class StateFrontier(Frontier, Protocol):
         A slot that is named twice may yield two requests. ``quotas`` limits the queues that
         :attr:`SlotLeases.more_ready` considers; ``None``: all queues.
         """
-        ...
 
     async def add_reported(
         self, entries: Sequence[Entry], seeds: SeedProgress | None = None
     ) -> tuple[AddResult, list[bool]]:
         """Add requests as :meth:`Frontier.add`. Return also which of ``entries`` were added."""
-        ...
 
     async def commit_reported(self, outcomes: Sequence[Outcome]) -> tuple[list[bool], list[list[bool]]]:
         """Commit as :meth:`Frontier.commit`. Return also, for each outcome, which of its entries were added."""
-        ...
 
     async def overdue_slots(self, seconds: float) -> list[tuple[str, int]]:
         """List the slots that have been ready for at least ``seconds``, and the number of requests waiting in each."""
-        ...

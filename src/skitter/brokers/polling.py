@@ -41,27 +41,21 @@ class PolledQueue(Protocol):
 
     async def open(self) -> None:
         """Connect. May be called again after a failure."""
-        ...
 
     async def close(self) -> None:
         """Disconnect. Also called after a failed open."""
-        ...
 
     async def put(self, messages: Sequence[OutgoingMessage]) -> None:
         """Store messages. Return when they are stored."""
-        ...
 
     async def take(self, count: int) -> Sequence[ReceivedMessage]:
         """Return at most ``count`` messages, without waiting, and hide them from all workers for the lease time."""
-        ...
 
     async def delete(self, key: bytes | str | int, /) -> None:
         """Delete a message that was taken."""
-        ...
 
     async def delay(self, key: bytes | str | int, seconds: float, /) -> None:
         """Hide a message that was taken for ``seconds`` from now, and show it then. Do not restore a deleted one."""
-        ...
 
 
 class PollingBroker:

@@ -124,7 +124,6 @@ class BodySink(Protocol):
 
         An error ends the transfer and is raised by the fetch.
         """
-        ...
 
 
 HeaderHook = Callable[[Response], Awaitable[bool | BodySink]]
@@ -156,24 +155,19 @@ class SendPermit(Protocol):
     @property
     def expires(self) -> bool:
         """Whether :meth:`may_send` can ever return ``False``. If not, a fetcher need not ask."""
-        ...
 
     def may_send(self) -> bool:
         """Return whether the request may be sent now. If not, the fetcher raises :class:`TooLate`."""
-        ...
 
     def report_connecting(self, seconds: float) -> None:
         """Report the time that a new connection for the request took. Later leases of the host allow for it."""
-        ...
 
     @property
     def is_traced(self) -> bool:
         """Whether the request has a trace. If not, a fetcher need not call :meth:`report_phases`."""
-        ...
 
     def report_phases(self, phases: FetchPhases) -> None:
         """Report the phases of the transfer at its end, successful or not."""
-        ...
 
 
 class UnconditionalPermit:
@@ -218,11 +212,9 @@ class Fetcher(Protocol):
     @property
     def capabilities(self) -> FetcherCapabilities:
         """What the fetcher does by itself. Constant while it is open; a class attribute in most fetchers."""
-        ...
 
     async def open(self) -> None:
         """Acquire resources. Called once, on the running event loop."""
-        ...
 
     async def fetch(
         self, request: Request, *, permit: SendPermit, on_headers: HeaderHook | None = None
@@ -235,11 +227,9 @@ class Fetcher(Protocol):
 
         Raises :class:`FetchError`.
         """
-        ...
 
     async def close(self) -> None:
         """Abort running fetches and release resources."""
-        ...
 
 
 async def fetch_with_hook(

@@ -31,15 +31,12 @@ class SocketWatcher(Protocol):
 
     def watch(self, fd: int, interest: int) -> None:
         """Watch a socket for ``POLL_IN``, ``POLL_OUT`` or both, instead of the previous events."""
-        ...
 
     def forget(self, fd: int) -> None:
         """Stop watching a socket, which may be closed next."""
-        ...
 
     def close(self) -> None:
         """Stop watching all sockets."""
-        ...
 
 
 class Multi:
@@ -181,7 +178,6 @@ class ReadyCallback(Protocol):
 
     def __call__(self, ready: list[tuple[int, int]], /) -> None:
         """Process the sockets."""
-        ...
 
 
 class LoopWatcher:

@@ -42,23 +42,18 @@ class Control(Protocol):
 
     async def set_state(self, state: JobState) -> JobState:
         """Request ``RUNNING``, ``PAUSED`` or ``STOPPING``. Return the state now in force."""
-        ...
 
     async def pause_slot(self, slot: str, seconds: float) -> None:
         """Lease nothing from a slot for ``seconds`` from now. A longer pause already in force stays."""
-        ...
 
     async def set_delay(self, slot: str, seconds: float) -> None:
         """Set the minimum delay of one slot, in seconds (Crawl-delay)."""
-        ...
 
     async def settings_changes(self) -> SettingsChanges:
         """Return the settings that were changed while the job ran. They hold for later runs too."""
-        ...
 
     async def change_settings(self, changes: SettingsChanges, reset: bool = False) -> SettingsChanges:
         """Change settings at once, on top of earlier changes or (``reset``) in their place. Return all changes in force."""
-        ...
 
     async def drop_slot(self, slot: str, ban: bool = False) -> int:
         """Remove the waiting requests of a slot. Return their number.
@@ -67,22 +62,18 @@ class Control(Protocol):
         ``refused/dropped`` and stay known; leased requests are finished. ``ban``: from now on refuse every request
         for the slot as ``refused/banned``, retries included.
         """
-        ...
 
     async def drop_task(self, task: str) -> int:
         """Remove the waiting requests of a task, which their ``cb_kwargs`` name. Return their number.
 
         They count as ``refused/dropped`` and stay known. Leased requests, and requests added during the call, stay.
         """
-        ...
 
     async def unban(self, slot: str) -> bool:
         """Accept requests for a slot again. Return ``False`` if it was not banned."""
-        ...
 
     async def banned(self) -> list[str]:
         """List the banned slots."""
-        ...
 
     async def recrawl(self) -> bool:
         """Start a finished job again and reload its seeds. Return ``False`` if the job is not finished.
@@ -91,7 +82,6 @@ class Control(Protocol):
         Counters continue, and each visit produces its items again. A job that remembers pages forgets its output ranges:
         :meth:`Reports.visits` returns those of the remembered pages.
         """
-        ...
 
 
 class DeadLetters(Protocol):
@@ -99,7 +89,6 @@ class DeadLetters(Protocol):
 
     async def list(self, after: int = 0, limit: int = 100) -> list[DeadLetter]:
         """List dead letters with ``id`` greater than ``after``, oldest first."""
-        ...
 
     async def replay(self, ids: Sequence[int] | None = None) -> int:
         """Put dead letters (all by default) back in the queue with fresh attempts. Return their number.
@@ -107,18 +96,15 @@ class DeadLetters(Protocol):
         A dead letter whose URL has been added again since then (``refetch_failed``, or a later crawl of the job) is
         removed and counted as a refused duplicate instead.
         """
-        ...
 
     async def drop(self, ids: Sequence[int] | None = None) -> int:
         """Delete dead letters (all by default). Return their number."""
-        ...
 
     async def drop_superseded(self) -> int:
         """Delete dead letters whose URL was added again since, as :meth:`replay` describes. Return their number.
 
         When a pass is finished, these letters are outdated: their pages were fetched, or have newer letters.
         """
-        ...
 
 
 class Reports(Protocol):
@@ -126,15 +112,12 @@ class Reports(Protocol):
 
     async def stats(self, dimension: StatsDimension, limit: int = 100) -> list[StatsRow]:
         """Return the counts per worker, host or request group, most pages first."""
-        ...
 
     async def slots(self, limit: int) -> list[SlotStatus]:
         """Return the slots with queued or leased requests, most queued first."""
-        ...
 
     async def outputs(self) -> dict[str, list[tuple[int, int]]]:
         """Return the committed byte ranges of each part file, in order."""
-        ...
 
     async def visits(self, cursor: str = "", limit: int = 1000) -> VisitsPart:
         """Return some of the remembered pages, without those that an earlier pass reported as gone.
@@ -142,15 +125,12 @@ class Reports(Protocol):
         ``cursor``: that of the part before. A page is returned at least once, unless it is removed meanwhile; on some
         backends it may be returned twice, and a part may be empty or exceed ``limit``.
         """
-        ...
 
     async def announce(self, report: WorkerReport, ttl: float) -> None:
         """List a worker with its statistics for ``ttl`` seconds. 0: the worker has left."""
-        ...
 
     async def workers(self) -> list[WorkerStatus]:
         """List the workers that announced themselves recently, by machine."""
-        ...
 
 
 class SeedKeys(Protocol):
@@ -162,7 +142,6 @@ class SeedKeys(Protocol):
         Within a key: a list from its right end, a sorted set by score, highest first, a set at random. Return ``None``
         if all keys are empty. The job is not finished while a key has elements, or a batch is not settled.
         """
-        ...
 
     async def settle(
         self, token: int, entries: Sequence[Entry], rejected: Sequence[tuple[Entry, str]]
@@ -171,7 +150,6 @@ class SeedKeys(Protocol):
 
         Return ``False``, without effect, if the batch was given to another worker in the meantime.
         """
-        ...
 
 
 class Partitions(Protocol):
@@ -179,11 +157,9 @@ class Partitions(Protocol):
 
     def of_lease(self, lease_id: int) -> int:
         """Return the number of the partition that granted a lease."""
-        ...
 
     async def unknown(self, fingerprints: Sequence[bytes], slots: Sequence[str]) -> list[bool]:
         """Do as :meth:`Frontier.unknown`, but ask only the partitions that hold ``slots``."""
-        ...
 
 
 class Liveness(Protocol):
@@ -195,11 +171,9 @@ class Liveness(Protocol):
 
     async def open(self) -> None:
         """Connect."""
-        ...
 
     async def close(self) -> None:
         """Disconnect. :meth:`open` connects again."""
-        ...
 
     async def beat(self, worker: str) -> list[str]:
         """Record that a worker is alive. Return dead workers, whose leases the caller takes back (``abandon``).
@@ -209,11 +183,9 @@ class Liveness(Protocol):
         caller at a time, repeatedly until its leases are taken back. Raise :class:`~skitter.errors.FrontierError` at
         once if the server does not answer.
         """
-        ...
 
     async def workers(self) -> list[str]:
         """List all workers, dead or alive, that have neither left nor been abandoned."""
-        ...
 
 
 class Catalog(Protocol):
@@ -221,7 +193,6 @@ class Catalog(Protocol):
 
     async def jobs(self) -> list[str]:
         """List all jobs on the server, by name."""
-        ...
 
 
 class Frontier(Protocol):
@@ -230,81 +201,64 @@ class Frontier(Protocol):
     @property
     def shared(self) -> bool:
         """Whether every process opens the frontier by its URL. If not, one process owns it and serves the others."""
-        ...
 
     @property
     def control(self) -> Control:
         """Changes the course of the job."""
-        ...
 
     @property
     def dead_letters(self) -> DeadLetters:
         """Failed requests that are not retried any more."""
-        ...
 
     @property
     def notes(self) -> Notes:
         """Small values that the workers share."""
-        ...
 
     @property
     def reports(self) -> Reports:
         """Counts, outputs and workers."""
-        ...
 
     @property
     def politeness(self) -> Politeness | None:
         """The politeness rules that the job was created with, on a shared frontier that is open; elsewhere ``None``."""
-        ...
 
     @property
     def seed_keys(self) -> SeedKeys | None:
         """``None`` if the backend has no keys that other programs can write seeds to."""
-        ...
 
     @property
     def foreign_seeds(self) -> SeedKeys | None:
         """Seeds that other programs put into the queue itself; ``None`` if only skitter writes to it."""
-        ...
 
     @property
     def liveness(self) -> Liveness | None:
         """``None`` if the frontier itself sees the end of a worker, for example by a closed connection."""
-        ...
 
     @property
     def partitions(self) -> Partitions | None:
         """``None`` if all requests are on one server."""
-        ...
 
     @property
     def catalog(self) -> Catalog | None:
         """``None`` if the backend cannot list jobs."""
-        ...
 
     async def open(self) -> JobInfo:
         """Open or create the job. Raise :class:`~skitter.errors.FrontierError` if that fails."""
-        ...
 
     async def close(self) -> None:
         """Release the backend. An owner releases all leases first."""
-        ...
 
     async def erase(self) -> None:
         """Delete the job. Call it before :meth:`open`."""
-        ...
 
     async def unknown(self, fingerprints: Sequence[bytes]) -> list[bool]:
         """Return the new fingerprints. The result is a hint, so that the caller builds and sends only new requests."""
-        ...
 
     async def add(self, entries: Sequence[Entry], seeds: SeedProgress | None = None) -> AddResult:
         """Add requests with atomic de-duplication. Idempotent; durable on return."""
-        ...
 
     async def claim_seeds(self, worker: str) -> SeedClaim | None:
         """Claim the loading of the seeds. Return ``None`` if they are loaded or another worker has the claim."""
-        ...
 
     async def lease(
         self, worker: str, limit: int, reports: Sequence[FetchReport] = (), quotas: QueueQuotas | None = None
@@ -315,30 +269,24 @@ class Frontier(Protocol):
         fetches that ended since the last call. ``quotas``: which queues to lease from, and the maximum number of
         leases from each; ``None``: any number from any queue. The returned state is always that of the whole job.
         """
-        ...
 
     async def renew(self, worker: str, lease_ids: Sequence[int]) -> list[int]:
         """Extend leases. Return the ids of leases that the worker no longer holds."""
-        ...
 
     async def commit(self, outcomes: Sequence[Outcome]) -> list[bool]:
         """Close leases, each atomically with its new requests, counters and output ranges.
 
         The result is durable on return. ``False`` marks a late outcome, which stores nothing.
         """
-        ...
 
     async def release(self, lease_ids: Sequence[int]) -> None:
         """Return leases unused: the requests keep their place in the queue and no attempt is counted."""
-        ...
 
     async def abandon(self, worker: str) -> int:
         """Take back all leases of a dead worker, counting one lost lease each. Return their number."""
-        ...
 
     async def status(self) -> FrontierStatus:
         """Read all counts at one moment."""
-        ...
 
 
 class NoSuchJob(FrontierError):

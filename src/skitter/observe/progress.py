@@ -28,11 +28,9 @@ class View(Protocol):
 
     def show(self, progress: Progress) -> None:
         """Show the current progress. Called several times per second."""
-        ...
 
     def close(self) -> None:
         """Restore the screen. Safe to call twice."""
-        ...
 
 
 def make_view(job: str, stream: TextIO, *, live: bool, quiet: bool) -> View:

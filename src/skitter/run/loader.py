@@ -75,7 +75,6 @@ class SpiderProvider(Protocol):
 
         ``job``: the name of the job, if the object has no name.
         """
-        ...
 
 
 def _spiders_in(module: ModuleType) -> dict[str, type[Spider]]:

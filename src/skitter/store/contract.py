@@ -101,11 +101,9 @@ class Store(Protocol):
     @property
     def buffering(self) -> Buffering | None:
         """How many items the store wants in one write; ``None`` if no page should wait for others."""
-        ...
 
     async def open(self, context: StoreContext) -> None:
         """Prepare to write. Raises :class:`~skitter.errors.StoreError` with a remedy."""
-        ...
 
     async def write(self, groups: Sequence[ItemGroup]) -> Sequence[OutputRange | GroupError | None]:
         """Make the items durable; return one entry for each group, in order.
@@ -115,11 +113,9 @@ class Store(Protocol):
         :class:`~skitter.errors.StoreError` if the store as a whole fails, for example because the disk is full:
         then nothing of the call may be committed, and the call may be repeated.
         """
-        ...
 
     async def close(self) -> None:
         """Write buffered data and release all resources."""
-        ...
 
 
 def buffering_of(stores: Iterable[Store]) -> Buffering | None:

@@ -129,11 +129,9 @@ class Driver(Protocol):
 
     async def open(self, context: StoreContext) -> None:
         """Prepare to write. Raises :class:`Unavailable`, or :class:`~skitter.errors.StoreError` with a remedy."""
-        ...
 
     def encode(self, item: Any) -> Encoded:
         """Encode an item. Any exception fails the item's page."""
-        ...
 
     async def put(self, pages: Sequence[PageItems]) -> Sequence[str]:
         """Make the database hold exactly these items of these pages. No page is passed twice.
@@ -142,19 +140,15 @@ class Driver(Protocol):
         is added. Raises :class:`Unavailable` if the same call may succeed later, and
         :class:`~skitter.errors.StoreError` otherwise.
         """
-        ...
 
     async def check(self, job: str) -> None:
         """Test whether a crawl can write, and create missing tables and indexes. Raises the same errors as ``open``."""
-        ...
 
     async def clear(self, job: str) -> None:
         """Remove the items of a job and of no other job. Raises the same errors as ``open``."""
-        ...
 
     async def close(self) -> None:
         """Disconnect."""
-        ...
 
 
 async def put_or_bisect(

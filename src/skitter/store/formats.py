@@ -29,7 +29,6 @@ class Sink(Protocol):
 
     def write(self, data: bytes, /) -> int:
         """Write all of the bytes."""
-        ...
 
 
 @contextmanager

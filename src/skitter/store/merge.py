@@ -47,11 +47,9 @@ class ItemSource(Protocol):
 
     def chunks(self) -> Iterator[bytes]:
         """Yield all bytes in chunks that fit into memory."""
-        ...
 
     def lines(self) -> Iterator[bytes]:
         """Yield all lines without their line ends."""
-        ...
 
 
 def merge(

@@ -37,21 +37,18 @@ class Saver(Protocol):
         called for pages without items. An exception fails the page; a :class:`~skitter.errors.StoreError` fails the crawl,
         which can be resumed.
         """
-        ...
 
 
 @runtime_checkable
 class _Opening(Protocol):
     def open(self) -> Any:
         """Prepare to save. Called before the crawl, to check the output, and in each worker."""
-        ...
 
 
 @runtime_checkable
 class _Closing(Protocol):
     def close(self) -> Any:
         """Release all resources."""
-        ...
 
 
 class SavingStore:

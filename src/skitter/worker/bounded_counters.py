@@ -34,7 +34,6 @@ class CountedPage(Protocol):
     @property
     def counters(self) -> MutableMapping[str, int]:
         """The counters, by name."""
-        ...
 
 
 class BoundedCounters:

@@ -37,11 +37,9 @@ class PageCounts(Protocol):
 
     def count(self, name: str, amount: int = 1) -> None:
         """Add to a counter."""
-        ...
 
     def count_bounded(self, name: str, amount: int = 1) -> None:
         """Add to a counter whose name comes from user code or an item."""
-        ...
 
 
 def make_item_meter(settings: Settings) -> ItemMeter | None:

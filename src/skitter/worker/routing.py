@@ -38,11 +38,9 @@ class OutputRouter(Protocol):
 
         Called for every page. The route of a request must not change as long as its job exists.
         """
-        ...
 
     def routes(self) -> Sequence[Route]:
         """Return all routes known so far. More may follow while the job runs. May read files."""
-        ...
 
 
 def section_of(route: Route) -> str:

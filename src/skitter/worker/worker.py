@@ -56,7 +56,6 @@ class LeaseObserver(Protocol):
 
     def answered(self, leases: int) -> None:
         """Receive the number of leases in an answer of the frontier, which may be 0."""
-        ...
 
 
 class WorkerParts(NamedTuple):

@@ -17,11 +17,9 @@ class Codec(Protocol):
 
     def compress(self, data: bytes) -> bytes:
         """Return the bytes to send."""
-        ...
 
     def decompress(self, data: bytes) -> bytes:
         """Return the bytes that can be read so far."""
-        ...
 
 
 class Deflate:

@@ -29,19 +29,15 @@ class PoolUser(Protocol):
 
     async def find_nsqds(self, lookup: NsqLookup) -> list[NsqdAddress]:
         """Ask one nsqlookupd for the nsqd to connect to. Raise :class:`LookupFailed`."""
-        ...
 
     async def on_connect(self, connection: Connection) -> None:
         """Prepare a new connection, before it joins the pool."""
-        ...
 
     def on_join(self) -> None:
         """Note that a connection has joined the pool."""
-        ...
 
     def on_message(self, message: NsqMessage) -> None:
         """Take a message that has arrived."""
-        ...
 
 
 class ConnectionPool:

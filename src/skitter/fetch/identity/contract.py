@@ -54,7 +54,6 @@ class IdentityChooser(Protocol):
 
     def identity_of(self, request: Request) -> IdentitySources | None:
         """Return the sources for a request; ``None``: those of the settings. Called for every request."""
-        ...
 
 
 @runtime_checkable
@@ -63,7 +62,6 @@ class UserAgents(Protocol):
 
     def headers(self, request: Request) -> Mapping[str, str]:
         """Return ``User-Agent`` and related headers. Headers of the request itself take precedence."""
-        ...
 
 
 @runtime_checkable
@@ -75,11 +73,9 @@ class Proxies(Protocol):
 
         ``session`` is the name of the request's session, or an empty string. Raises :class:`NoProxyAvailable`.
         """
-        ...
 
     def usable(self, proxy: str) -> bool:
         """Return whether a proxy that was selected earlier may still be used."""
-        ...
 
     def report(self, proxy: str, request: Request, error: FetchError | None) -> bool:
         """Record how a request through a proxy ended.
@@ -87,7 +83,6 @@ class Proxies(Protocol):
         Returns whether only the proxy is at fault. Then the attempt does not count, and the request is sent again
         through another proxy.
         """
-        ...
 
 
 @runtime_checkable
@@ -96,11 +91,9 @@ class Cookies(Protocol):
 
     async def header_for(self, request: Request) -> str | None:
         """Return the value of the ``Cookie`` header, including ``request.cookies``."""
-        ...
 
     async def absorb(self, response: Response) -> None:
         """Store the cookies that a response sets; its request is the one that was sent."""
-        ...
 
 
 class NoProxyAvailable(ProxyError):

@@ -27,7 +27,6 @@ class ProxyList(Protocol):
 
     async def read(self) -> list[str]:
         """Return the current list. Raises :class:`~skitter.errors.SkitterError` if it cannot be read."""
-        ...
 
 
 class FixedProxyList:

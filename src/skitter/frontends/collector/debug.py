@@ -27,7 +27,6 @@ class Debugger(Protocol):
 
     def event(self, event: Event) -> None:
         """Handle an event."""
-        ...
 
 
 class LogDebugger:

@@ -30,29 +30,24 @@ class Storage(Protocol):
 
     def init(self) -> None:
         """Prepare the storage. Called once at the start of each worker process."""
-        ...
 
     def visited(self, request_id: str) -> None:
         """Remember a request whose callbacks have ended without an error. It may be called again for the same request.
 
         ``request_id``: 32 hexadecimal digits; the same for equal requests of all jobs.
         """
-        ...
 
     def is_visited(self, request_id: str) -> bool:
         """Return whether a request is remembered. A visit of it is then counted as ``refused/visited-before``."""
-        ...
 
     def cookies(self, url: str) -> str:
         """Return the text that :meth:`set_cookies` received last for this URL; empty if there is none.
 
         ``url``: ``https://SITE/`` for the site of the cookies, which is a registered domain or an address.
         """
-        ...
 
     def set_cookies(self, url: str, cookies: str) -> None:
         """Keep the cookies of a site: a text that replaces the one before."""
-        ...
 
 
 class StorageThread:

@@ -48,15 +48,12 @@ class PartitionSource(Protocol):
 
     async def partitions(self) -> Sequence[Partition]:
         """Return all partitions of the job, not yet joined."""
-        ...
 
     async def close(self) -> None:
         """Disconnect."""
-        ...
 
     async def erase(self) -> None:
         """Delete the job, and disconnect."""
-        ...
 
 
 class ClusterFrontier:

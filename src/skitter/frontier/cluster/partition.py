@@ -72,55 +72,44 @@ class Partition(Protocol):
     @property
     def frontier(self) -> Frontier:
         """The requests of the partition, as a frontier."""
-        ...
 
     @property
     def is_away(self) -> bool:
         """Whether the node is unavailable, so that calls wait for it."""
-        ...
 
     @property
     def life(self) -> bytes:
         """As in :class:`ReplicationOffset`, at the last answer."""
-        ...
 
     @property
     def options(self) -> FrontierSettings:
         """The options of the job. Known after :meth:`join`."""
-        ...
 
     @property
     def generation(self) -> bytes:
         """Distinguishes this job from a later one of the same name. Known after :meth:`join`."""
-        ...
 
     @property
     def is_complete(self) -> bool:
         """In the first partition: whether all other partitions existed before. Known after :meth:`join`."""
-        ...
 
     @property
     def recrawls(self) -> int:
         """How often the job was recrawled. Known after :meth:`join`, and after a recrawl by this worker."""
-        ...
 
     async def join(self, first: Partition | None) -> JobInfo:
         """Create or join the partition. ``first``: the first partition of the job, joined before."""
-        ...
 
     async def complete(self) -> None:
         """Note, in the first partition, that all others exist."""
-        ...
 
     async def follow_recrawl(self, recrawls: int) -> None:
         """Forget the known fingerprints if the job was recrawled since."""
-        ...
 
     async def add_seeds(
         self, entries: Sequence[Entry], seeds: SeedProgress, forwarded: Sequence[ForwardedRequest]
     ) -> AddResult | None:
         """Add the seeds of this partition and keep those of others. Return ``None`` if the claim was lost."""
-        ...
 
     async def settle_seeds(
         self,
@@ -130,30 +119,23 @@ class Partition(Protocol):
         forwarded: Sequence[ForwardedRequest],
     ) -> bool:
         """Settle a batch of the seed keys as :meth:`SeedKeys.settle`, and keep the requests of other partitions."""
-        ...
 
     async def commit(
         self, outcomes: Sequence[Outcome], forwarded: Mapping[int, Sequence[ForwardedRequest]]
     ) -> list[bool]:
         """Commit, and keep the new requests of other partitions, by lease id, in the outbox in the same step."""
-        ...
 
     async def deliver(self, forwarded: Sequence[ForwardedRequest], *, again: bool) -> AddResult:
         """Add requests from other partitions. Idempotent. ``again``: they may have been delivered before."""
-        ...
 
     async def outbox(self, limit: int, age: float) -> list[ForwardedRequest]:
         """Read some requests that have been in the outbox for at least ``age`` seconds."""
-        ...
 
     async def clear_outbox(self, ids: Sequence[bytes]) -> None:
         """Remove requests from the outbox that are safe in their partitions."""
-        ...
 
     async def partition_status(self) -> PartitionStatus:
         """Read the contents of the partition."""
-        ...
 
     async def replication_offset(self) -> ReplicationOffset:
         """Read the replication offsets of the node."""
-        ...

@@ -37,7 +37,6 @@ class UnreadSlots(Protocol):
         self, until: float, limit: int, allowances: dict[str, int] | None, /, *, places: float = ...
     ) -> list[Slot]:
         """Return some of these slots that are ready by a time."""
-        ...
 
 
 class Backlog:

@@ -59,13 +59,11 @@ class RequestSource(Protocol):
         self, now: float, allowances: dict[str, int] | None, places: float, /
     ) -> tuple[Slot, HeapEntry] | None:
         """Take the next request that may be fetched now, if there is one. ``places``: how many more can be fetched."""
-        ...
 
     def unread(
         self, until: float, limit: int, allowances: dict[str, int] | None, /, *, places: float = ...
     ) -> list[Slot]:
         """Return slots that are ready by a time and whose next requests must be read from the file first."""
-        ...
 
 
 class EmbeddedFrontier:

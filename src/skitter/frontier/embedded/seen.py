@@ -171,7 +171,6 @@ class SortedKeys(Protocol):
 
     def sorted_shard(self, number: int) -> list[tuple[bytes, float]]:
         """Return the keys of a shard with the times until which they are known, in order of the keys."""
-        ...
 
     def __len__(self) -> int: ...
 

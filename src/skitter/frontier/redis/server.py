@@ -78,23 +78,18 @@ class ServerConnection(Protocol):
 
     def twin(self) -> ServerConnection:
         """Return another connection to the same server, not yet open."""
-        ...
 
     def open(self) -> None:
         """Make the client. It connects on first use."""
-        ...
 
     async def close(self) -> None:
         """Close all connections."""
-        ...
 
     async def info(self) -> dict[str, Any]:
         """Return what the server reports about itself. Raise redis errors."""
-        ...
 
     async def execute(self, *words: Argument) -> Any:
         """Run a command. Raise redis errors."""
-        ...
 
 
 class OutageLog(Protocol):
@@ -102,11 +97,9 @@ class OutageLog(Protocol):
 
     def begin(self, rule: ServerErrorRule, error: RedisError, outage_timeout: float) -> None:
         """Note that a call failed, and is repeated for at most ``outage_timeout`` seconds."""
-        ...
 
     def end(self) -> None:
         """Note that the server answers."""
-        ...
 
 
 class SingleConnection:

@@ -20,38 +20,30 @@ class KeyValueStore(Protocol):
 
     async def open(self) -> None:
         """Connect to the store, or create it."""
-        ...
 
     async def close(self) -> None:
         """Disconnect."""
-        ...
 
     async def get(self, kind: str, name: str) -> bytes | None:
         """Return a record, or ``None`` if it does not exist."""
-        ...
 
     async def all(self, kind: str) -> dict[str, bytes]:
         """Return all records of a kind, sorted by name."""
-        ...
 
     async def compare_and_swap(self, kind: str, name: str, old: bytes | None, new: bytes | None) -> bool:
         """Replace a record by ``new`` if it equals ``old``, in one step. ``None`` means: no record.
 
         Returns ``True`` as well if the record equals ``new`` already, so a call whose answer was lost can be repeated.
         """
-        ...
 
     async def acquire_lease(self, duty: str, owner: str, seconds: float) -> bool:
         """Acquire or renew the lease of a duty; ``False`` means that another owner holds it."""
-        ...
 
     async def announce(self, node: str, status: bytes, seconds: float) -> None:
         """Publish the status of a node, which expires after ``seconds``. With 0 seconds the node is removed."""
-        ...
 
     async def nodes(self) -> dict[str, bytes]:
         """Return the statuses that have not expired, sorted by node."""
-        ...
 
 
 class AppendLog(Protocol):
@@ -67,33 +59,27 @@ class AppendLog(Protocol):
 
     async def open(self) -> None:
         """Wait until the store is available. The other methods open the log when needed, without waiting."""
-        ...
 
     async def close(self) -> None:
         """Disconnect. A closed log can be used again."""
-        ...
 
     async def append(self, entries: Sequence[bytes], batch: int) -> None:
         """Append entries, then drop the oldest ones until the size is within the bound.
 
         ``batch`` grows from call to call of one writer. A repeated call, with the same batch, changes nothing.
         """
-        ...
 
     async def put(self, entries: Sequence[tuple[str, bytes]], group: str = "") -> None:
         """Set the entries of some keys. A known key keeps its position; an empty entry removes the key.
 
         ``group`` names a subset of the log that the entries are added to.
         """
-        ...
 
     async def read(self, after: int, limit: int, group: str = "") -> list[tuple[int, bytes]]:
         """Return the first entries after a position, each with its position.
 
         ``group`` restricts the answer to one subset. Fewer entries than ``limit`` mean that there are no more.
         """
-        ...
 
     async def erase(self) -> None:
         """Remove all entries."""
-        ...
