@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import contextlib
+import os
 import sqlite3
 import statistics
 import sys
@@ -160,6 +161,7 @@ def main():
     parser.add_argument("--frontiers", nargs="+", default=["sqlite", "redis", "cluster", "nsq"])
     parser.add_argument("--cost", action="store_true", help="measure only the cost of a heartbeat")
     options = parser.parse_args()
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # otherwise each process compiles changed modules again
     if options.cost:
         print(f"server CPU per heartbeat: {asyncio.run(heartbeat_cost()):.0f} us")
         return

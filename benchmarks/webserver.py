@@ -21,7 +21,7 @@ http {{
     types {{ text/html html; }}
     default_type text/html;
     charset utf-8;
-    log_format target '$request_uri';
+    log_format target '{format}';
     access_log {log};
     sendfile on;
     tcp_nopush on;
@@ -75,17 +75,20 @@ def write_files(site, folder, origins):
 
 
 @contextlib.contextmanager
-def nginx(folder, pages, port, log=None, rules=""):
+def nginx(folder, pages, port, log=None, rules="", log_format="$request_uri"):
     """Serve ``pages`` on a port while the block lasts; ``folder`` takes its own files.
 
-    ``log``: a file that gets the path of each request when it is answered. ``rules``: directives of the server.
+    ``log``: a file that gets a line for each request when it is answered: its path, or what ``log_format`` says.
+    ``rules``: directives of the server.
     """
     program = shutil.which("nginx") or shutil.which("nginx", path=f"/usr/sbin:/usr/local/sbin:{os.defpath}")
     if program is None:
         raise NotStarted("nginx is not installed; Debian: apt-get install nginx-light")
     config = Path(folder, "nginx.conf")
     logging = f"{log} target" if log else "off"
-    config.write_text(CONFIG.format(folder=folder, pages=pages, port=port, log=logging, rules=rules))
+    config.write_text(
+        CONFIG.format(folder=folder, pages=pages, port=port, log=logging, format=log_format, rules=rules)
+    )
     process = subprocess.Popen([program, "-e", f"{folder}/error.log", "-c", str(config)])
     try:
         _wait_for(port, process, folder)
