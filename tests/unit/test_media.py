@@ -506,7 +506,7 @@ async def test_a_download_that_breaks_off_again_and_again_ends(crawl):
         return WireAnswer([head, PDF[start : start + 10_000]], end="keep" if start >= 40_000 else "close")
 
     file = Interrupted(20_000, more)
-    report = await crawl({"/": page("a.pdf"), "/a.pdf": file}, max_retries=4)
+    report = await crawl({"/": page("a.pdf"), "/a.pdf": file}, max_retries=4, read_timeout=0.5)
     assert report.items[0]["files"] == [result(report.origin, "/a.pdf", PDF)]
     assert [one["range"] for one in file.asked] == [
         None,
