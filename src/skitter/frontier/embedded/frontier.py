@@ -171,8 +171,7 @@ class EmbeddedFrontier:
         async with self._requests.adding:
             seen = self._requests.seen.keys
             await seen.prepare(fingerprints)
-            is_known = seen.known
-            return [not is_known(fingerprint, now) for fingerprint in fingerprints]
+            return seen.unknown(fingerprints, now)
 
     async def add(self, entries: Sequence[Entry], seeds: SeedProgress | None = None) -> AddResult:
         """Add requests."""

@@ -272,37 +272,30 @@ class RequestTable:
 
     def _queue_batch(self, batch: LinkBatch, now: float) -> None:
         """Queue requests that may be fetched at once: those of a slot in their order, in packs behind its head."""
-        by_slot: dict[str, Sequence[int]] = {batch.slots[0]: range(len(batch))}
-        if len(set(batch.slots)) > 1:
-            places: dict[str, list[int]] = defaultdict(list)
-            for index, slot in enumerate(batch.slots):
-                places[slot].append(index)
-            by_slot = {**places}
-        has_one_priority = len(set(batch.penalties)) == 1
-        for slot, indexes in by_slot.items():
-            if has_one_priority:
-                self._queue_alike(batch, slot, indexes, now)
-                continue
+        if len(set(batch.slots)) == 1 and len(set(batch.penalties)) == 1:
+            self._queue_alike(batch, now)
+            return
+        by_slot: dict[str, list[int]] = defaultdict(list)
+        for index, slot in enumerate(batch.slots):
+            by_slot[slot].append(index)
+        for indexes in by_slot.values():
             for _, alike in groupby(indexes, batch.penalties.__getitem__):
-                self._queue_alike(batch, slot, list(alike), now)
+                self._queue_alike(batch.select(list(alike)), now)
 
-    def _queue_alike(self, batch: LinkBatch, slot: str, indexes: Sequence[int], now: float) -> None:
-        """Queue some requests of a batch that have the same slot and priority."""
-        common = batch.template
-        priority = common.priority + batch.penalties[indexes[0]]
-        start = 0
-        while start < len(indexes):
-            part = indexes[start : start + MAX_PACK_SIZE]
-            if len(part) >= MIN_PACK_SIZE and self.is_behind_head(slot, priority):
-                urls = [batch.urls[index] for index in part]
-                self.add_pack(
-                    slot, priority, common.record, urls, [batch.fingerprints[index] for index in part]
-                )
+    def _queue_alike(self, batch: LinkBatch, now: float) -> None:
+        """Queue requests that have the same slot and priority."""
+        slot, record = batch.slots[0], batch.template.record
+        priority = batch.template.priority + batch.penalties[0]
+        start, amount = 0, len(batch)
+        while start < amount:
+            end = min(start + MAX_PACK_SIZE, amount)
+            if end - start >= MIN_PACK_SIZE and self.is_behind_head(slot, priority):
+                urls, fingerprints = batch.urls[start:end], batch.fingerprints[start:end]
+                self.add_pack(slot, priority, record, urls, fingerprints)
+                start = end
             else:
-                part = part[:1]
-                fingerprint, url = batch.fingerprints[part[0]], batch.urls[part[0]]
-                self.add_row(Entry(fingerprint, slot, url, common.record, priority), now)
-            start += len(part)
+                self.add_row(Entry(batch.fingerprints[start], slot, batch.urls[start], record, priority), now)
+                start += 1
 
     @property
     def _packs(self) -> bool:

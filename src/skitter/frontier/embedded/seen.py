@@ -83,6 +83,11 @@ class MemorySeen:
         """Make a fingerprint known."""
         self._shards[fingerprint[0]].add(fingerprint)
 
+    def unknown(self, fingerprints: Sequence[bytes], now: float) -> list[bool]:  # noqa: ARG002 - keys do not expire
+        """Return which fingerprints are unknown."""
+        shards = self._shards
+        return [fingerprint not in shards[fingerprint[0]] for fingerprint in fingerprints]
+
     def add_new(self, fingerprints: Sequence[bytes], now: float) -> list[int]:  # noqa: ARG002 - keys do not expire
         """Make fingerprints known. Return the indexes of those that were unknown."""
         shards, new = self._shards, []
@@ -135,6 +140,10 @@ class TimedSeen:
     def add(self, fingerprint: bytes) -> None:
         """Make a fingerprint known without limit."""
         self._shards[fingerprint[0]][fingerprint] = FOREVER
+
+    def unknown(self, fingerprints: Sequence[bytes], now: float) -> list[bool]:
+        """Return which fingerprints are not known now."""
+        return [not self.known(fingerprint, now) for fingerprint in fingerprints]
 
     def add_new(self, fingerprints: Sequence[bytes], now: float) -> list[int]:
         """Make fingerprints known without limit. Return the indexes of those that were unknown."""
@@ -447,6 +456,10 @@ class DiskSeen:
     def add(self, fingerprint: bytes) -> None:
         """Make a fingerprint known without limit."""
         self.visited(fingerprint, FOREVER)
+
+    def unknown(self, fingerprints: Sequence[bytes], now: float) -> list[bool]:
+        """Return which prepared fingerprints are not known now."""
+        return [not self.known(fingerprint, now) for fingerprint in fingerprints]
 
     def add_new(self, fingerprints: Sequence[bytes], now: float) -> list[int]:
         """Make prepared fingerprints known without limit. Return the indexes of those that were unknown."""
