@@ -140,6 +140,9 @@ class FrontierMachine(RuleBasedStateMachine):
     def commit(self, chosen, resolution, after, free, found):
         ids = self.some_leases(chosen)
         children = [self.entries(found) for _ in ids]
+        if self.job.frontier.partitions is not None:
+            # Outcomes of leases from different partitions have no order, so only one of them adds requests.
+            children[1:] = [[] for _ in children[1:]]
         outcomes = [
             Outcome(
                 lease_id,
