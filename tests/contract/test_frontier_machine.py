@@ -315,6 +315,7 @@ def test_frontier_and_model_agree_after_any_calls(backend, job_kind, monkeypatch
     """With heads of two requests, so that those of the file come and go as well."""
     monkeypatch.setattr(backlog, "MIN_HEAD_SIZE", 2)
     monkeypatch.setattr(backlog, "MAX_HEAD_SIZE", 2)
+    monkeypatch.setattr(backlog, "MAX_LONG_HEAD_SIZE", 2)
     monkeypatch.setattr(scheduler, "LOW_HEAD", 1)
     run_state_machine_as_test(
         type("Machine", (FrontierMachine,), {"backend_kind": type(backend), "job_kind": job_kind}),

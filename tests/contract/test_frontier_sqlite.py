@@ -24,6 +24,7 @@ def small_heads(monkeypatch):
     """Heads of two requests, so that nearly all wait in the file."""
     monkeypatch.setattr(backlog, "MIN_HEAD_SIZE", 2)
     monkeypatch.setattr(backlog, "MAX_HEAD_SIZE", 2)
+    monkeypatch.setattr(backlog, "MAX_LONG_HEAD_SIZE", 2)
     monkeypatch.setattr(backlog.Backlog, "read_ahead", lambda *_: None)
 
 
@@ -65,6 +66,20 @@ async def test_a_large_log_is_merged_into_the_file(start, backend, monkeypatch):
     assert 100_000 < largest < 2_000_000
     assert path.stat().st_size > 500_000
     assert (await job.frontier.status()).queued == 10_000
+
+
+async def test_few_requests_with_long_urls_are_in_memory(start, backend, monkeypatch):
+    monkeypatch.setattr(backlog, "MAX_LONG_HEAD_SIZE", 20)
+    job = await start()
+    await job.add(*range(100))
+    slots = backend.owner._slots
+    assert slots.in_memory == 100
+    await job.add(*(f"{'x' * 300}{n}" for n in range(100)), host="long.test")
+    assert 100 < slots.in_memory <= 140
+    await job.add("short", host="long.test")
+    assert (await job.frontier.status()).queued == 201
+    await job.done(*await job.lease(201))
+    assert await job.counts() == {"done": 201}
 
 
 async def test_heads_come_from_the_file_in_order(start, small_heads):

@@ -22,6 +22,10 @@ from skitter.frontier.scheduling import MAX_WAIT
 
 MAX_HEAD_SIZE = 4_096
 """Requests of a slot that are kept in memory. A crawl of a small site never reads its requests from the file."""
+MAX_LONG_HEAD_SIZE = 256
+"""The same for requests with long URLs, and the number of requests of a slot that are read from the file in one step."""
+LONG_URL = 256
+"""Characters of a long URL."""
 MIN_HEAD_SIZE = 8
 MAX_REQUESTS_IN_MEMORY = 20_000
 """Maximum number of requests in all heads together, about 10 MB. Beyond it, requests are read one by one."""
@@ -70,8 +74,7 @@ class Backlog:
             return
         slot, key = self._slots.get(slot_key), (row.rank, row.seq)
         if slot.head_end is None:
-            has_room = self._slots.in_memory < MAX_REQUESTS_IN_MEMORY and len(slot.waiting) < MAX_HEAD_SIZE
-            if has_room:
+            if len(slot.waiting) < self._head_size(row, 0):
                 self._push(slot, row)
                 return
             if slot.waiting and key < max(slot.waiting)[:2]:
@@ -109,9 +112,18 @@ class Backlog:
 
     def _push(self, slot: Slot, row: RequestRow) -> None:
         self._slots.push(slot, (row.rank, row.seq, row))
-        size = MAX_HEAD_SIZE if self._slots.in_memory < MAX_REQUESTS_IN_MEMORY else MIN_HEAD_SIZE
+        size = self._head_size(row, MIN_HEAD_SIZE)
         if len(slot.waiting) > 2 * size:
             self._cut(slot, size)
+
+    def _head_size(self, row: RequestRow, full: int) -> int:
+        """Return the number of requests in memory at which a head takes no further row such as this one.
+
+        ``full``: the result if the heads of all slots together have too many requests.
+        """
+        if self._slots.in_memory >= MAX_REQUESTS_IN_MEMORY:
+            return full
+        return MAX_HEAD_SIZE if len(row.url) < LONG_URL else MAX_LONG_HEAD_SIZE
 
     def _cut(self, slot: Slot, size: int) -> None:
         """Leave the last requests of a head to the file."""
@@ -201,7 +213,7 @@ class Backlog:
         self._arrivals = {slot: [] for slot in slots}
         leased = self.leased.copy()
         is_full = self._slots.in_memory >= MAX_REQUESTS_IN_MEMORY
-        size = 1 if is_full else max(MIN_HEAD_SIZE, min(MAX_HEAD_SIZE, READ_REQUESTS // len(slots)))
+        size = 1 if is_full else max(MIN_HEAD_SIZE, min(MAX_LONG_HEAD_SIZE, READ_REQUESTS // len(slots)))
         starts = [(self._number_of(slot.key), *_head_end(slot)) for slot in slots]
         try:
             heads = await file.read(lambda tables: tables.read_heads(starts, size))
