@@ -73,6 +73,8 @@ class SqliteJournal:
         self._failure: FrontierError | None = None
         self._groups = 0
         """Number of groups that were written."""
+        self._begins_log = True
+        """Whether the next group may be the first one of the log. SQLite synchronises the start of the log with the disk."""
 
     async def open(self) -> None:
         """Open or create the file.
@@ -173,22 +175,28 @@ class SqliteJournal:
                     waiter.set_result(None)
             self._groups += 1
             if not self._groups % _SIZE_CHECK_INTERVAL:
-                await self._thread.run(self._merge_large_log)
+                self._begins_log = await self._thread.run(self._merge_large_log)
             if not self._waiters:
                 break
         self._writer = None
 
     async def _write_group(self, pending: dict[str, dict[Any, Values]]) -> None:
         is_short = self._durability == "process" and sum(map(len, pending.values())) <= _SHORT_GROUP
-        run = self._thread.run_short if is_short else self._thread.run
+        run = self._thread.run_short if is_short and not self._begins_log else self._thread.run
+        self._begins_log = False
         await run(self._write, pending)
 
-    def _merge_large_log(self) -> None:
-        """Merge the log into the file if it is large. Any error is left to the next write: nothing is lost."""
+    def _merge_large_log(self) -> bool:
+        """Merge the log into the file if it is large. Return whether that was tried.
+
+        Any error is left to the next write: nothing is lost.
+        """
         assert self._tables is not None, "the journal is not open"
         with contextlib.suppress(OSError, sqlite3.Error):
             if self.path.with_name(f"{self.path.name}-wal").stat().st_size > CHECKPOINT_BYTES:
                 self._tables.file.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+                return True
+        return False
 
     async def read(self, query: Callable[[SqliteTables], AnswerT]) -> AnswerT:
         """Run a query, in the journal's thread, that sees everything that was appended."""
