@@ -21,6 +21,8 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3
 # Tests that may run beside others. The remaining tests run after them, one at a time.
 SHARED := not chaos and not serial
 JOBS ?= 2
+# Unit tests often wait, so twice as many processes share the cores.
+UNIT_JOBS ?= 4
 # With compiled files, the hundreds of processes of the tests need not compile all modules again.
 export PYTHONDONTWRITEBYTECODE =
 # Seconds for which make fuzz-guided runs.
@@ -83,7 +85,7 @@ check: style
 	@$(MAKE) --no-print-directory -j 2 types unit
 
 unit: $(VENV)/.installed
-	$(BIN)/python -m pytest --quiet --numprocesses $(JOBS) -p no:schemathesis -m "$(SHARED)" tests/unit
+	$(BIN)/python -m pytest --quiet --numprocesses $(UNIT_JOBS) -p no:schemathesis -m "$(SHARED)" tests/unit
 
 # pytest exits with status 5 if no test was selected.
 test: lint

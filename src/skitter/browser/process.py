@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import shutil
 import signal
 import tempfile
 import time
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from skitter.browser.errors import BrowserGone, first_line
 from skitter.browser.executable import PROFILE, command, interpreter
-from skitter.browser.watchdog import GROUP, LIFELINE, has_ended
+from skitter.browser.watchdog import GROUP, LIFELINE, delete, has_ended
 from skitter.errors import UsageError
 from skitter.settings import Settings
 
@@ -171,7 +170,7 @@ class BrowserProcess:
                 os.killpg(self._group, signal.SIGKILL)
         deadline = time.monotonic() + _CLOSE_TIMEOUT
         while folder.exists() and time.monotonic() < deadline:  # a process may write yet
-            shutil.rmtree(folder, ignore_errors=True)
+            delete(self._folder)
             time.sleep(0.01)
         delete_left_folders()
 
@@ -181,7 +180,7 @@ async def _end_failed_start(starting: asyncio.Future[Any], folder: str) -> None:
     with contextlib.suppress(Exception):  # the driver did not start, or was killed
         await (await starting).stop()
     if folder:
-        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+        await asyncio.to_thread(delete, folder)
 
 
 class _DriverEnded(logging.Filter):
@@ -231,7 +230,7 @@ def delete_left_folders() -> None:
             finally:
                 os.close(lifeline)
             if is_left:
-                shutil.rmtree(folder, ignore_errors=True)
+                delete(str(folder))
 
 
 _DRIVER_ENDED = _DriverEnded()  # one filter, which can be added only once

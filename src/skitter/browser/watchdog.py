@@ -56,8 +56,23 @@ def main() -> None:
             os.kill(driver, signal.SIGKILL)
     deadline = time.monotonic() + _DELETION_TIMEOUT
     while os.path.exists(folder) and time.monotonic() < deadline:  # noqa: PTH110 - the renderers are just ending, and may write yet
-        shutil.rmtree(folder, ignore_errors=True)
+        delete(folder)
     os.killpg(0, signal.SIGKILL)
+
+
+def delete(folder: str) -> None:
+    """Delete the folder, and its FIFO last: without it, other workers could not tell that the folder is left over.
+
+    Files that a process still writes remain. Call it again until the folder is gone.
+    """
+    with contextlib.suppress(OSError):
+        for entry in os.scandir(folder):
+            if entry.is_dir(follow_symlinks=False):
+                shutil.rmtree(entry.path, ignore_errors=True)
+            elif entry.name != LIFELINE:
+                os.unlink(entry.path)  # noqa: PTH108 - see above
+        if os.listdir(folder) in ([LIFELINE], []):  # noqa: PTH208 - see above
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def has_ended(lifeline: int) -> bool:
