@@ -4,6 +4,7 @@ import asyncio
 import shutil
 import sqlite3
 import uuid
+from contextlib import closing
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -14,6 +15,7 @@ from services.redis_servers import RedisServer, running
 from skitter.errors import SkitterError, StoreError
 from skitter.service.config import ServiceConfig
 from skitter.service.storage import ENTRY_OVERHEAD
+from skitter.service.storage.sqlite import SqliteAppendLog
 
 STORES = {
     "sqlite": lambda: "sqlite:",
@@ -222,3 +224,19 @@ async def test_a_server_that_is_full_or_away_refuses_at_once_and_takes_lines_aga
         await log.close()
     finally:
         server.stop()
+
+
+async def test_a_node_that_opens_a_new_file_waits_for_another_one(tmp_path):
+    """SQLite's busy time-out does not cover the switch to a write-ahead log."""
+    path = tmp_path / "items.log"
+    log = SqliteAppendLog(path)
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("CREATE TABLE other (x)")
+        other.execute("BEGIN IMMEDIATE")
+        writing = asyncio.create_task(log.append([b"a"], 1))
+        done, _ = await asyncio.wait([writing], timeout=0.3)
+        assert not done
+        other.execute("COMMIT")
+        await writing
+    assert await all_of(log) == [(1, b"a")]
+    await log.close()

@@ -32,7 +32,7 @@ from skitter.store.contract import (
 SqliteRow = tuple[tuple[str, ...], list[Any]]
 
 BUSY_SECONDS = 30.0
-"""How long a worker waits for the writes of other workers, in seconds."""
+"""How long a process waits for the writes of others, in seconds."""
 
 _WAL_LIMIT = 64 << 20
 _LARGEST_INTEGER = 2**63
@@ -153,7 +153,7 @@ def open_database(path: Path, table: str, durability: str) -> sqlite3.Connection
     with translated_errors(path):
         connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
         try:
-            _share(connection)
+            use_write_ahead_log(connection)
             connection.execute(f"PRAGMA synchronous={'FULL' if durability == 'machine' else 'NORMAL'}")
             with transaction(connection):
                 connection.execute(
@@ -166,8 +166,8 @@ def open_database(path: Path, table: str, durability: str) -> sqlite3.Connection
     return connection
 
 
-def _share(connection: sqlite3.Connection) -> None:
-    """Switch to a write-ahead log. Only this statement ignores SQLite's busy time-out, so it is retried here."""
+def use_write_ahead_log(connection: sqlite3.Connection) -> None:
+    """Switch to a write-ahead log. This statement alone ignores SQLite's busy time-out, so it is retried here."""
     deadline = time.monotonic() + BUSY_SECONDS
     backoff = Backoff(first=0.01, maximum=0.1)
     while True:

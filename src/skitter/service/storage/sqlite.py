@@ -5,18 +5,16 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 from skitter._utils.concurrency import SingleThreadExecutor
 from skitter.errors import FrontierError, SkitterError, StoreError
 from skitter.service.storage import ENTRY_OVERHEAD
+from skitter.store.sqlite import BUSY_SECONDS, transaction, use_write_ahead_log
 
 _T = TypeVar("_T")
-_LOCK_TIMEOUT = 30
-"""How long to wait for another process that writes to the same file, in seconds."""
 _RECORD_TABLES = """
 CREATE TABLE IF NOT EXISTS records (kind TEXT, name TEXT, data BLOB, PRIMARY KEY (kind, name)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS leases (duty TEXT PRIMARY KEY, owner TEXT, until REAL) WITHOUT ROWID;
@@ -64,9 +62,9 @@ class _SqliteFile:
     def _open(self) -> sqlite3.Connection:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._db = sqlite3.connect(
-            self.path, timeout=_LOCK_TIMEOUT, isolation_level=None, check_same_thread=False
+            self.path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
         )
-        self._db.execute("PRAGMA journal_mode=WAL")
+        use_write_ahead_log(self._db)
         self._db.execute("PRAGMA synchronous=NORMAL")
         self._db.executescript(self._tables)
         return self._db
@@ -82,19 +80,6 @@ class _SqliteFile:
             await self._thread.run(self._close)
             self._thread.stop()
             self._thread = None
-
-
-@contextmanager
-def _transaction(db: sqlite3.Connection) -> Iterator[None]:
-    """Run a transaction that locks the file before its first read."""
-    db.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-    except BaseException:
-        if db.in_transaction:
-            db.execute("ROLLBACK")
-        raise
-    db.execute("COMMIT")
 
 
 class SqliteKeyValueStore:
@@ -124,7 +109,7 @@ class SqliteKeyValueStore:
         """Replace a record if it is unchanged."""
 
         def swap(db: sqlite3.Connection) -> bool:
-            with _transaction(db):
+            with transaction(db):
                 current = _record(db, kind, name)
                 if current != old:
                     return current == new
@@ -140,7 +125,7 @@ class SqliteKeyValueStore:
         """Acquire or renew the lease of a duty."""
 
         def acquire(db: sqlite3.Connection) -> bool:
-            with _transaction(db):
+            with transaction(db):
                 now = time.time()
                 row = db.execute("SELECT owner, until FROM leases WHERE duty = ?", (duty,)).fetchone()
                 if row is not None and row[0] != owner and row[1] > now:
@@ -154,7 +139,7 @@ class SqliteKeyValueStore:
         """Publish the status of a node."""
 
         def publish(db: sqlite3.Connection) -> None:
-            with _transaction(db):
+            with transaction(db):
                 now = time.time()
                 db.execute("DELETE FROM nodes WHERE until <= ? OR node = ?", (now, node))
                 if seconds > 0:
@@ -201,7 +186,7 @@ class SqliteAppendLog:
 
         def append(db: sqlite3.Connection) -> None:
             size, self._size = self._size, None  # unknown until the transaction is committed
-            with _transaction(db):
+            with transaction(db):
                 if size is None and self._max_bytes:
                     size = db.execute(_SIZE).fetchone()[0]
                 db.executemany("INSERT INTO entries (data) VALUES (?)", [(entry,) for entry in entries])
@@ -230,7 +215,7 @@ class SqliteAppendLog:
         """Set the entries of some keys."""
 
         def put(db: sqlite3.Connection) -> None:
-            with _transaction(db):
+            with transaction(db):
                 for key, data in entries:
                     if not data:
                         db.execute("DELETE FROM entries WHERE key = ?", (key,))
@@ -253,7 +238,7 @@ class SqliteAppendLog:
         """Remove all entries. The file is removed by the node, together with other files of its run."""
 
         def erase(db: sqlite3.Connection) -> None:
-            with _transaction(db):
+            with transaction(db):
                 db.execute("DELETE FROM entries")
                 db.execute("DELETE FROM groups")
             self._size = None
