@@ -311,7 +311,7 @@ def patch(kind, name):
 def late_commit_counts(apply, frontier, outcome, *arguments):
     """A commit after the end of a lease closes the lease that another worker holds."""
     leases = frontier._leases
-    held = leases.find(outcome.lease_id) or next(iter(leases), None)
+    held = leases._leases.get(outcome.lease_id) or next(iter(leases), None)
     return apply(frontier, replace(outcome, lease_id=held.id) if held else outcome, *arguments)
 
 
@@ -322,12 +322,12 @@ def no_expiry(expired, table, now):
 
 def renewal_without_effect(renew, table, worker, lease_ids, now):
     """The lease of a slow worker ends although it was renewed."""
-    return [one for one in lease_ids if (held := table.find(one)) is None or held.worker != worker]
+    return [one for one in lease_ids if (held := table._leases.get(one)) is None or held.worker != worker]
 
 
 def renewal_for_anyone(renew, table, worker, lease_ids, now):
     """A worker renews leases of others."""
-    return [one for one in lease_ids if table.find(one) is None]
+    return [one for one in lease_ids if table._leases.get(one) is None]
 
 
 def place_not_freed(end, table, lease_id):
@@ -349,7 +349,7 @@ def dead_worker_keeps_a_lease(of_worker, table, worker):
 
 
 def lost_request_queued_twice(requeue_lost, requests, lease_id, now):
-    held = requests.leases.find(lease_id)
+    held = requests.leases._leases.get(lease_id)
     requeue_lost(requests, lease_id, now)
     if held is not None:
         requests._enqueue(held.request.row)

@@ -217,7 +217,7 @@ def test_a_grace_that_shrinks_does_not_shorten_an_older_promise():
     slot = Slot("h", HostLimits(delay=0.0, concurrency_per_slot=9, rates=("1/10s",)))
     slot.grant(BEGIN)
     begun_by = BEGIN + slot.start_within
-    slot.min_delay = 0.1
+    slot.set_min_delay(0.1)
     assert slot.start_within < begun_by - BEGIN
     assert slot.ready_at() >= begun_by + 10.0
 

@@ -7,7 +7,7 @@ pages and dead letters are added up under :data:`OTHERS`, so that the sum over a
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from operator import add
 from typing import Any
@@ -60,23 +60,29 @@ _WORKER, _HOST, _GROUP = (dimension.value for dimension in StatsDimension)
 _WIDTH = len(StatsRow.__struct_fields__) - 1
 
 
-def amounts_of(outcome: Outcome) -> tuple[int, ...]:
-    """Return the amounts that an outcome adds, in the order of the fields of :class:`StatsRow`."""
-    counters = outcome.counters
-    fetch_us = counters.get(FETCH_TIME)
+def amounts_of(outcomes: Sequence[Outcome], counters: Mapping[str, int]) -> tuple[int, ...]:
+    """Return the amounts that outcomes add, in the order of the fields of :class:`StatsRow`.
+
+    ``counters``: the sum of their counters.
+    """
+    unfinished = [outcome for outcome in outcomes if outcome.resolution is not Resolution.DONE]
     return (
         counters.get("pages", 0),
         counters.get("items", 0),
         counters.get("bytes", 0),
-        int(outcome.resolution is Resolution.FAILED),
-        int(outcome.resolution is Resolution.RETRY and not outcome.free),
-        int(fetch_us is not None),
-        fetch_us or 0,
+        len([outcome for outcome in unfinished if outcome.resolution is Resolution.FAILED]),
+        len(
+            [outcome for outcome in unfinished if outcome.resolution is Resolution.RETRY and not outcome.free]
+        ),
+        len([outcome for outcome in outcomes if FETCH_TIME in outcome.counters]),
+        counters.get(FETCH_TIME, 0),
     )
 
 
 StatsKey = tuple[str, str]
 """Dimension and key."""
+OutcomeOrigin = tuple[str, str, str]
+"""Worker, slot and request group of an outcome: the keys under which it is counted."""
 
 
 class StatsTable:
@@ -97,14 +103,14 @@ class StatsTable:
         for dimension, key, *amounts in rows:
             self._counts[dimension][key] = list(amounts)
 
-    def count(self, worker: str, slot: str, outcome: Outcome) -> list[StatsKey]:
-        """Count an outcome. Return the keys that changed."""
-        amounts = amounts_of(outcome)
+    def count(self, origin: OutcomeOrigin, amounts: Sequence[int]) -> list[StatsKey]:
+        """Add the amounts of outcomes. Return the keys that changed."""
         if not any(amounts):
             return []
+        worker, slot, group = origin
         places = [(_WORKER, worker), (_HOST, slot)]
-        if outcome.group:
-            places.append((_GROUP, outcome.group))
+        if group:
+            places.append((_GROUP, group))
         for dimension, key in places:
             kept = self._counts[dimension]
             counts = kept.get(key)

@@ -46,7 +46,7 @@ from skitter.frontier.records import (
     SlotLeases,
 )
 from skitter.frontier.scheduling import steady_clock, wait_for
-from skitter.frontier.stats import StatsDimension, StatsKey, StatsTable
+from skitter.frontier.stats import OutcomeOrigin, StatsDimension, StatsKey, StatsTable
 from skitter.politeness import Politeness
 from skitter.queues import QueueQuotas
 from skitter.request import FINGERPRINT_VERSION
@@ -64,6 +64,34 @@ class RequestSource(Protocol):
         self, until: float, limit: int, allowances: dict[str, int] | None, /, *, places: float = ...
     ) -> list[Slot]:
         """Return slots that are ready by a time and whose next requests must be read from the file first."""
+
+
+class _BatchCounts:
+    """What the outcomes of one commit have to be counted as. Those of one origin are added up first."""
+
+    def __init__(self, reports: EmbeddedReports) -> None:
+        self._reports = reports
+        self._outcomes: defaultdict[OutcomeOrigin, list[Outcome]] = defaultdict(list)
+        self.counters: defaultdict[str, int] = defaultdict(int)
+        """Sum of the counters."""
+        self.changed: set[StatsKey] = set()
+        """Keys of the statistics that changed."""
+
+    def add(self, held: HeldLease[LeasedRequest], outcome: Outcome) -> None:
+        """Add an outcome. :meth:`finish` counts it."""
+        self._outcomes[held.worker, held.slot.key, outcome.group].append(outcome)
+
+    def finish(self) -> None:
+        """Count the outcomes that were added."""
+        for origin, outcomes in self._outcomes.items():
+            counters: defaultdict[str, int] = defaultdict(int)
+            for outcome in outcomes:
+                for name, amount in outcome.counters.items():
+                    counters[name] += amount
+            for name, amount in counters.items():
+                self.counters[name] += amount
+            self.changed.update(self._reports.count(origin, outcomes, counters))
+        self._outcomes.clear()
 
 
 class EmbeddedFrontier:
@@ -370,48 +398,39 @@ class EmbeddedFrontier:
                 for batch in outcome.batches:
                     fingerprints += batch.fingerprints
             await self._requests.seen.keys.prepare(fingerprints)
-            counters: defaultdict[str, int] = defaultdict(int)
-            changed: set[StatsKey] = set()
-            accepted = [self._apply(outcome, now, counters, changed, added) for outcome in outcomes]
-            self._job.count(counters)
-            self.reports.write_stats(changed)
+            counts = _BatchCounts(self.reports)
+            accepted = [self._apply(outcome, now, counts, added) for outcome in outcomes]
+            counts.finish()
+            self._job.count(counts.counters)
+            self.reports.write_stats(counts.changed)
         self._job.write()
         if self._usage.is_limited:
             await self._requests.refuse_spent(
-                [slot for dimension, slot in changed if dimension == StatsDimension.HOST]
+                [slot for dimension, slot in counts.changed if dimension == StatsDimension.HOST]
             )
         await self._journal.flush()
         await self._requests.write_seen_if_large()
         return accepted
 
     def _apply(
-        self,
-        outcome: Outcome,
-        now: float,
-        counters: defaultdict[str, int],
-        changed: set[StatsKey],
-        added: list[list[bool]] | None,
+        self, outcome: Outcome, now: float, counts: _BatchCounts, added: list[list[bool]] | None
     ) -> bool:
-        held = self._leases.find(outcome.lease_id)
         mask: list[bool] | None = None if added is None else []
-        is_accepted = held is not None and self._requests.end_with(outcome, now)
-        if held is not None and is_accepted:
-            changed.update(self.reports.count(held.worker, held.slot.key, outcome))
-            if self._usage.is_limited:
+        held = self._requests.end_with(outcome, now)
+        if held is not None:
+            counts.add(held, outcome)
+            if self._usage.is_limited:  # a page counts before its links are added
+                counts.finish()
                 self._usage.update(held.slot, self._slots)
             if outcome.entries:
                 self._requests.add(outcome.entries, now, mask, limited=True)
             for batch in outcome.batches:
                 self._requests.add_batch(batch, now, mask, limited=True)
+            for written in outcome.outputs:
+                self.reports.extend_output(written)
         if added is not None:
             added.append(mask or [False] * outcome.new_requests)
-        if held is None or not is_accepted:
-            return False
-        for name, amount in outcome.counters.items():
-            counters[name] += amount
-        for written in outcome.outputs:
-            self.reports.extend_output(written)
-        return True
+        return held is not None
 
     # --- reading -----------------------------------------------------------------------------------------
 

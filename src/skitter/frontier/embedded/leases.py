@@ -57,10 +57,6 @@ class LeaseTable(Generic[RequestT]):
             self._slots.reschedule(slot)
         return held
 
-    def find(self, lease_id: int) -> HeldLease[RequestT] | None:
-        """Return a lease in force."""
-        return self._leases.get(lease_id)
-
     def end_fetches(self, reports: Sequence[FetchReport], now: float) -> list[Slot]:
         """Record fetches that ended. Return the slots whose server asked for fewer requests.
 

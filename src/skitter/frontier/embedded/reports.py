@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from skitter.frontier.embedded.journal import Journal
 from skitter.frontier.embedded.requests import RequestTable
@@ -11,7 +11,15 @@ from skitter.frontier.embedded.scheduler import SlotScheduler
 from skitter.frontier.embedded.tables import StoredJob
 from skitter.frontier.records import Outcome, SlotStatus, VisitsPart
 from skitter.frontier.scheduling import extend_ranges
-from skitter.frontier.stats import OTHERS, StatsDimension, StatsKey, StatsRow, StatsTable
+from skitter.frontier.stats import (
+    OTHERS,
+    OutcomeOrigin,
+    StatsDimension,
+    StatsKey,
+    StatsRow,
+    StatsTable,
+    amounts_of,
+)
 from skitter.frontier.workers import WorkerRegistry, WorkerReport, WorkerStatus
 from skitter.item import OutputRange
 
@@ -50,9 +58,11 @@ class EmbeddedReports:
         now, leased = self._clock(), Counter(held.slot.key for held in self._leases)
         return self._slots.busiest(limit, leased, now)
 
-    def count(self, worker: str, slot: str, outcome: Outcome) -> list[StatsKey]:
-        """Count an outcome. Return the keys that changed, for :meth:`write_stats`."""
-        return self._stats.count(worker, slot, outcome)
+    def count(
+        self, origin: OutcomeOrigin, outcomes: Sequence[Outcome], counters: Mapping[str, int]
+    ) -> list[StatsKey]:
+        """Count outcomes. Return the keys that changed, for :meth:`write_stats`. ``counters``: the sum of their counters."""
+        return self._stats.count(origin, amounts_of(outcomes, counters))
 
     def write_stats(self, changed: Iterable[StatsKey]) -> None:
         """Write changed counts. If there are too many, first add up those with the fewest pages."""

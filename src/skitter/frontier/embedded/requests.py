@@ -184,7 +184,8 @@ class RequestTable:
         self._slots.resume(now, lambda key: self._slot_numbers.get(key, last + 1) <= last)
         for number, limits in stored.limits.items():
             slot = self._slots.get(self.slot_keys[number])
-            slot.min_delay, slot.paused_until = limits.min_delay, limits.paused_until
+            slot.set_min_delay(limits.min_delay)
+            slot.paused_until = limits.paused_until
             for grants, stored_grants in zip(slot.grants, limits.grants, strict=False):
                 grants.extend(stored_grants)
             if (grace := slot.start_within) is not None:
@@ -396,8 +397,10 @@ class RequestTable:
         members = msgspec.msgpack.encode(list(batch.members.values()))
         self._journal.put("put_leases", batch.id, (batch.id, members))
 
-    def _end_lease(self, lease_id: int, now: float, *, may_return: bool = False) -> RequestRow | None:
-        """End a lease and return its request, which then has no state until it is placed.
+    def _end_lease(
+        self, lease_id: int, now: float, *, may_return: bool = False
+    ) -> HeldLease[LeasedRequest] | None:
+        """End a lease and return it. Its request then has no state until it is placed.
 
         ``may_return``: the request may be queued again with the same counts. The lease must then be removed from the
         file, because after a restart the request would count as leased.
@@ -414,20 +417,21 @@ class RequestTable:
             elif may_return:
                 self._write_batch(batch)
         self.backlog.leased.discard(held.request.row.seq)
-        return held.request.row
+        return held
 
     def release(self, lease_id: int, now: float) -> None:
         """Return a leased request to its place in the queue."""
-        row = self._end_lease(lease_id, now, may_return=True)
-        if row is not None and not self.drop_if_refused(row):
-            self._enqueue(row)
+        held = self._end_lease(lease_id, now, may_return=True)
+        if held is not None and not self.drop_if_refused(held.request.row):
+            self._enqueue(held.request.row)
 
-    def end_with(self, outcome: Outcome, now: float) -> bool:
-        """End a lease with an outcome. Return ``False`` if the lease is not in force."""
+    def end_with(self, outcome: Outcome, now: float) -> HeldLease[LeasedRequest] | None:
+        """End a lease with an outcome, and return it; ``None`` if it is not in force."""
         may_return = outcome.free or outcome.resolution is Resolution.FAILED
-        row = self._end_lease(outcome.lease_id, now, may_return=may_return)
-        if row is None:
-            return False
+        held = self._end_lease(outcome.lease_id, now, may_return=may_return)
+        if held is None:
+            return None
+        row = held.request.row
         if outcome.resolution is Resolution.DONE:
             self._mark_done(row, now)
         elif outcome.resolution is Resolution.FAILED:
@@ -438,7 +442,7 @@ class RequestTable:
             self._requeue(row, now + outcome.after, now)
         if outcome.visit is not None:
             self.visits.write(row, outcome)
-        return True
+        return held
 
     @property
     def next_due(self) -> float:
@@ -469,11 +473,11 @@ class RequestTable:
 
     def requeue_lost(self, lease_id: int, now: float) -> None:
         """Queue a request whose lease expired or whose worker died. One that was lost too often becomes a dead letter."""
-        row = self._end_lease(lease_id, now)
-        if row is None:
+        held = self._end_lease(lease_id, now)
+        if held is None:
             return
         self._job.count({"leases/lost": 1})
-        row = row._replace(lost=row.lost + 1)
+        row = held.request.row._replace(lost=held.request.row.lost + 1)
         if row.lost > self._job.options.max_worker_crashes:
             self._mark_dead(row, lost_error(row.lost), now)
         else:

@@ -64,7 +64,7 @@ class Slot:
     """One unit of politeness and its waiting requests."""
 
     __slots__ = (
-        "adapted_delay", "backoff", "concurrency", "connect_time", "counts", "granted_at", "grants", "has_answered", "head_end", "in_flight", "jitter", "key",
+        "adapted_delay", "backoff", "concurrency", "connect_time", "counts", "granted_at", "grants", "has_answered", "head_end", "in_flight", "is_paced", "jitter", "key",
         "leased", "min_delay", "next_at", "on_disk", "pages_left", "paused_until", "policy", "queue", "rates", "refused_at", "stamp", "waiting",
     )  # fmt: skip
 
@@ -73,6 +73,8 @@ class Slot:
         self.key = key
         self.counts = FetchCounts() if counts is None else counts
         self.queue = queue_of(key)
+        self.min_delay = 0.0
+        """Minimum delay, from robots.txt. See :meth:`set_min_delay`."""
         self._set_policy(policy)
         self.waiting: list[HeapEntry] = []
         """Heap of the requests that can be leased."""
@@ -91,8 +93,6 @@ class Slot:
         self.granted_at = 0.0
         """When the lease was granted that ``next_at`` results from; 0 if it does not result from a lease alone."""
         self.paused_until = 0.0
-        self.min_delay = 0.0
-        """Minimum delay, from robots.txt."""
         self.adapted_delay = 0.0
         self.backoff = 0.0
         self.refused_at = 0.0
@@ -123,6 +123,12 @@ class Slot:
         self.jitter = policy.jitter or 0.0
         self.concurrency = policy.concurrency_per_slot or DEFAULT_CONCURRENCY_PER_SLOT
         self.rates = policy.parsed_rates()
+        self.set_min_delay(self.min_delay)
+
+    def set_min_delay(self, seconds: float) -> None:
+        """Set the minimum delay, from robots.txt."""
+        self.min_delay = seconds
+        self.is_paced = bool(seconds or self.jitter or self.rates) or self.policy.delay != 0
 
     @property
     def delay(self) -> float:
@@ -143,7 +149,7 @@ class Slot:
         keep the delay. An adapted delay is not a promise, so it has no grace. The grace is a tenth of the delay, but long
         enough to open a connection.
         """
-        if not self.rates and not self.min_delay and not self.policy.delay:
+        if not self.is_paced or not (self.rates or self.min_delay or self.policy.delay):
             return None
         promised = [rate.per / rate.count for rate in self.rates]
         distance = max(self.policy.delay or 0.0, self.min_delay)
@@ -180,6 +186,9 @@ class Slot:
         if not self.has_answered:
             self.counts.new += 1
         self.granted_at = now
+        if not self.is_paced:
+            self.next_at = now
+            return
         grace = self.start_within
         sent_by = now + (grace or 0.0)
         distance = self.delay
@@ -559,8 +568,7 @@ class SlotScheduler:
         if not (slot.waiting or slot.on_disk) or not slot.has_place:
             slot.stamp = 0
             return
-        self._last_stamp += 1
-        slot.stamp = self._last_stamp
+        self._last_stamp = slot.stamp = self._last_stamp + 1
         order = self._orders[slot.queue] if slot.waiting else self._unread[slot.queue]
         if not self._last_stamp % _ORDER_CHECK_INTERVAL and len(order) > 2 * len(self._slots) + 1024:
             order.drop_invalid()
@@ -671,10 +679,11 @@ class SlotScheduler:
     def set_min_delay(self, slot: Slot, seconds: float, now: float) -> None:
         """Set the minimum delay of a slot (Crawl-delay), counted from the robots.txt that was just fetched."""
         if seconds > slot.min_delay:
-            slot.min_delay = seconds
+            slot.set_min_delay(seconds)
             slot.next_at = max(slot.next_at, now + seconds + (slot.start_within or 0.0))
             slot.granted_at = 0.0
-        slot.min_delay = seconds
+        else:
+            slot.set_min_delay(seconds)
         self.reschedule(slot)
 
     def set_policies(self, policy_of: Callable[[str], HostLimits], now: float) -> None:
