@@ -61,10 +61,10 @@ async def test_a_short_call_does_not_overtake_a_call_whose_caller_was_cancelled(
 
 async def test_after_a_slow_call_short_calls_run_in_the_thread_for_a_while(executor, monkeypatch):
     monkeypatch.setattr(concurrency, "_LONGEST_SHORT_CALL", 0.001)
-    monkeypatch.setattr(concurrency, "_SLOW_PERIOD", 3600)
+    monkeypatch.setattr(concurrency, "_BLOCKED_SHARE", 1e-6)
     await executor.run_short(time.sleep, 0.005)
     assert await executor.run_short(threading.current_thread) is not threading.current_thread()
-    monkeypatch.setattr(concurrency, "_SLOW_PERIOD", 0)
+    monkeypatch.setattr(concurrency, "_BLOCKED_SHARE", 1e6)
     executor = SingleThreadExecutor("test")
     await executor.run_short(time.sleep, 0.005)
     assert await executor.run_short(threading.current_thread) is threading.current_thread()

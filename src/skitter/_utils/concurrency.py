@@ -11,8 +11,8 @@ from typing import Any, Generic, TypeVar
 _Result = TypeVar("_Result")
 _LONGEST_SHORT_CALL = 0.02
 """Seconds that a short call may take on the event loop."""
-_SLOW_PERIOD = 60.0
-"""Seconds for which short calls run in the thread after one took longer."""
+_BLOCKED_SHARE = 0.05
+"""Maximum share of the time for which longer calls block the event loop: after one, the next ones run in the thread."""
 
 
 class SingleThreadExecutor:
@@ -38,8 +38,8 @@ class SingleThreadExecutor:
         """Run a call that usually takes a millisecond, such as a small write to a file that is not synchronised.
 
         It runs on the event loop if no other call is in progress: passing it to the thread and back would cost more than
-        the call, because both threads compete for the interpreter lock. If it takes long, as on a busy disk, the next such
-        calls run in the thread.
+        the call, because both threads compete for the interpreter lock. If it takes long, as on a busy disk, the thread runs
+        the calls of the following seconds; see :data:`_BLOCKED_SHARE`.
         """
         is_idle = self._last is None or self._last.done()
         began = time.monotonic()
@@ -50,7 +50,7 @@ class SingleThreadExecutor:
         finally:
             ended = time.monotonic()
             if ended - began > _LONGEST_SHORT_CALL:
-                self._slow_until = ended + _SLOW_PERIOD
+                self._slow_until = ended + (ended - began) / _BLOCKED_SHARE
 
     def stop(self) -> None:
         """End the thread after all submitted calls, without waiting for them."""
