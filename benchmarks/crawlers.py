@@ -1,6 +1,8 @@
 """The crawlers that are compared: how each is started, and what it must have written."""
 
 import json
+import os
+import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -8,7 +10,9 @@ from typing import NamedTuple
 
 HERE = Path(__file__).parent
 BENCH_PYTHON = HERE.parent / ".cache" / "bench" / "bin" / "python"
-"""Interpreter that has Scrapy, if it is kept apart as README.md proposes."""
+"""Interpreter that has Scrapy and Crawlee, if they are kept apart as README.md proposes."""
+COLLY = HERE.parent / ".cache" / "colly_driver"
+"""The program with Colly, which Go builds when it is first needed."""
 
 
 class Job(NamedTuple):
@@ -32,8 +36,23 @@ def plain(job):
 
 
 def scrapy(job):
+    return _in_other_environment("scrapy_driver.py", job)
+
+
+def crawlee(job):
+    return _in_other_environment("crawlee_driver.py", job)
+
+
+def _in_other_environment(driver, job):
     python = BENCH_PYTHON if BENCH_PYTHON.exists() else Path(sys.executable)
-    return [str(python), str(HERE / "scrapy_driver.py"), job.start, str(job.output), str(job.concurrency)]
+    return [str(python), str(HERE / driver), job.start, str(job.output), str(job.concurrency)]
+
+
+def colly(job):
+    if not COLLY.exists():
+        build = ["go", "build", "-buildvcs=false", "-o", str(COLLY), "."]
+        subprocess.run(build, cwd=HERE / "colly_driver", check=True, env={**os.environ, "CGO_ENABLED": "0"})
+    return [str(COLLY), job.start, str(job.output), str(job.concurrency)]
 
 
 def skitter(job):
@@ -61,7 +80,7 @@ def skitter_of(checkout):
     return lambda job: ["env", f"PYTHONPATH={checkout / 'src'}", *skitter(job)]
 
 
-CRAWLERS = {"plain": plain, "scrapy": scrapy, "skitter": skitter}
+CRAWLERS = {"plain": plain, "scrapy": scrapy, "skitter": skitter, "colly": colly, "crawlee": crawlee}
 
 
 def check(output, truth):

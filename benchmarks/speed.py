@@ -78,7 +78,9 @@ def parse():
     parser.add_argument("scenarios", nargs="*", metavar="SCENARIO", help=", ".join(SCENARIOS))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--pages", type=int, default=5_000, help="size of the site in compare")
-    parser.add_argument("--crawlers", default=",".join(CRAWLERS), help="which of them take part")
+    parser.add_argument(
+        "--crawlers", default="plain,scrapy,skitter", help=f"which of {', '.join(CRAWLERS)} take part"
+    )
     parser.add_argument("--cache", type=Path, default=CACHE, help="keeps sites and filled frontiers")
     parser.add_argument(
         "--against", type=Path, metavar="DIR", help="another checkout of skitter, which takes part as `other`"
