@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 class SkitterError(Exception):
@@ -110,5 +109,12 @@ def is_usage(error: BaseException) -> bool:
 def did_you_mean(wrong: object, known: Iterable[str]) -> str:
     """Return a remedy for an unknown word: the closest known word, or all known words."""
     names = list(known)
-    near = difflib.get_close_matches(str(wrong), names, n=1)
+    near = close_names(str(wrong), names)
     return f"did you mean {near[0]}?" if near else f"one of: {', '.join(names)}"
+
+
+def close_names(wrong: str, known: Iterable[str], *, most: int = 1, cutoff: float = 0.6) -> Sequence[str]:
+    """Return the known names that are most similar to a wrong one; see :func:`difflib.get_close_matches`."""
+    from difflib import get_close_matches  # noqa: PLC0415 - only for errors
+
+    return get_close_matches(wrong, list(known), most, cutoff)

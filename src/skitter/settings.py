@@ -7,7 +7,6 @@ Values come from the defaults, the spider's ``custom_settings`` and the command 
 """
 
 # Annotations are not strings here: msgspec would have to parse the text of each setting at every start.
-import difflib
 import math
 import re
 from collections.abc import Mapping
@@ -20,7 +19,7 @@ from msgspec.structs import force_setattr
 
 from skitter._version import VERSION
 from skitter.browsing import WaitUntil
-from skitter.errors import SettingsError
+from skitter.errors import SettingsError, close_names
 from skitter.html.limits import DEFAULT_MEMORY
 from skitter.politeness import HostLimits, LimitRule, Politeness, SlotUnit
 from skitter.queues import NAME_RULE, is_queue_name
@@ -791,7 +790,7 @@ def convert(name: str, value: Any) -> Any:
     """Return the value of a setting as its type. Raises :class:`~skitter.errors.SettingsError`."""
     declared = declarations(Settings).get(name)
     if declared is None:
-        near = difflib.get_close_matches(name.lower(), declarations(Settings), n=1)
+        near = close_names(name.lower(), declarations(Settings))
         remedy = f"did you mean {near[0]}?" if near else "see the settings in the manual"
         remedy = SETTINGS.get(name, remedy)
         raise SettingsError(f"unknown setting {name!r}", remedy=remedy, field=name)

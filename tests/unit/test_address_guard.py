@@ -107,7 +107,7 @@ class ResolvingTransfer(Transfer):
 
 class ResolvingFetcher(HttpFetcher):
     def _new_transfer(self):
-        return ResolvingTransfer(self.settings, self._base_headers, self._ca_file, self._guard)
+        return ResolvingTransfer(self.settings, self._base_headers, self._guard)
 
 
 @pytest.fixture

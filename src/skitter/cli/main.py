@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+# ruff: noqa: E402 - garbage collection is put off before the imports
 import gc
+
+# Modules create many objects and no garbage: looking for cycles would take a tenth of the time to import them.
+gc.set_threshold(1_000_000)
+
 import os
 import sys
 from importlib import import_module
@@ -86,8 +91,6 @@ def main() -> None:
         from skitter.cli.argument_list import hide_secrets  # most commands have nothing to hide
 
         hide_secrets()
-    # Modules create many objects and no garbage: looking for cycles would take a tenth of the time to import them.
-    gc.set_threshold(1_000_000)
     code = run(sys.argv[1:])
     gc.freeze()  # everything goes at once now: the interpreter need not look for cycles in all that a crawl knows
     sys.exit(code)

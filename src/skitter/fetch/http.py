@@ -11,7 +11,6 @@ import time
 from collections.abc import Coroutine
 from typing import Any
 
-import certifi
 import pycurl
 
 from skitter.errors import UsageError
@@ -37,7 +36,7 @@ from skitter.fetch.multi import Multi
 from skitter.fetch.proxy_routes import ProxyRoutes
 from skitter.fetch.resolver import Resolver, make_resolver
 from skitter.fetch.stall import StallWatch
-from skitter.fetch.tls import TlsSessions, check_certificate_files
+from skitter.fetch.tls import TlsSessions, check_certificate_files, public_authorities
 from skitter.fetch.transfer import Transfer, base_headers
 from skitter.request import Request
 from skitter.response import HTTP_TRACE, Response
@@ -117,8 +116,6 @@ class HttpFetcher:
                 f"pycurl was built with libcurl {found}; skitter needs 8.4 or later",
                 remedy="install the pycurl wheel from PyPI, which includes libcurl",
             )
-        if not self._ca_file:
-            self._ca_file = await asyncio.to_thread(certifi.where)
         await asyncio.to_thread(check_certificate_files, self.settings)
         self._resolver = make_resolver(self.settings)
         multi = Multi()
@@ -225,7 +222,9 @@ class HttpFetcher:
     ) -> None:
         """Prepare a transfer with TLS sessions, and credentials for its origin unless the request has its own."""
         if url.startswith("https"):
-            transfer.use_tls_sessions(self._tls_sessions.cache_for(origin_of(url)))
+            transfer.use_tls(
+                self._ca_file or public_authorities(), self._tls_sessions.cache_for(origin_of(url))
+            )
         if not self._authorizations:
             transfer.prepare(request, url, cookie, proxy)
             return
@@ -239,7 +238,7 @@ class HttpFetcher:
             transfer.answer_challenges(value.removeprefix(DIGEST))
 
     def _new_transfer(self) -> Transfer:
-        return Transfer(self.settings, self._base_headers, self._ca_file, self._guard)
+        return Transfer(self.settings, self._base_headers, self._guard)
 
     async def _perform(self, transfer: Transfer) -> None:
         multi = self._multi

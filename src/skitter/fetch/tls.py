@@ -6,6 +6,7 @@ import itertools
 import ssl
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
+from functools import cache
 from urllib.parse import urlsplit
 
 import pycurl
@@ -17,6 +18,14 @@ _HOSTS_PER_CACHE = 20
 """libcurl keeps the sessions of 25 hosts in a cache. The rest is room for hosts that are asked with different certificates."""
 _MAX_CACHES = 500
 """For 10,000 hosts, of some kilobytes each."""
+
+
+@cache
+def public_authorities() -> str:
+    """Return the file with the certificates of the authorities that browsers trust."""
+    import certifi  # noqa: PLC0415 - a crawl of http URLs needs none of the modules that find the file
+
+    return certifi.where()
 
 
 class TlsSessions:

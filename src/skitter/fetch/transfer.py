@@ -82,7 +82,6 @@ class Transfer:
         self,
         settings: Settings,
         base_headers: Mapping[str, bytes],
-        ca_file: str,
         guard: AddressGuard | None = None,
     ) -> None:
         self._settings = settings
@@ -92,7 +91,8 @@ class Transfer:
         self._proxy = self._refused = ""
         self._dialled = False
         self._base_headers = base_headers
-        self._ca_file = ca_file
+        self._ca_file = ""
+        """Certificates of trusted authorities; empty before the first request over TLS."""
         self._lines: list[bytes] = []
         self._chunks: list[bytes] = []
         self._buffer: io.BytesIO | None = None
@@ -146,7 +146,8 @@ class Transfer:
             pycurl.HTTP_VERSION,
             pycurl.CURL_HTTP_VERSION_2TLS if settings.http2 else pycurl.CURL_HTTP_VERSION_1_1,
         )
-        setopt(pycurl.CAINFO, self._ca_file)
+        if self._ca_file:
+            setopt(pycurl.CAINFO, self._ca_file)
         if settings.client_cert:
             setopt(pycurl.SSLCERT, settings.client_cert)
             setopt(pycurl.SSLKEY, settings.client_key or settings.client_cert)
@@ -244,8 +245,14 @@ class Transfer:
         self.curl.setopt(pycurl.SSL_VERIFYPEER, 0)
         self.curl.setopt(pycurl.SSL_VERIFYHOST, 0)
 
-    def use_tls_sessions(self, cache: pycurl.CurlShare) -> None:
-        """Resume a session of a cache, and keep the session in it. A reset does not change the cache of a handle."""
+    def use_tls(self, ca_file: str, cache: pycurl.CurlShare) -> None:
+        """Trust the authorities of a file, and resume a session of a cache or keep the session in it.
+
+        A reset does not change the cache of a handle.
+        """
+        if ca_file != self._ca_file:
+            self._ca_file = ca_file
+            self.curl.setopt(pycurl.CAINFO, ca_file)
         if cache is not self._tls_sessions:
             if self._tls_sessions is not None:
                 self.curl.unsetopt(pycurl.SHARE)

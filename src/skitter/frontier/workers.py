@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import os
 from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
@@ -23,7 +23,7 @@ def worker_name(suffix: str = "", pid: int | None = None) -> str:
 
     ``suffix``: distinguishes the workers of one process; empty: a new one.
     """
-    return f"{process_identity(pid)}-{suffix or secrets.token_hex(6)}"
+    return f"{process_identity(pid)}-{suffix or os.urandom(6).hex()}"
 
 
 def has_died(worker: str) -> bool:

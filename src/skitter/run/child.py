@@ -7,9 +7,13 @@ It reports to the pipe whose number is its argument, since standard output belon
 
 from __future__ import annotations
 
+# ruff: noqa: E402 - garbage collection is put off before the imports
+import gc
+
+gc.set_threshold(1_000_000)  # the imports create no garbage
+
 import asyncio
 import contextlib
-import gc
 import os
 import signal
 import sys

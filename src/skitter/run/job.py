@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 import logging
 import os
 import re
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +12,7 @@ from typing import Any
 import msgspec
 import xxhash
 
-from skitter.errors import FrontierError, UsageError
+from skitter.errors import FrontierError, UsageError, close_names
 from skitter.frontier.embedded.lock import OwnerLock
 from skitter.secrets import is_secret_name, stored_arguments, stored_settings, without_secrets
 
@@ -120,6 +117,8 @@ class JobFolder:
         path = self.path.resolve() / "owner.sock"
         if len(os.fsencode(path)) <= _MAX_SOCKET_PATH:
             return path
+        import tempfile  # noqa: PLC0415 - for few jobs
+
         folder = Path(tempfile.gettempdir()) / f"skitter-{os.getuid()}"
         folder.mkdir(mode=0o700, exist_ok=True)
         if folder.stat().st_uid != os.getuid():
@@ -141,7 +140,7 @@ class JobFolder:
             spec = msgspec.json.decode(self.note.read_bytes(), type=JobSpec)
         except FileNotFoundError:
             jobs = [folder.job for folder in all_jobs(self.path.parent)]
-            near = difflib.get_close_matches(self.job, jobs, n=1)
+            near = close_names(self.job, jobs)
             raise UsageError(
                 f"there is no job {self.job!r} in {self.path.parent}",
                 remedy=f"did you mean {near[0]}?" if near else "list the jobs with `skitter jobs`",
@@ -195,6 +194,8 @@ class JobFolder:
 
     def empty(self) -> None:
         """Delete everything in the folder; the outputs of the job stay. The caller must hold the lock."""
+        import shutil  # noqa: PLC0415 - for --fresh
+
         for entry in self.path.iterdir():
             if entry.name == "job.lock":
                 continue  # the next process must use the same lock file

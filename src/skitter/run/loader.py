@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
-import pkgutil
 import sys
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -105,8 +104,10 @@ def spiders_in_module(name: str) -> tuple[dict[str, type[Spider]], list[str]]:
 
     Raises as :func:`load_spider_class`.
     """
+    from pkgutil import iter_modules  # noqa: PLC0415 - a run loads one spider
+
     module = _module_by_name(name)
-    inner = [f"{name}.{found.name}" for found in pkgutil.iter_modules(vars(module).get("__path__", ()))]
+    inner = [f"{name}.{found.name}" for found in iter_modules(vars(module).get("__path__", ()))]
     return _spiders_in(module), inner
 
 

@@ -7,7 +7,6 @@ import contextlib
 import logging
 import os
 import random
-import secrets
 import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -76,7 +75,7 @@ class WorkerProcess:
     @classmethod
     async def start(cls, on_ready: Callable[[], None]) -> WorkerProcess:
         """Start a process, which waits for its command. ``on_ready`` is called when it is ready for work."""
-        suffix = secrets.token_hex(6)
+        suffix = os.urandom(6).hex()
         read_end, write_end = os.pipe()
         os.set_blocking(read_end, False)  # a process started by the spider may keep the other end open
         try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import secrets
+import os
 import time
 from collections.abc import Callable, Mapping
 
@@ -51,7 +51,7 @@ class WrittenItems:
 
     def __init__(self, notes: Notes) -> None:
         self._notes = notes
-        self._name = secrets.token_hex(6)
+        self._name = os.urandom(6).hex()
         self._reporting: asyncio.Task[None] | None = None
         self._known: dict[str, tuple[int, float]] = {}
         """The last number that each machine reported, and when it was first seen, by the monotonic clock."""

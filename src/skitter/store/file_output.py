@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 from pathlib import Path
 
 import msgspec
@@ -64,6 +63,8 @@ class FileOutput(Output):
             parts = CommittedRanges(parts_folder(context.directory), ranges_for(context, ranges))
             await asyncio.to_thread(self._merge, context, parts)
             return
+        import shutil  # noqa: PLC0415 - files on this machine need no copies
+
         wanted = ranges_for(context, ranges, self.stream)
         copies = Path(context.directory) / "shared-parts"
         try:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import html
 import io
 import re
 import sys
@@ -12,14 +10,8 @@ from contextlib import contextmanager
 from typing import Any, BinaryIO, Literal, Protocol, cast
 
 import msgspec
-from isal import igzip
 
 from skitter._utils.visible import visible
-
-if sys.version_info >= (3, 14):
-    from compression import zstd
-else:
-    from backports import zstd
 
 Compression = Literal["", "gz", "zst"]
 
@@ -38,10 +30,16 @@ def compressed(raw: BinaryIO, compression: Compression) -> Iterator[Sink]:
     The result is deterministic: no time and no name is stored.
     """
     if compression == "gz":
+        from isal import igzip  # noqa: PLC0415 - most outputs are not compressed
+
         open_gzip: Any = igzip.IGzipFile
         with open_gzip(filename="", fileobj=raw, mode="wb", mtime=0) as sink:
             yield cast("Sink", sink)
     elif compression == "zst":
+        if sys.version_info >= (3, 14):
+            from compression import zstd  # noqa: PLC0415 - as above
+        else:
+            from backports import zstd  # noqa: PLC0415 - as above
         options: dict[int, int] = {zstd.CompressionParameter.checksum_flag: 1}
         with zstd.ZstdFile(raw, "w", options=options) as writer:  # closing it leaves ``raw`` open
             yield cast("Sink", writer)
@@ -73,6 +71,8 @@ def csv_chunks(
     formula begins with an apostrophe, control and bidirectional characters become escapes as in JSON, and the file
     begins with a byte order mark, without which Excel does not read UTF-8.
     """
+    import csv  # noqa: PLC0415 - other formats need none of it
+
     columns = dict.fromkeys(fields)
     if not fields:
         empty = True
@@ -151,6 +151,9 @@ _BAD_IN_XML = "[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 # Not compiled here: ranges as large as these take 10 ms, which other formats need not wait for.
 
 
+_ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
+
+
 def _xml_element(name: str, value: Any) -> str:
     if isinstance(value, dict):
         inner = "".join(
@@ -159,7 +162,7 @@ def _xml_element(name: str, value: Any) -> str:
     elif isinstance(value, list):
         inner = "".join(_xml_element("value", element) for element in value)
     elif isinstance(value, str):
-        inner = html.escape(re.sub(_BAD_IN_XML, "\ufffd", value), quote=False)
+        inner = re.sub(_BAD_IN_XML, "\ufffd", value).translate(_ESCAPES)
     else:
         inner = "" if value is None else msgspec.json.encode(value).decode()
     return f"<{name}>{inner}</{name}>"

@@ -5,8 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
-import secrets
-import shutil
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -80,7 +79,7 @@ def merge(
             if durability == "machine":
                 sync_file(file.fileno())
         if target.exists():
-            shutil.copymode(target, draft)
+            draft.chmod(stat.S_IMODE(target.stat().st_mode))
         if before_replace:
             before_replace(draft)
         draft.replace(target)
@@ -119,7 +118,7 @@ def _refuse_special_file(target: Path) -> None:
 
 
 def _draft_of(target: Path) -> Path:
-    return target.with_name(f"{target.name}.tmp-{secrets.token_hex(_TOKEN_BYTES)}")
+    return target.with_name(f"{target.name}.tmp-{os.urandom(_TOKEN_BYTES).hex()}")
 
 
 def _remove_drafts(target: Path) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable
-from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import cast
@@ -18,7 +17,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from skitter.errors import StoreError
+from skitter.errors import StoreError, close_names
 from skitter.plugins import PluginKind, needing
 from skitter.secrets import refuse_raw_password, shown_url
 from skitter.store.contract import Output, OutputAddress, Store
@@ -58,7 +57,7 @@ def open_output(target: str) -> Output:
         if (factory := OUTPUTS.named(kind)) is not None:
             return _made(factory, OutputAddress(target, kind, name, kind_options))
     kinds = [scheme.lower(), *(kind for kind, _, _ in _by_suffix(target, plain, options))]
-    near = [name for kind in kinds for name in get_close_matches(kind, OUTPUTS.known(), n=2, cutoff=0.7)]
+    near = [name for kind in kinds for name in close_names(kind, OUTPUTS.known(), most=2, cutoff=0.7)]
     example = " or ".join(dict.fromkeys(near)) or "jsonl, csv, xlsx or postgresql"
     raise StoreError(
         f"unknown kind of output: {shown_url(target)!r}",

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import difflib
 import inspect
 import logging
-import sysconfig
 import time
 import traceback
 from collections import Counter, deque
 from collections.abc import AsyncIterable, Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from functools import cache, partial
 from itertools import islice
 from pathlib import Path
 from types import GeneratorType, TracebackType
 from typing import TYPE_CHECKING, Any
 
-from skitter.errors import SkitterError, SpiderError
+from skitter.errors import SkitterError, SpiderError, close_names
 from skitter.item import is_item, is_selector
 from skitter.link_extractor import RULES, follow_rules
 from skitter.links import Links, SkippedLinks
@@ -101,7 +99,7 @@ def _remedy_without_callback(spider: Spider, name: str) -> str:
         for attribute in dir(spider)
         if attribute not in dir(Spider) and find_method(spider, attribute) is not None
     ]
-    near = difflib.get_close_matches(name, own, n=1)
+    near = close_names(name, own)
     return f"did you mean {near[0]}?" if near else f"define the method {name}(self, response)"
 
 
@@ -340,17 +338,21 @@ def _written(frame: traceback.FrameSummary) -> str:
 def _place_of(frames: Sequence[traceback.FrameSummary]) -> traceback.FrameSummary | None:
     """Return the innermost frame of the user's own code, or else of a library that it uses."""
     outside = [frame for frame in frames if not frame.filename.startswith(_OWN_FILES)]
-    own = (frame for frame in reversed(outside) if not frame.filename.startswith(_LIBRARIES))
+    own = (frame for frame in reversed(outside) if not frame.filename.startswith(_library_folders()))
     return next(own, outside[-1] if outside else None)
+
+
+@cache
+def _library_folders() -> tuple[str, ...]:
+    """Return how the names of files of Python and of installed libraries begin."""
+    import sysconfig  # noqa: PLC0415 - only for errors
+
+    return ("<frozen", *{sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 
 
 _MAX_TRACEBACK = 2_000
 """Characters of a traceback that a dead letter keeps."""
 _OWN_FILES = str(Path(__file__).parents[1])
-_LIBRARIES = (
-    "<frozen",
-    *{sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")},
-)
 _MAX_KINDS = 1_000
 
 

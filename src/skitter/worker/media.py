@@ -32,16 +32,11 @@ from skitter.store.media import DraftSource, FileDraft, FileRecord, MediaStore, 
 from skitter.web.headers import media_type, parse_length, strong_last_modified
 from skitter.web.urls import is_same_origin, normalize, origin_of, split_userinfo
 from skitter.worker.links import LinkCollector
-from skitter.worker.page import Page
+from skitter.worker.page import FILE, ITEMS, Page
 from skitter.worker.retry import DONE, REDIRECTS, RetryDecision, redirected
 
 log = logging.getLogger("skitter.crawl")
 
-FILE = "skitter:file"
-"""Callback of a file request."""
-ITEMS = "skitter:items"
-"""Callback of an items request."""
-FILE_CALLBACKS = frozenset({FILE, ITEMS})
 _IDENTITY = "skitter:files"
 """Key of ``meta`` that makes the identity of these requests differ from that of a page with the same URL."""
 _CLAIM_SECONDS = 6.0

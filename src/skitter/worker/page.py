@@ -21,6 +21,11 @@ if TYPE_CHECKING:  # a process without workers needs only the records; traces ne
     from skitter.worker.tracing import AttemptTrace
 
 _Result = TypeVar("_Result")
+FILE = "skitter:file"
+"""Callback of a request for a file, see :mod:`skitter.worker.media`."""
+ITEMS = "skitter:items"
+"""Callback of a request for items that wait for their files."""
+FILE_CALLBACKS = frozenset({FILE, ITEMS})
 MEMORY_VERSION = 1
 """Format of :class:`PageSnapshot`."""
 

@@ -11,7 +11,7 @@ import random
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -61,9 +61,8 @@ from skitter.worker.inflight import InflightRequest
 from skitter.worker.item_meter import InvalidItem, make_item_meter
 from skitter.worker.large_pages import LARGE, LargePageLimiter
 from skitter.worker.links import TURN, CallbackResult, LinkCollector, LinkStream, turns_of
-from skitter.worker.media import FILE_CALLBACKS, MediaPipeline
 from skitter.worker.origins import CONTACT_GRACE, Origins, OriginState
-from skitter.worker.page import Page
+from skitter.worker.page import FILE_CALLBACKS, Page
 from skitter.worker.retry import (
     DONE,
     REDIRECTS,
@@ -86,6 +85,9 @@ from skitter.worker.revisit import (
 from skitter.worker.robots import RobotsCheck, RobotsDecision, RobotsGate, RobotsUnavailable
 from skitter.worker.timings import CALLBACK, FETCH, WAIT
 from skitter.worker.traps import DUPLICATE_CONTENT, PATTERN, TrapDetector
+
+if TYPE_CHECKING:  # few crawls download files
+    from skitter.worker.media import MediaPipeline
 
 log = logging.getLogger("skitter.crawl")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import tempfile
 from collections import deque
 from collections.abc import Sequence
 
@@ -31,6 +30,8 @@ _decode = msgspec.msgpack.Decoder(SpilledPage).decode
 
 class _Segment:
     def __init__(self) -> None:
+        import tempfile  # noqa: PLC0415 - few crawls exceed the capacity of their queue
+
         # The file has no name, so the system removes it if the process dies.
         self._file = tempfile.SpooledTemporaryFile(_MAX_IN_MEMORY)  # noqa: SIM115 - it outlives a block
         self._read_at = 0

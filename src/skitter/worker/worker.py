@@ -26,7 +26,6 @@ from skitter.request import Request
 from skitter.response import Response
 from skitter.settings import Settings
 from skitter.spider import Spider
-from skitter.store.media import MediaStore
 from skitter.worker.callbacks import describe
 from skitter.worker.committer import Committer
 from skitter.worker.control import CrawlControl
@@ -35,14 +34,14 @@ from skitter.worker.hooks import Hooks, call
 from skitter.worker.inflight import REPORT_DELAY, Inflight, make_queue_budget
 from skitter.worker.leaser import Leaser
 from skitter.worker.links import LinkCollector, LinkStream
-from skitter.worker.media import MediaPipeline
 from skitter.worker.pipeline import RequestPipeline
 from skitter.worker.revisit import Revisits
 from skitter.worker.robots import RobotsGate
 from skitter.worker.routing import ItemWriter
 from skitter.worker.seeds import SeedKeyReader, SeedLoader
 
-if TYPE_CHECKING:  # needs an extra
+if TYPE_CHECKING:  # few crawls download files, and traces need an extra
+    from skitter.store.media import MediaStore
     from skitter.worker.tracing import Tracer
 
 log = logging.getLogger("skitter.crawl")
@@ -137,6 +136,8 @@ class Worker:
         self.callbacks = pipeline.callbacks
         """Runs the callbacks of the job."""
         if parts.files is not None:
+            from skitter.worker.media import MediaPipeline  # noqa: PLC0415 - see above
+
             sends_by_http = parts.fetcher.capabilities.renders_pages or bool(settings.fetcher_rules)
             pipeline.download_files(
                 MediaPipeline(

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import codecs
-import shutil
 import sqlite3
-import tempfile
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator
@@ -211,6 +209,7 @@ def read_cookies(path: str | Path) -> list[Cookie]:
 
 def _of_text(path: Path) -> list[Cookie]:
     # It imports the HTTP client of the standard library. Few crawls have a file of cookies.
+    import tempfile  # noqa: PLC0415 - see above
     from http.cookiejar import MozillaCookieJar  # noqa: PLC0415 - see above
 
     jar = MozillaCookieJar()
@@ -229,6 +228,9 @@ def _of_text(path: Path) -> list[Cookie]:
 
 
 def _of_database(path: Path) -> list[Cookie]:
+    import shutil  # noqa: PLC0415 - few crawls have a file of cookies
+    import tempfile  # noqa: PLC0415 - as above
+
     # Copy the database with its write-ahead log, because the browser locks the file itself.
     with tempfile.TemporaryDirectory(prefix="skitter-") as folder:
         copy = Path(shutil.copy(path, folder))

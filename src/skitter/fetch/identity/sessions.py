@@ -9,8 +9,8 @@ fast does not look idle.
 from __future__ import annotations
 
 import logging
+import os
 import random
-import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
@@ -174,7 +174,7 @@ class SessionPool:
         return await self._create(request)
 
     async def _create(self, request: Request) -> Session:
-        name = POOLED + secrets.token_hex(8)
+        name = POOLED + os.urandom(8).hex()
         headers, proxy = self._make(request, name)
         session = self._add(Session(name, headers, proxy, self._clock()))
         if self._notes is not None:

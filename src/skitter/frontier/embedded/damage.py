@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import xxhash
 
 from skitter.errors import FrontierError, SkitterError
 from skitter.frontier.embedded.inspection import read_only_address
@@ -21,13 +21,15 @@ HASHED_BYTES = 2**30
 """For a larger file, only the size is compared: reading it would delay the start of a run by seconds."""
 REQUEST_TABLES = ("queue", "delayed", "dead")
 _SHOWN = 10
+_BLOCK = 2**18
+"""Bytes read at once."""
 
 
 class Checksum(msgspec.Struct):
     """The size and hash of a file that was closed properly."""
 
     size: int
-    blake2b: str
+    xxh3: str
     """Hexadecimal; empty for a file above :data:`HASHED_BYTES`."""
 
 
@@ -69,8 +71,11 @@ def _checksum_of(path: Path) -> Checksum:
     size = path.stat().st_size
     if size > HASHED_BYTES:
         return Checksum(size, "")
-    with path.open("rb") as file:
-        return Checksum(size, hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest())
+    digest = xxhash.xxh3_128()
+    with path.open("rb", buffering=0) as file:
+        while block := file.read(_BLOCK):
+            digest.update(block)
+    return Checksum(size, digest.hexdigest())
 
 
 def find_damage(path: Path) -> list[str]:

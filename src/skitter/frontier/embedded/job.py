@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import os
 from collections import Counter
 from collections.abc import Callable, Mapping
 
@@ -35,7 +35,7 @@ class EmbeddedJob:
         self.counters: Counter[str] = Counter()
         self.seeds = SeedLoading(options.lease_seconds)
         self.banned: set[str] = set()
-        self.fingerprint_seed = secrets.randbits(64)
+        self.fingerprint_seed = int.from_bytes(os.urandom(8), "big")
         self.pass_number = 1
         self._last_number = 0
         self._active_at = clock()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
 import re
-import secrets
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -161,7 +161,17 @@ class SqliteTables:
         found: tuple[str, int, int, int, int, int, int, int, str] | None
         found = self.file.execute(query).fetchone()
         if found is None:
-            return (JobState.RUNNING, 0, 0, 0, 0, secrets.randbits(64), FINGERPRINT_VERSION, 1, None)
+            return (
+                JobState.RUNNING,
+                0,
+                0,
+                0,
+                0,
+                int.from_bytes(os.urandom(8), "big"),
+                FINGERPRINT_VERSION,
+                1,
+                None,
+            )
         return found
 
     def _take_back_leases(self, options: FrontierSettings, now: float) -> int:
