@@ -18,7 +18,7 @@ import msgspec
 from skitter.web.headers import parse_date
 
 _FLAGS = {"noindex", "nofollow", "noarchive", "nosnippet", "noimageindex", "noai", "noimageai"}
-_UNAVAILABLE = re.compile(r"unavailable_after\s*:\s*((?:[a-z]{3,9},\s*)?[^,]+)", re.IGNORECASE)
+_UNAVAILABLE = r"(?i)unavailable_after\s*:\s*((?:[a-z]{3,9},\s*)?[^,]+)"  # compiled at its first use
 _LINK_VALUES = re.compile(r'<([^<>]*+)>((?:\s*+;(?:"[^"]*+"|[^;,"])*+)*+)').findall
 _PARAMETERS = re.compile(r';((?:"[^"]*+"|[^;,"])*+)').findall
 _VALUED = {"unavailable_after", "max-snippet", "max-image-preview", "max-video-preview"}
@@ -112,11 +112,11 @@ class RobotsDirectives:
 
     def read(self, value: str) -> None:
         """Read rules separated by commas."""
-        for found in _UNAVAILABLE.finditer(value):
+        for found in re.finditer(_UNAVAILABLE, value):
             at = _time_of(found[1].strip())
             if at is not None:
                 self.unavailable_after = min(at, self.unavailable_after or at)
-        for word in _UNAVAILABLE.sub("", value).lower().split(","):
+        for word in re.sub(_UNAVAILABLE, "", value).lower().split(","):
             name = word.strip()
             if name == "none":
                 self.flags |= {"noindex": True, "nofollow": True}

@@ -19,6 +19,7 @@ from skitter.errors import SpiderError, UsageError
 from skitter.links import Links
 from skitter.request import Request
 from skitter.scope import Scope
+from skitter.spider import RULES
 from skitter.web.urls import canonical_all, host_of, join_all
 
 if TYPE_CHECKING:
@@ -158,9 +159,6 @@ IGNORED_EXTENSIONS = frozenset(
     ]
 )
 """Extensions of URLs that a :class:`LinkExtractor` skips by default."""
-
-RULES = "rules:"
-"""Start of the stored name of a callback after which the rules of the spider apply to the page."""
 
 _ANY_LENGTH = 1 << 30
 

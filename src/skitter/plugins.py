@@ -29,7 +29,7 @@ from importlib import import_module
 
 from skitter.errors import UsageError
 
-_DOTTED = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):([A-Za-z_]\w*)(?::(.*))?", re.DOTALL)
+_DOTTED = r"(?s)([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):([A-Za-z_]\w*)(?::(.*))?"  # compiled at its first use
 
 
 class PluginKind(msgspec.Struct, frozen=True):
@@ -62,7 +62,7 @@ class PluginKind(msgspec.Struct, frozen=True):
 
         Raises an error of the kind if the module exists but cannot be imported, or lacks the name.
         """
-        found = _DOTTED.fullmatch(text)
+        found = re.fullmatch(_DOTTED, text)
         if found is None or not _exists(found[1]):
             return None
         try:

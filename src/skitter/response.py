@@ -23,7 +23,6 @@ from skitter.html.limits import (
     has_few_tags,
 )
 from skitter.html.selector import Selector, SelectorList, from_parsel, is_parsel, parsel_backed_selector
-from skitter.link_extractor import Patterns, Words, select_hrefs
 from skitter.links import Links
 from skitter.request import Request
 from skitter.web.encoding import codec_of, decode, detect, detect_json, encode_queries
@@ -43,6 +42,7 @@ from skitter.web.urls import UrlBase, normalize, resolve, url_base
 if TYPE_CHECKING:
     import parsel
 
+    from skitter.link_extractor import Patterns, Words
     from skitter.web.feeds import FeedEntry
     from skitter.web.sitemap import SitemapEntry
 
@@ -700,6 +700,8 @@ class Response:
             return Links(self.url, (), request_fields)
         encoded = self.encode_queries(hrefs)
         if selects:
+            from skitter.link_extractor import select_hrefs  # noqa: PLC0415 - other calls need none of it
+
             encoded = select_hrefs(
                 self.base_url, encoded, allow=allow, deny=deny, domains=domains, extensions=extensions
             )

@@ -7,12 +7,15 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from skitter.errors import NoSeeds
-from skitter.link_extractor import Rule
 from skitter.request import Request
 from skitter.stats import Stats
 
 if TYPE_CHECKING:
+    from skitter.link_extractor import Rule
     from skitter.settings import Settings
+
+RULES = "rules:"
+"""Start of the stored name of a callback after which the rules of the spider apply to the page."""
 
 
 class Spider:

@@ -13,9 +13,7 @@ from typing import Any
 
 from skitter.errors import SkitterError
 
-_REPETITIONS = re.compile(
-    r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|(\)(?:[*+]|\{\d*,?\d*\}))|([*+]|\{\d*,\})", re.DOTALL
-).finditer
+_REPETITIONS = r"(?s)\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|(\)(?:[*+]|\{\d*,?\d*\}))|([*+]|\{\d*,\})"
 """Finds escapes and character classes, which are skipped, repeated groups (1), and other unbounded repetitions (2)."""
 _SECONDS = 0.1
 """Limit of CPU time of one search. Ordinary ones take microseconds."""
@@ -58,7 +56,7 @@ def compile_pattern(text: str | re.Pattern[str] | LimitedPattern) -> re.Pattern[
     if not isinstance(text, str):
         return text
     compiled = re.compile(text)
-    found = [match.lastindex for match in _REPETITIONS(text)]
+    found = [match.lastindex for match in re.finditer(_REPETITIONS, text)]
     if 1 not in found and found.count(2) <= 1:
         return compiled
     import regex  # noqa: PLC0415 - takes 20 ms, and most patterns need none

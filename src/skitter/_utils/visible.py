@@ -10,7 +10,7 @@ import logging
 import re
 from types import TracebackType
 
-_HIDDEN = re.compile(
+_HIDDEN = (  # compiled at its first use
     "[\0-\x08\x0b-\x1f\x7f-\x9f"  # C0 without tab and line feed, DEL, C1
     "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # bidirectional controls (Unicode UAX 9)
     "\u2028\u2029\ufeff\ud800-\udfff]"  # separators of lines, byte order mark, lone surrogates
@@ -23,7 +23,7 @@ def visible(text: str) -> str:
 
     The escapes are those of JSON. So the result of a JSON text is JSON with the same value.
     """
-    return text if text.isascii() and text.isprintable() else _HIDDEN.sub(_escape, text)
+    return text if text.isascii() and text.isprintable() else re.sub(_HIDDEN, _escape, text)
 
 
 def visible_line(text: str) -> str:

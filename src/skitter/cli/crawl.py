@@ -1,24 +1,13 @@
-"""``skitter crawl`` and ``skitter run``: start or continue a job."""
+"""``skitter crawl``: start or continue a job without a spider of the user."""
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from skitter.cli.options import (
-    JobOptions,
-    ShowOptions,
-    complete_file,
-    pairs,
-    with_job_options,
-    with_show_options,
-)
+from skitter.cli.options import JobOptions, ShowOptions, fit_name, pairs, with_job_options, with_show_options
 from skitter.errors import UsageError
-
-if TYPE_CHECKING:
-    from skitter.spider import Spider
 
 
 @click.command()
@@ -93,33 +82,6 @@ def crawl(
     return run_job(spec, show, fresh=options.fresh, recrawl=options.recrawl)
 
 
-@click.command()
-@click.argument("spider", metavar="FILE.py[:CLASS]|MODULE[:CLASS]|RECIPE.yaml", shell_complete=complete_file)
-@with_job_options
-@with_show_options
-def run(spider: str, options: JobOptions, show: ShowOptions) -> int:
-    """Run a spider, or a recipe (.yaml, .yml or .toml).
-
-    Repeat the command to resume the run. The job is named after its spider.
-    """
-    from skitter.cli.running import run_job
-    from skitter.run.job import JobSpec
-    from skitter.run.loader import find_spider
-
-    reference, spider_class = find_spider(spider)
-    spec = JobSpec(
-        job=_name_of_spider(spider_class) if options.job is None else options.job,
-        spider=reference,
-        arguments=dict(pairs("-a", options.arguments)),
-        settings=options.all_settings(),
-        outputs=options.all_outputs(spider_class.outputs),
-        frontier=options.frontier,
-        workers=options.workers,
-        queues=options.all_queues(),
-    )
-    return run_job(spec, show, fresh=options.fresh, recrawl=options.recrawl)
-
-
 def _seed(text: str) -> str:
     from skitter.web.urls import normalize
 
@@ -148,13 +110,3 @@ def _name_of_host(url: str) -> str:
     from skitter.web.urls import host_of
 
     return fit_name(host_of(url))
-
-
-def _name_of_spider(spider_class: type[Spider]) -> str:
-    name = spider_class.name or spider_class.__name__
-    return fit_name(str(name) if spider_class.name else str(name).lower())
-
-
-def fit_name(text: str) -> str:
-    """Return a text, changed so that it can be the name of a job."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._")[:100] or "job"

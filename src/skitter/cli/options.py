@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 from click.shell_completion import CompletionItem
 
 from skitter.errors import UsageError
@@ -20,8 +21,7 @@ if TYPE_CHECKING:
 Command = Callable[..., Any]
 
 
-@dataclass(frozen=True)
-class JobOptions:
+class JobOptions(msgspec.Struct, frozen=True):
     """Options of a job, as given on the command line."""
 
     outputs: Sequence[str] = ()
@@ -33,7 +33,7 @@ class JobOptions:
     recrawl: bool = False
     settings: Sequence[str] = ()
     arguments: Sequence[str] = ()
-    named: Mapping[str, Any] = field(default_factory=dict)
+    named: Mapping[str, Any] = {}
     """Settings that were given by an option of their own."""
 
     def all_settings(self) -> dict[str, Any]:
@@ -52,8 +52,7 @@ class JobOptions:
         return list(self.outputs) or list(usual) or ["-"]
 
 
-@dataclass(frozen=True)
-class ShowOptions:
+class ShowOptions(msgspec.Struct, frozen=True):
     """Options for what a run displays and reports."""
 
     log_level: str = "warning"
@@ -226,7 +225,7 @@ def with_job_options(command: Command) -> Command:
     from skitter.settings import Settings, declarations
 
     declared = [declaration for declaration in declarations(Settings).values() if declaration.setting.cli]
-    names = [field.name for field in fields(JobOptions) if field.name != "named"]
+    names = [name for name in JobOptions.__struct_fields__ if name != "named"]
 
     @wraps(command)
     def run(**values: Any) -> Any:
@@ -243,7 +242,7 @@ def with_show_options(command: Command) -> Command:
 
     @wraps(command)
     def run(**values: Any) -> Any:
-        show = given({field.name: values.pop(field.name) for field in fields(ShowOptions)})
+        show = given({name: values.pop(name) for name in ShowOptions.__struct_fields__})
         return command(**values, show=ShowOptions(**show))
 
     return _decorated(run, _SHOW_OPTIONS)
@@ -286,3 +285,8 @@ def pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
             )
         found[name.strip()] = value
     return found
+
+
+def fit_name(text: str) -> str:
+    """Return a text, changed so that it can be the name of a job."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._")[:100] or "job"

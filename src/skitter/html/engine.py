@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from skitter.html.limits import MemoryMeter
 
 
-@dataclass(frozen=True, slots=True)
-class Engine:
+class Engine(msgspec.Struct, frozen=True):
     """The functions of one HTML5 engine. Callers treat its nodes (elements and the document) as opaque objects."""
 
     anchors: bool

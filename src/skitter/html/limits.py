@@ -208,6 +208,7 @@ def has_few_plain_tags(text: str) -> bool:
     ):
         return False
     find, inside, roots, left = text.find, _SHORT_TAGS, _SHORT_ROOTS, _FEWER_TAGS
+    is_plain = re.compile(_PLAIN_TAG).fullmatch
     start = find("<")
     while start >= 0:
         end = find(">", start)
@@ -218,7 +219,7 @@ def has_few_plain_tags(text: str) -> bool:
         if (
             end - start >= _SHORTEST_QUOTE
             and (find('"', start, end) >= 0 or find("'", start, end) >= 0)
-            and _PLAIN_TAG(text, start, end + 1) is None
+            and is_plain(text, start, end + 1) is None
         ):
             return False
         if end - start >= _SHORTEST_ROOT and text[start + 1 : start + 5].lower() in _ROOTS:
@@ -231,10 +232,10 @@ def has_few_plain_tags(text: str) -> bool:
 
 _SHORTEST_QUOTE = len('<a b="')
 _SHORTEST_ROOT = len("<html a")
-_PLAIN_TAG = re.compile(
+_PLAIN_TAG = (  # compiled at its first use
     r"""<[a-zA-Z][^\0- <>"'=/]*(?:[ \t\n\r\f]+[^\0- <>"'=/]+(?:=(?:"[^"<>]*"|'[^'<>]*'|[^\0- <>"'=`]+))?)*+[ \t\n\r\f]*/?>"""
     r"""|<![dD][oO][cC][tT][yY][pP][eE][^<>"']*(?:"[^"<>]*"[ \t\n\r\f]*)*+>"""
-).fullmatch
+)
 
 
 def largest_tree(length: int, memory: int) -> int:

@@ -62,10 +62,11 @@ class CssQuery(msgspec.Struct, frozen=True):
     """``None`` if and only if ``native`` is empty."""
 
 
-_LITERAL = re.compile(r"'[^']*'|\"[^\"]*\"")
+# These patterns are compiled at their first use.
+_LITERAL = r"""'[^']*'|"[^"]*\""""
 _PREDICATES = r"(?:\[[^\[\]]*(?:\[[^\[\]]*(?:\[[^\[\]]*\][^\[\]]*)*\][^\[\]]*)*\])*"
-_ROWS_OF_TABLE = re.compile(rf"(?<![\w.$@-])(?<!(?<!:):)table{_PREDICATES}/(?=(?:child::)?tr(?![\w.:(-]))")
-_ROWS_HERE = re.compile(r"\s*(?:\./)?(?=(?:child::)?tr(?![\w.:(-]))")
+_ROWS_OF_TABLE = rf"(?<![\w.$@-])(?<!(?<!:):)table{_PREDICATES}/(?=(?:child::)?tr(?![\w.:(-]))"
+_ROWS_HERE = r"\s*(?:\./)?(?=(?:child::)?tr(?![\w.:(-]))"
 
 
 def through_tbody(xpath: str, tag: str) -> str:
@@ -76,19 +77,17 @@ def through_tbody(xpath: str, tag: str) -> str:
     """
     if "tr" not in xpath or ("table" not in xpath and tag != "table"):
         return xpath
-    masked = _LITERAL.sub(lambda literal: "'" + "_" * (len(literal[0]) - 2) + "'", xpath)
-    places = [match.end() for match in _ROWS_OF_TABLE.finditer(masked)]
-    if tag == "table" and (found := _ROWS_HERE.match(masked)):
+    masked = re.sub(_LITERAL, lambda literal: "'" + "_" * (len(literal[0]) - 2) + "'", xpath)
+    places = [match.end() for match in re.finditer(_ROWS_OF_TABLE, masked)]
+    if tag == "table" and (found := re.match(_ROWS_HERE, masked)):
         places.insert(0, found.end())
     for place in reversed(places):
         xpath = f"{xpath[:place]}tbody/{xpath[place:]}"
     return xpath
 
 
-_TOKEN = re.compile(
-    r"""\s+|"[^"]*"|'[^']*'|\$?[^\W\d][\w.-]*(?::(?!:)(?:\*|[^\W\d][\w.-]*))?|::|//|\.\.|[!<>]=|\d+(?:\.\d*)?|\.\d+|."""
-)
-_PLAIN_NAME = re.compile(r"[^\W\d][\w.-]*").fullmatch
+_WORD = r"""\s+|"[^"]*"|'[^']*'|\$?[^\W\d][\w.-]*(?::(?!:)(?:\*|[^\W\d][\w.-]*))?|::|//|\.\.|[!<>]=|\d+(?:\.\d*)?|\.\d+|."""
+_PLAIN_NAME = r"[^\W\d][\w.-]*"
 _BEFORE_OPERAND = frozenset(
     ["@", "::", "(", "[", ",", "/", "//", "|", "+", "-", "=", "!=", "<", "<=", ">", ">="]
 )
@@ -101,14 +100,14 @@ def in_any_namespace(xpath: str) -> str:
     The rules are those of XPath 1.0 (3.7): a name after an operand is an operator, and a name before ``(`` or ``::``
     is a function or an axis.
     """
-    parts = _TOKEN.findall(xpath)
+    parts = re.findall(_WORD, xpath)
     result = []
     after_operand = False
     for position, part in enumerate(parts):
         if part.isspace():
             result.append(part)
             continue
-        is_name = _PLAIN_NAME(part) is not None
+        is_name = re.fullmatch(_PLAIN_NAME, part) is not None
         is_operator = after_operand and (is_name or part == "*")
         after_operand = not is_operator and part not in _BEFORE_OPERAND
         following = next((other for other in parts[position + 1 :] if not other.isspace()), "")
@@ -117,8 +116,7 @@ def in_any_namespace(xpath: str) -> str:
     return "".join(result)
 
 
-_LITERAL = re.compile(r"""\"[^"]*"|'[^']*'""")
-_NAME = re.compile(r"(?<![\w:@$.-])[A-Za-z_][\w.-]*(?!\s*[(:]|[\w.-])")
+_NAME = r"(?<![\w:@$.-])[A-Za-z_][\w.-]*(?!\s*[(:]|[\w.-])"
 _OPERATORS = frozenset({"and", "or", "div", "mod"})
 _MAX_CHECKED = 1_000
 _checked: set[tuple[str, str]] = set()
@@ -135,7 +133,7 @@ def warn_of_namespaces(query: str, node: Any) -> None:
     if root is None or (query, root.tag) in _checked or len(_checked) >= _MAX_CHECKED:
         return
     _checked.add((query, root.tag))
-    for name in dict.fromkeys(_NAME.findall(_LITERAL.sub("", query))):
+    for name in dict.fromkeys(re.findall(_NAME, re.sub(_LITERAL, "", query))):
         found = None if name in _OPERATORS else next(root.iter(f"{{*}}{name}"), None)
         if found is not None and found.tag != name and next(root.iter(name), None) is None:
             namespace = found.tag.partition("}")[0][1:]

@@ -28,23 +28,23 @@ _BOOLEAN_IF_EMPTY = frozenset(
 _URL = frozenset({"action", "href", "src"})
 _GRAPHIC = "".join(map(chr, range(0x21, 0x7F)))
 
-_MAY_DIFFER = re.compile(
+# These patterns are compiled at their first use.
+_MAY_DIFFER = (
     rf'&quot;| (?:{"|".join(sorted(_BOOLEAN))})="| [a-z]+=""| (?:action|href|name|src)="[^"]*[^"\x21-\x7e]'
 )
 # The engine escapes "<" and ">" in attribute values, so a tag ends at its first ">". Comments and raw text are
 # matched as a whole, because text in them that looks like a tag is not a tag.
-_PIECE = re.compile(
-    r"<!--.*?-->"
+_PIECE = (
+    r"(?s)<!--.*?-->"
     r"|<(?P<raw>script|style|xmp|iframe|noembed|noframes)(?P<raw_attributes>(?: [^>]*)?)>(?P<text>.*?)</(?P=raw)>"
-    r"|<(?P<name>[a-zA-Z][^\s>]*)(?P<attributes>[^>]*)>",
-    re.DOTALL,
+    r"|<(?P<name>[a-zA-Z][^\s>]*)(?P<attributes>[^>]*)>"
 )
 _ATTRIBUTE = re.compile(r' ([^\s=]+)="([^"]*)"')
 
 
 def like_lxml(html: str) -> str:
     """Convert the engine's serialization to the spelling of lxml."""
-    return html if _MAY_DIFFER.search(html) is None else _PIECE.sub(_respell, html)
+    return html if re.search(_MAY_DIFFER, html) is None else re.sub(_PIECE, _respell, html)
 
 
 def _respell(piece: re.Match[str]) -> str:

@@ -16,7 +16,6 @@ from types import ModuleType
 from typing import Any, Protocol, runtime_checkable
 
 from skitter.errors import SkitterError, SpiderError
-from skitter.link_extractor import Rule
 from skitter.run.job import RECIPES, is_file, split_reference
 from skitter.spider import Spider
 from skitter.worker.callbacks import describe, find_method
@@ -257,11 +256,11 @@ def check_spider(spider: Spider) -> None:
 
 def check_list(spider: Spider, name: str, value: Any, *, has_texts: bool) -> None:
     """Raise :class:`~skitter.errors.SpiderError` if an attribute of a spider is not a list, or not one of strings."""
-    if isinstance(value, (str, Rule)):
-        shown = repr(value) if isinstance(value, str) else "Rule(...)"
-        raise _wrong(spider, name, value, "a list", f"write {name} = [{shown:.80}]")
+    if isinstance(value, str):
+        raise _wrong(spider, name, value, "a list", f"write {name} = [{value!r:.80}]")
     if isinstance(value, Mapping) or not isinstance(value, Iterable):
-        raise _wrong(spider, name, value, "a list", f"write {name} = [...], or leave it out")
+        remedy = "write rules = [Rule(...)]" if name == "rules" else f"write {name} = [...], or leave it out"
+        raise _wrong(spider, name, value, "a list", remedy)
     if not has_texts or not isinstance(value, Collection):
         return  # the elements of a generator can be read only once
     for element in value:
@@ -274,6 +273,8 @@ def check_list(spider: Spider, name: str, value: Any, *, has_texts: bool) -> Non
 
 
 def _check_rule(spider: Spider, rule: object) -> None:
+    from skitter.link_extractor import Rule  # noqa: PLC0415 - few spiders have rules
+
     if not isinstance(rule, Rule):
         raise SpiderError(
             f"rules of spider {spider.name!r} contains {_kind(rule)}: {rule!r:.80}",

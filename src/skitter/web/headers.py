@@ -104,12 +104,13 @@ class Refresh(NamedTuple):
     """As in the page. Empty: the page itself."""
 
 
-_REFRESH = re.compile(
-    r"[\t\n\f\r ]*(?P<seconds>\d+|(?=\.))[\d.]*(?:$|(?=[;,\t\n\f\r ])[\t\n\f\r ]*[;,]?[\t\n\f\r ]*(?P<rest>.*))",
-    re.DOTALL | re.ASCII,
-).fullmatch
-_REFRESH_URL = re.compile(
-    r"(?:[Uu][Rr][Ll][\t\n\f\r ]*=[\t\n\f\r ]*)?(?:(?P<quote>[\"'])(?P<quoted>.*)|(?P<plain>.*))", re.DOTALL
+# These patterns are compiled at their first use.
+_REFRESH = (
+    r"(?sa)[\t\n\f\r ]*(?P<seconds>\d+|(?=\.))[\d.]*"
+    r"(?:$|(?=[;,\t\n\f\r ])[\t\n\f\r ]*[;,]?[\t\n\f\r ]*(?P<rest>.*))"
+)
+_REFRESH_URL = (
+    r"(?s)(?:[Uu][Rr][Ll][\t\n\f\r ]*=[\t\n\f\r ]*)?(?:(?P<quote>[\"'])(?P<quoted>.*)|(?P<plain>.*))"
 )
 
 
@@ -118,11 +119,11 @@ def parse_refresh(value: str) -> Refresh | None:
 
     WHATWG HTML, 4.2.5.3, "shared declarative refresh steps".
     """
-    found = _REFRESH(value)
+    found = re.fullmatch(_REFRESH, value)
     if found is None:
         return None
     seconds = min(float(found["seconds"] or 0), MAX_RETRY_AFTER)
-    target = _REFRESH_URL.match(found["rest"] or "")
+    target = re.match(_REFRESH_URL, found["rest"] or "")
     if target is None:
         return Refresh(seconds, "")
     if target["quote"]:
@@ -180,9 +181,8 @@ _OTHER_TEXT = frozenset({
     "application/sql", "application/toml", "application/x-javascript", "application/x-ndjson",
     "application/x-sh", "application/x-www-form-urlencoded", "application/x-yaml", "application/yaml",
 })  # fmt: skip
-_MARKUP = re.compile(
-    rb"\s*<(?:!doctype html|html|head|script|iframe|h1|div|font|table|a|style|title|b|body|br|p|!--)[\s>]",
-    re.IGNORECASE,
+_MARKUP = (
+    rb"(?i)\s*<(?:!doctype html|html|head|script|iframe|h1|div|font|table|a|style|title|b|body|br|p|!--)[\s>]"
 )
 _BINARY_BYTE = re.compile(rb"[\x00-\x08\x0b\x0e-\x1a\x1c-\x1f]")
 _SNIFFED_BYTES = 1445
@@ -217,7 +217,7 @@ def media_type(content_type: str) -> MediaType:
 
 def looks_like_html(body: bytes) -> bool:
     """Return whether a body without a media type is HTML."""
-    return _MARKUP.match(body) is not None
+    return re.match(_MARKUP, body) is not None
 
 
 def looks_like_text(body: bytes) -> bool:

@@ -19,10 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 from skitter.errors import SkitterError, SpiderError, close_names
 from skitter.item import is_item, is_selector
-from skitter.link_extractor import RULES, follow_rules
 from skitter.links import Links, SkippedLinks
 from skitter.request import Request
-from skitter.spider import Spider
+from skitter.spider import RULES, Spider
 
 if TYPE_CHECKING:
     from skitter.response import Response
@@ -110,6 +109,8 @@ async def _with_rules(
     response: Response,
     **named: Any,
 ) -> list[Any]:
+    from skitter.link_extractor import follow_rules  # noqa: PLC0415 - few spiders have rules
+
     results = [] if callback is None else await runner.run(callback, response, **named)
     return [*results, *follow_rules(spider, response)]
 
@@ -128,7 +129,7 @@ class CallbackRunner:
         """Return the callback of a spider by its stored name (default ``parse``).
 
         If the spider has rules, they apply after ``parse``, which may then be missing, and after callbacks with a name
-        for rules (see :data:`~skitter.link_extractor.RULES`). Raises :class:`~skitter.errors.SpiderError`.
+        for rules (see :data:`~skitter.spider.RULES`). Raises :class:`~skitter.errors.SpiderError`.
         """
         if name is not None and name.startswith(RULES):
             name, rules = name.removeprefix(RULES), spider.rules

@@ -121,7 +121,7 @@ def _parsed(text: str, where: str) -> list[str]:
 
 SCHEMES = ("http", "https", "socks4", "socks4a", "socks5", "socks5h")
 
-_PLAIN = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/@\[\]]+):(\d{1,5})(?::([^\s:]+):(\S+))?")
+_PLAIN = r"(\[[0-9A-Fa-f:.]+\]|[^\s:/@\[\]]+):(\d{1,5})(?::([^\s:]+):(\S+))?"  # compiled at its first use
 
 
 def parse_proxy(text: str) -> str:
@@ -132,7 +132,7 @@ def parse_proxy(text: str) -> str:
     contains a password.
     """
     text = text.strip()
-    plain = _PLAIN.fullmatch(text)
+    plain = re.fullmatch(_PLAIN, text)
     if plain is not None:
         host, port, user, password = plain.groups()
         login = f"{quote(user, safe='')}:{quote(password, safe='')}@" if user else ""

@@ -1,0 +1,52 @@
+"""``skitter run``: start or continue the job of a spider or a recipe."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from skitter.cli.options import (
+    JobOptions,
+    ShowOptions,
+    complete_file,
+    fit_name,
+    pairs,
+    with_job_options,
+    with_show_options,
+)
+
+if TYPE_CHECKING:
+    from skitter.spider import Spider
+
+
+@click.command()
+@click.argument("spider", metavar="FILE.py[:CLASS]|MODULE[:CLASS]|RECIPE.yaml", shell_complete=complete_file)
+@with_job_options
+@with_show_options
+def run(spider: str, options: JobOptions, show: ShowOptions) -> int:
+    """Run a spider, or a recipe (.yaml, .yml or .toml).
+
+    Repeat the command to resume the run. The job is named after its spider.
+    """
+    from skitter.cli.running import run_job
+    from skitter.run.job import JobSpec
+    from skitter.run.loader import find_spider
+
+    reference, spider_class = find_spider(spider)
+    spec = JobSpec(
+        job=_name_of_spider(spider_class) if options.job is None else options.job,
+        spider=reference,
+        arguments=dict(pairs("-a", options.arguments)),
+        settings=options.all_settings(),
+        outputs=options.all_outputs(spider_class.outputs),
+        frontier=options.frontier,
+        workers=options.workers,
+        queues=options.all_queues(),
+    )
+    return run_job(spec, show, fresh=options.fresh, recrawl=options.recrawl)
+
+
+def _name_of_spider(spider_class: type[Spider]) -> str:
+    name = spider_class.name or spider_class.__name__
+    return fit_name(str(name) if spider_class.name else str(name).lower())
