@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skitter.fetch.codings import MAX_STREAMS, zstd
 from skitter.fetch.contract import BodyTooLarge, UndecodableBody
-from skitter.fetch.decoding import decode_body
+from skitter.fetch.decoding import MAX_STREAMS, decode_body, zstd
 
 TEXT = "".join(f"<p>paragraph {number} of a page</p>\n" for number in range(2000)).encode()
 PLENTY = 10_000_000

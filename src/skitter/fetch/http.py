@@ -30,7 +30,6 @@ from skitter.fetch.contract import (
 )
 from skitter.fetch.cookies import CookieJars
 from skitter.fetch.curl_errors import fetch_error, proxy_works
-from skitter.fetch.decoding import decode_body
 from skitter.fetch.header_gate import HeaderGate
 from skitter.fetch.multi import Multi
 from skitter.fetch.proxy_routes import ProxyRoutes
@@ -323,6 +322,10 @@ class HttpFetcher:
     async def _decoded(names: bytes, body: bytes, limit: int, cuts: bool) -> bytes:
         tokens = b",".join(_CONTENT_ENCODINGS(names)).decode("latin-1").split(",")
         codings = [name for token in tokens if (name := token.strip()) not in ("", "identity")]
+        if not codings:
+            return body
+        from skitter.fetch.decoding import decode_body  # noqa: PLC0415 - it loads three libraries
+
         if len(body) <= _DECODE_IN_THREAD and len(codings) < 2:  # each coding may multiply the size
             return decode_body(body, codings, limit, cuts=cuts)
         return await asyncio.to_thread(decode_body, body, codings, limit, cuts=cuts)

@@ -14,7 +14,6 @@ import pycurl
 
 from skitter.fetch.address_guard import AddressGuard
 from skitter.fetch.contract import Disconnected, FetchPhases, SendPermit, UnsendableRequest
-from skitter.fetch.decoding import ACCEPT_ENCODING
 from skitter.fetch.tls import file_for, is_unverified
 from skitter.request import Request
 from skitter.settings import Settings
@@ -36,6 +35,8 @@ _TINY_BLOCKS = 65_536
 """Blocks of a body after which it is refused, if their mean length is below the next limit: each costs half a
 microsecond."""
 _SHORTEST_BLOCK = 16
+_ACCEPT_ENCODING = "zstd, gzip, br, deflate"
+"""The codings that :func:`~skitter.fetch.decoding.decode_body` supports, in the order of preference."""
 _DEFAULT_HEADERS = {
     "Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8",
     "Accept-Language": "en",
@@ -459,7 +460,7 @@ def base_headers(settings: Settings) -> dict[str, bytes]:
     """
     headers = {"User-Agent": settings.user_agent, **_DEFAULT_HEADERS, **settings.headers}
     lines = {name.lower(): _line(name, value) for name, value in headers.items()}
-    lines.setdefault("accept-encoding", _line("Accept-Encoding", ACCEPT_ENCODING))
+    lines.setdefault("accept-encoding", _line("Accept-Encoding", _ACCEPT_ENCODING))
     return lines
 
 
