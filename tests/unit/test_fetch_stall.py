@@ -13,9 +13,6 @@ class FakeTransfer:
     """Returns a scripted byte count from ``getinfo`` for each check; the last one is repeated."""
 
     def __init__(self, *counts, connected=True):
-        self.curl = self
-        self.seen_bytes = -1
-        self.idle_checks = 0
         self.looks = 0
         self._counts = counts
         self._connected = connected

@@ -94,14 +94,14 @@ class HttpFetcher:
             name.lower() == "user-agent" for name in self.settings.headers
         )
         self._ca_file = self.settings.ca_file
+        self._adds_times = self.settings.http_trace
         self._suffixes_read = False
         self._multi: Multi | None = None
         self._resolver: Resolver | None = None
         """``None``: libcurl resolves names."""
         self._tls_sessions = TlsSessions()
         self._idle: list[Transfer] = []
-        self._running: dict[Transfer, asyncio.Future[float]] = {}
-        self._watch = StallWatch(self._running, self.settings.read_timeout)
+        self._watch: StallWatch | None = None
 
     async def open(self) -> None:
         """Create the connection pool.
@@ -127,6 +127,7 @@ class HttpFetcher:
             connections += self.settings.max_first_contacts()
         multi.setopt(pycurl.M_MAX_TOTAL_CONNECTIONS, min(connections, room))
         self._multi = multi
+        self._watch = StallWatch(multi.running, self.settings.read_timeout)
 
     async def fetch(
         self,
@@ -142,52 +143,61 @@ class HttpFetcher:
         """
         url = _sendable(request.url)
         proxy = self._proxies.proxy_for(request)
-        if proxy and self._guard is not None:
-            await self._check_behind_proxy(self._guard, url)
         cookie = self.cookies.header_for(request)
-        began, resolving = time.monotonic(), 0.0
+        began = time.monotonic()
         addresses: list[str] = []
         # Nearly always, the start of the URL is an origin that is known.
-        if self._resolver is not None and not proxy and not self._resolver.knows(url[: url.find("/", 8)]):
-            origin = origin_of(url)
-            addresses = await self._resolver.look_up(origin)
-            resolving = time.monotonic() - began
-            if self._is_anonymous:
-                self._warn_of_public(origin, request)
+        if proxy or (self._resolver is not None and not self._resolver.knows(url[: url.find("/", 8)])):
+            addresses = await self._look_up(request, url, proxy)
         transfer = self._idle.pop() if self._idle else self._new_transfer()
         try:
             self._prepare(transfer, request, url, cookie, proxy)
             if permit.expires:
                 transfer.check_before_sending(permit, began)
-            transfer.use_addresses(addresses)
-            transfer.resolving = resolving
+            if addresses:
+                transfer.use_addresses(addresses, time.monotonic() - began)
             try:
                 await self._run(transfer, request, on_headers)
-            except _OnlyDeadConnections:
-                transfer.connect_afresh()
+            except (_OnlyDeadConnections, ForbiddenAddress) as error:
+                await self._connect_afresh(transfer, error)
                 await self._run(transfer, request, on_headers)
-            except ForbiddenAddress:
-                if self._guard is None or not await self._guard.allows_by_now(transfer.refused):
-                    raise
-                transfer.connect_afresh()  # a pooled connection would be taken without asking the guard again
-                await self._run(transfer, request, on_headers)
-            response = await self._response(transfer, request)
+            block, body = transfer.answer()
+            response = self._response(transfer, request, block, body)
+            names = block.lower()
+            if transfer.cuts or b"\ncontent-encoding:" in names or b"\nset-cookie:" in names:
+                await self._complete(response, request, transfer, names)
         except BaseException:
-            _report_phases(transfer, permit)
+            if permit.is_traced:
+                permit.report_phases(transfer.phases())
             # The state of the handle is unknown, so it is not reused.
             transfer.curl.close()
             raise
-        _report_phases(transfer, permit)
+        if permit.is_traced:
+            permit.report_phases(transfer.phases())
         transfer.reset()
         if len(self._idle) < _MAX_POOLED:
             self._idle.append(transfer)
         return response
 
-    def _warn_of_public(self, origin: str, request: Request) -> None:
-        """Warn once that the User-Agent names no address, if the origin is on the public internet."""
+    async def _look_up(self, request: Request, url: str, proxy: str) -> list[str]:
+        """Return the addresses of an origin that libcurl does not know yet. Behind a proxy, only check the URL."""
         resolver = self._resolver
+        if proxy:
+            if self._guard is not None:
+                await self._check_behind_proxy(self._guard, url)
+            return []
+        if resolver is None:
+            return []
+        origin = origin_of(url)
+        addresses = await resolver.look_up(origin)
+        if self._is_anonymous:
+            self._warn_of_public(resolver, origin, request)
+        return addresses
+
+    def _warn_of_public(self, resolver: Resolver, origin: str, request: Request) -> None:
+        """Warn once that the User-Agent names no address, if the origin is on the public internet."""
         is_named = any(name.lower() == "user-agent" for name in request.headers)
-        if resolver is None or is_named or not resolver.is_public(origin):
+        if is_named or not resolver.is_public(origin):
             return
         self._is_anonymous = False
         log.warning(
@@ -199,7 +209,8 @@ class HttpFetcher:
     async def close(self) -> None:
         """Abort running transfers and close all connections. Safe to call twice."""
         multi, self._multi = self._multi, None
-        self._watch.stop()
+        if self._watch is not None:
+            self._watch.stop()
         resolver, self._resolver = self._resolver, None
         if resolver is not None:
             await resolver.close()
@@ -240,33 +251,33 @@ class HttpFetcher:
         return Transfer(self.settings, self._base_headers, self._guard)
 
     async def _perform(self, transfer: Transfer) -> None:
-        multi = self._multi
-        if multi is None:
+        multi, watch = self._multi, self._watch
+        if multi is None or watch is None:
             raise UsageError("the fetcher is not open", remedy="await open() before the first fetch")
-        future = self._running[transfer] = multi.start(transfer.curl)
-        self._watch.start()
+        if not multi.running:
+            watch.start()
         try:
-            transfer.unread = await future
+            transfer.unread = await multi.start(transfer.curl)
         except pycurl.error as error:
-            if transfer.is_cut:
-                transfer.unread = 0.0
-                return
-            if transfer.is_late:
-                raise TooLate("the request missed its time slot for this host") from None
-            if transfer.refused:
-                raise forbidden(transfer.refused) from None
-            if transfer.is_fragmented:
-                raise ProtocolError("the body comes in chunks of a few bytes") from None
-            if error.args[1].startswith("Connection died, tried") and not transfer.fresh:
-                raise _OnlyDeadConnections from None
-            raise _error_of(transfer, error) from None
+            if not transfer.is_cut:
+                raise _failure_of(transfer, error) from None
+            transfer.unread = 0.0
         except asyncio.CancelledError:
             if self._multi is None and not _cancelled_from_outside():
                 raise ConnectError("the fetcher was closed while the request was in flight") from None
             raise
         finally:
-            del self._running[transfer]
             multi.end(transfer.curl)
+
+    async def _connect_afresh(
+        self, transfer: Transfer, error: _OnlyDeadConnections | ForbiddenAddress
+    ) -> None:
+        """Let a failed request open a new connection, unless the guard still refuses the address."""
+        if isinstance(error, ForbiddenAddress) and (
+            self._guard is None or not await self._guard.allows_by_now(transfer.refused)
+        ):
+            raise error
+        transfer.connect_afresh()  # a pooled connection would be taken without asking the guard again
 
     def _run(
         self, transfer: Transfer, request: Request, on_headers: HeaderHook | None
@@ -276,40 +287,30 @@ class HttpFetcher:
             return performing
         return HeaderGate(transfer, request, on_headers).pass_through(performing)
 
-    async def _response(self, transfer: Transfer, request: Request) -> Response:
-        getinfo = transfer.curl.getinfo
-        status = getinfo(pycurl.RESPONSE_CODE)
-        latency = transfer.latency
-        ip = getinfo(pycurl.PRIMARY_IP)
-        block, body = transfer.answer()
-        names = block.lower()
-        limit, cuts = request.max_body or self.settings.max_body, transfer.cuts
-        if body and b"\ncontent-encoding:" in names:
-            try:
-                body = await self._decoded(names, body, limit, cuts)
-            except UndecodableBody:
-                if 200 <= status < 300 or status in self.settings.allowed_statuses:
-                    raise
-                body = b""  # the status decides, whatever the text of a redirect or an error
-        is_truncated = cuts and (transfer.is_cut or len(body) > limit)
-        if is_truncated:
-            body = body[:limit]
-        if self.settings.http_trace:
+    def _response(self, transfer: Transfer, request: Request, block: bytes, body: bytes) -> Response:
+        if self._adds_times:
             request = request.replace(meta={**request.meta, HTTP_TRACE: transfer.trace()})
-        response = Response(
+        getinfo = transfer.curl.getinfo
+        return Response(
             request.url,
-            status,
+            getinfo(pycurl.RESPONSE_CODE),
             headers=block[block.find(b"\n") + 1 :],
             body=body,
             request=request,
-            latency=latency,
-            ip=ip,
+            latency=transfer.latency,
+            ip=getinfo(pycurl.PRIMARY_IP),
             protocol=transfer.protocol,
         )
-        response.is_truncated = is_truncated
+
+    async def _complete(self, response: Response, request: Request, transfer: Transfer, names: bytes) -> None:
+        """Decode or cut the body, and store the cookies. ``names``: the header block in lower case."""
+        limit = request.max_body or self.settings.max_body
+        if response.body and b"\ncontent-encoding:" in names:
+            response.body = await self._decoded(response, names, limit, transfer.cuts)
+        if transfer.cuts and (transfer.is_cut or len(response.body) > limit):
+            response.body, response.is_truncated = response.body[:limit], True
         if b"\nset-cookie:" in names:
             await self._absorb(response)
-        return response
 
     async def _absorb(self, response: Response) -> None:
         if not self._suffixes_read:
@@ -318,22 +319,22 @@ class HttpFetcher:
             self._suffixes_read = True
         self.cookies.absorb(response)
 
-    @staticmethod
-    async def _decoded(names: bytes, body: bytes, limit: int, cuts: bool) -> bytes:
+    async def _decoded(self, response: Response, names: bytes, limit: int, cuts: bool) -> bytes:
         tokens = b",".join(_CONTENT_ENCODINGS(names)).decode("latin-1").split(",")
         codings = [name for token in tokens if (name := token.strip()) not in ("", "identity")]
+        body = response.body
         if not codings:
             return body
         from skitter.fetch.decoding import decode_body  # noqa: PLC0415 - it loads three libraries
 
-        if len(body) <= _DECODE_IN_THREAD and len(codings) < 2:  # each coding may multiply the size
-            return decode_body(body, codings, limit, cuts=cuts)
-        return await asyncio.to_thread(decode_body, body, codings, limit, cuts=cuts)
-
-
-def _report_phases(transfer: Transfer, permit: SendPermit) -> None:
-    if permit.is_traced:
-        permit.report_phases(transfer.phases())
+        try:
+            if len(body) <= _DECODE_IN_THREAD and len(codings) < 2:  # each coding may multiply the size
+                return decode_body(body, codings, limit, cuts=cuts)
+            return await asyncio.to_thread(decode_body, body, codings, limit, cuts=cuts)
+        except UndecodableBody:
+            if response.ok or response.status in self.settings.allowed_statuses:
+                raise
+            return b""  # the status decides, whatever the text of a redirect or an error
 
 
 def _sendable(url: str) -> str:
@@ -348,8 +349,17 @@ def _sendable(url: str) -> str:
     return href
 
 
-def _error_of(transfer: Transfer, error: pycurl.error) -> FetchError:
+def _failure_of(transfer: Transfer, error: pycurl.error) -> FetchError | _OnlyDeadConnections:
+    """Return the reason why a transfer has failed."""
     code, message = error.args[0], str(error.args[1])
+    if transfer.is_late:
+        return TooLate("the request missed its time slot for this host")
+    if transfer.refused:
+        return forbidden(transfer.refused)
+    if transfer.is_fragmented:
+        return ProtocolError("the body comes in chunks of a few bytes")
+    if message.startswith("Connection died, tried") and not transfer.fresh:
+        return _OnlyDeadConnections()
     getinfo = transfer.curl.getinfo
     tunnel_status = getinfo(pycurl.HTTP_CONNECTCODE)
     return fetch_error(

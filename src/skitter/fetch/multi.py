@@ -49,7 +49,8 @@ class Multi:
         self._multi.setopt(pycurl.M_TIMERFUNCTION, self._on_timer)
         make = EpollWatcher if sys.platform == "linux" else LoopWatcher
         self._watch: SocketWatcher | None = make(self._loop, self._on_ready)
-        self._futures: dict[pycurl.Curl, asyncio.Future[float]] = {}
+        self.running: dict[pycurl.Curl, asyncio.Future[float]] = {}
+        """The transfers in progress."""
         self._looked_at = 0.0
         """When a socket was ready last, by the loop's clock."""
         self._is_late = False
@@ -70,18 +71,18 @@ class Multi:
         The future returns the seconds for which the end of the answer has waited for the event loop, 0 if unknown.
         It raises ``pycurl.error`` if the transfer fails.
         """
-        future = self._futures[curl] = self._loop.create_future()
+        future = self.running[curl] = self._loop.create_future()
         self._multi.add_handle(curl)
         return future
 
     def end(self, curl: pycurl.Curl) -> None:
         """Remove a transfer, whatever its state. A completed transfer has been removed already."""
-        if self._futures.pop(curl, None) is not None:
+        if self.running.pop(curl, None) is not None:
             self._multi.remove_handle(curl)
 
     def close(self) -> None:
         """Cancel all transfers and close the multi handle with its connections."""
-        for curl, future in list(self._futures.items()):
+        for curl, future in list(self.running.items()):
             self.end(curl)
             future.cancel()
         if self._timer is not None:
@@ -146,7 +147,7 @@ class Multi:
             self._resolve(curl, pycurl.error(code, message))
 
     def _resolve(self, curl: pycurl.Curl, error: pycurl.error | None) -> None:
-        future = self._futures.pop(curl)
+        future = self.running.pop(curl)
         unread = _seconds_unread(curl) if self._is_late else 0.0
         self._multi.remove_handle(curl)
         if future.done():

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 import pycurl
 
 from skitter.fetch.contract import TimedOut
-from skitter.fetch.transfer import Transfer
 
 _MIN_CHECKS = 4
 _MAX_INTERVAL = 5.0
@@ -21,13 +20,15 @@ class StallWatch:
     instead of seconds keeps a busy event loop from ending transfers whose data has arrived but was not read yet.
     """
 
-    def __init__(self, running: Mapping[Transfer, asyncio.Future[float]], limit: float) -> None:
+    def __init__(self, running: Mapping[pycurl.Curl, asyncio.Future[float]], limit: float) -> None:
         """``limit``: seconds without a byte."""
         self._running = running
         self._limit = limit
         self._interval = min(limit / _MIN_CHECKS, _MAX_INTERVAL)
         self._checks = max(_MIN_CHECKS, round(limit / self._interval))
         self._timer: asyncio.TimerHandle | None = None
+        self._seen: dict[asyncio.Future[float], tuple[int, int]] = {}
+        """Bytes that each transfer had moved at the last check, and the number of checks before it without a change."""
 
     def start(self) -> None:
         """Check from now on until no transfer runs."""
@@ -42,8 +43,14 @@ class StallWatch:
 
     def _check(self) -> None:
         self._timer = None
-        for transfer, future in list(self._running.items()):
-            if self._stalled(transfer) and not future.done():
+        seen, self._seen = self._seen, {}
+        for curl, future in list(self._running.items()):
+            moved = _moved_bytes(curl)
+            before, checks = seen.get(future, (None, 0))
+            checks = checks + 1 if moved is not None and moved == before else 0
+            if moved is not None:
+                self._seen[future] = moved, checks
+            if checks >= self._checks and not future.done():
                 future.set_exception(
                     TimedOut(
                         f"no data for {self._limit:g} s",
@@ -54,15 +61,11 @@ class StallWatch:
         if self._running:
             self.start()
 
-    def _stalled(self, transfer: Transfer) -> bool:
-        getinfo = transfer.curl.getinfo
-        if getinfo(pycurl.PRETRANSFER_TIME) == 0:
-            # Connecting, or waiting for a connection, has a time-out of its own.
-            return False
-        moved = getinfo(pycurl.SIZE_DOWNLOAD_T) + getinfo(pycurl.SIZE_UPLOAD_T) + getinfo(pycurl.HEADER_SIZE)
-        if moved != transfer.seen_bytes:
-            transfer.seen_bytes = moved
-            transfer.idle_checks = 0
-            return False
-        transfer.idle_checks += 1
-        return transfer.idle_checks >= self._checks
+
+def _moved_bytes(curl: pycurl.Curl) -> int | None:
+    """Return the bytes that a transfer has sent and received; ``None`` before it is connected, which has its own time-out."""
+    getinfo = curl.getinfo
+    if getinfo(pycurl.PRETRANSFER_TIME) == 0:
+        return None
+    moved = getinfo(pycurl.SIZE_DOWNLOAD_T) + getinfo(pycurl.SIZE_UPLOAD_T) + getinfo(pycurl.HEADER_SIZE)
+    return int(moved)

@@ -54,6 +54,7 @@ class Transfer:
         "_ca_file",
         "_chunks",
         "_connects",
+        "_cuts",
         "_dialled",
         "_extra",
         "_guard",
@@ -69,13 +70,11 @@ class Transfer:
         "curl",
         "cuts",
         "fresh",
-        "idle_checks",
         "is_challenged",
         "is_cut",
         "is_fragmented",
         "is_late",
         "resolving",
-        "seen_bytes",
         "unread",
     )
 
@@ -88,6 +87,7 @@ class Transfer:
         self._settings = settings
         self._has_hosts = bool(settings.unverified_hosts or settings.ca_files or settings.client_certs)
         """Whether there are settings for single hosts."""
+        self._cuts = settings.truncate_body
         self._guard = guard
         self._proxy = self._refused = ""
         self._dialled = False
@@ -120,9 +120,6 @@ class Transfer:
         """Whether the transfer was ended because its body came in tiny chunks."""
         self.curl = pycurl.Curl()
         self._tls_sessions: pycurl.CurlShare | None = None
-        self.seen_bytes = -1
-        """Number of bytes transferred at the last check of :class:`~skitter.fetch.stall.StallWatch`."""
-        self.idle_checks = 0
         self.fresh = False
         """Whether curl opens a new connection for the request."""
         self._configure()
@@ -187,22 +184,10 @@ class Transfer:
         if request.timeout is not None:
             self._extra = True
             setopt(pycurl.TIMEOUT_MS, _milliseconds(request.timeout))
-        self.cuts = cuts_body(request, self._settings)
-        if self.cuts:
-            self._unusual = True
-            limit = request.max_body or self._settings.max_body
-            self._room = limit + limit // 64 + 1024  # a coding may make data longer
-            setopt(pycurl.MAXFILESIZE_LARGE, 0)
-            setopt(pycurl.WRITEFUNCTION, self.take_block)
-        elif request.max_body is not None:
-            self._unusual = True
-            setopt(pycurl.MAXFILESIZE_LARGE, request.max_body)
-        with_body = request.body or request.method not in ("GET", "HEAD")
-        if request.headers or with_body:
-            self._extra = True
-            setopt(pycurl.HTTPHEADER, _header_lines(self._base_headers, request, with_body=bool(with_body)))
-        if with_body or request.method != "GET":
-            self._prepare_method(request, with_body=bool(with_body))
+        if self._cuts or request.truncate_body is not None or request.max_body is not None:
+            self._limit_body(request)
+        if request.headers or request.method != "GET" or request.body:
+            self._prepare_message(request)
         if self._has_hosts:
             self._prepare_host(url)
         if proxy != self._proxy:
@@ -260,11 +245,10 @@ class Transfer:
             self._tls_sessions = cache
             self.curl.setopt(pycurl.SHARE, cache)
 
-    def use_addresses(self, lines: list[str]) -> None:
-        """Give libcurl the addresses of a host, as lines of ``CURLOPT_RESOLVE``."""
-        if lines:
-            self._extra = True
-            self.curl.setopt(pycurl.RESOLVE, lines)
+    def use_addresses(self, lines: list[str], seconds: float) -> None:
+        """Give libcurl the addresses of a host, as lines of ``CURLOPT_RESOLVE``, which took some seconds to look up."""
+        self._extra, self.resolving = True, seconds
+        self.curl.setopt(pycurl.RESOLVE, lines)
 
     def answer_challenges(self, credentials: str) -> None:
         """Log in by Digest (RFC 7616). libcurl first sends the request without credentials and a body."""
@@ -301,8 +285,27 @@ class Transfer:
         self.is_late = self._permit is not None and not self._permit.may_send()
         return self.is_late
 
-    def _prepare_method(self, request: Request, *, with_body: bool) -> None:
+    def _limit_body(self, request: Request) -> None:
+        """Set a limit of the body that differs from the setting, or that cuts the body."""
+        self._unusual = True
+        self.cuts = cuts_body(request, self._settings)
+        limit, setopt = request.max_body or self._settings.max_body, self.curl.setopt
+        if self.cuts:
+            self._room = limit + limit // 64 + 1024  # a coding may make data longer
+            setopt(pycurl.MAXFILESIZE_LARGE, 0)
+            setopt(pycurl.WRITEFUNCTION, self.take_block)
+        else:
+            setopt(pycurl.MAXFILESIZE_LARGE, limit)
+
+    def _prepare_message(self, request: Request) -> None:
+        """Set the headers, the method and the body of a request that is not a plain GET."""
         setopt, method = self.curl.setopt, request.method
+        with_body = bool(request.body) or method not in ("GET", "HEAD")
+        if request.headers or with_body:
+            self._extra = True
+            setopt(pycurl.HTTPHEADER, _header_lines(self._base_headers, request, with_body=with_body))
+        if method == "GET" and not with_body:
+            return
         if not _TOKEN(method):
             raise UnsendableRequest(f"invalid HTTP method: {method!r}", remedy="use GET, POST, PUT ...")
         self._unusual = True
@@ -391,7 +394,8 @@ class Transfer:
         sent, answered = getinfo(pycurl.PRETRANSFER_TIME), getinfo(pycurl.STARTTRANSFER_TIME)
         if self.unread and getinfo(pycurl.TOTAL_TIME) - answered < _ONE_READ:
             answered -= self.unread
-        return float(max(0.0, answered - sent))
+        latency: float = answered - sent
+        return latency if latency > 0 else 0.0
 
     def phases(self) -> FetchPhases:
         """Return the phases of the transfer that has ended."""
@@ -424,23 +428,21 @@ class Transfer:
         self._chunks.clear()
         if self._buffer is not None:
             self._buffer, self._blocks = None, 0
-        self.idle_checks = 0
-        self.seen_bytes = -1
-        self.resolving = 0.0
-        if self._unusual:
-            self._room, self.is_cut = None, False
-            self.curl.reset()
-            self._configure()
-        elif self._extra:
+        if self._extra:
+            self._extra, self.resolving = False, 0.0
             self.curl.unsetopt(pycurl.COOKIE)
             self.curl.unsetopt(pycurl.RESOLVE)
             self.curl.setopt(pycurl.TIMEOUT_MS, _milliseconds(self._settings.timeout))
             self.curl.setopt(pycurl.HTTPHEADER, list(self._base_headers.values()))
+        if self._unusual:
+            self._room = None
+            self._unusual = self.fresh = self.is_challenged = self.cuts = self.is_cut = False
+            self.curl.reset()
+            self._configure()
         if self._permit is not None:
             self._permit, self.is_late = None, False
         if self._dialled or self._refused:
             self._dialled, self._refused = False, ""
-        self._extra = self._unusual = self.fresh = self.is_challenged = False
 
 
 def _milliseconds(seconds: float) -> int:
