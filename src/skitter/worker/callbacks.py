@@ -212,6 +212,8 @@ async def results_of(returned: Any) -> list[Any]:
     """Return all results of a callback. ``returned``: what its call returned."""
     if returned.__class__ is GeneratorType:
         return await _all_of(returned)
+    if returned is None:
+        return []
     if inspect.isawaitable(returned):
         returned = await returned
     if isinstance(returned, AsyncIterable):

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections import defaultdict
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -83,7 +82,7 @@ class Committer:
         self.committed = {"pages": 0, "items": 0, "bytes": 0}
         """Totals that this worker has committed."""
         self._loop = asyncio.get_running_loop()
-        self._uncounted: defaultdict[str, int] = defaultdict(int)
+        self._uncounted: dict[str, int] = {}
         """Counters of commits that are counted with the next commit."""
         self._traces: dict[int, AttemptTrace] = {}
         """Traces of the pages to commit, by lease."""
@@ -241,7 +240,7 @@ class Committer:
     ) -> None:
         if after is not None:
             await asyncio.wait([after])
-        uncounted, self._uncounted = self._uncounted, defaultdict(int)
+        uncounted, self._uncounted = self._uncounted, {}
         if uncounted and outcomes:
             _add_counters(outcomes[0].counters, uncounted)
         began = self._loop.time()

@@ -90,7 +90,8 @@ class Origins:
         """The same origins by host name."""
         self._contacts: dict[str, list[tuple[float, str]]] = {}
         """Requests that wait for the first answer of their origin, with the time of their start, by host name."""
-        self._outages: OrderedDict[str, _Outage] = OrderedDict()
+        self.outages: OrderedDict[str, _Outage] = OrderedDict()
+        """The origins that do not answer."""
 
     def has_answered(self, origin: str) -> bool:
         """Return whether an origin has answered this worker before."""
@@ -98,7 +99,7 @@ class Origins:
 
     def answered(self, origin: str) -> None:
         """Record an answer, whatever its status."""
-        if self._outages and (outage := self._outages.pop(origin, None)) is not None and outage.given_up:
+        if (outage := self.outages.pop(origin, None)) is not None and outage.given_up:
             log.info("%s answers again", origin)
         if origin in self._answered:
             return
@@ -136,11 +137,11 @@ class Origins:
     def is_alone(self, origin: str) -> bool:
         """Return whether no other origin of the same host is known to answer."""
         others = self._siblings.get(_name_of(origin), ())
-        return not any(other != origin and other not in self._outages for other in others)
+        return not any(other != origin and other not in self.outages for other in others)
 
     def refusal(self, origin: str, request: Request) -> tuple[FetchError, RetryDecision] | None:
         """If the origin must not be contacted now, return the error and how the lease of the request ends."""
-        outage = self._outages.get(origin) if self._outages else None
+        outage = self.outages.get(origin)
         if outage is None or time.monotonic() >= outage.retry_at:
             return None
         decision = self._decide(outage, origin, request, free=True)
@@ -151,11 +152,11 @@ class Origins:
 
         ``began``: start of the attempt.
         """
-        outage = self._outages.get(origin)
+        outage = self.outages.get(origin)
         if outage is None:
-            outage = self._outages[origin] = _Outage(began, error)
-            if len(self._outages) > _MAX_KNOWN:
-                self._outages.popitem(last=False)
+            outage = self.outages[origin] = _Outage(began, error)
+            if len(self.outages) > _MAX_KNOWN:
+                self.outages.popitem(last=False)
         if began >= outage.failed_at:  # otherwise concurrent requests report the same failure
             self._record(outage, origin, error, began)
         return self._decide(outage, origin, request, free=self.has_answered(origin))
@@ -168,9 +169,9 @@ class Origins:
         error = _WaitTooLong(status, seconds)
         outage = _Outage(time.monotonic(), error)
         outage.given_up, outage.retry_at = True, outage.began + seconds
-        self._outages[origin] = outage
-        if len(self._outages) > _MAX_KNOWN:
-            self._outages.popitem(last=False)
+        self.outages[origin] = outage
+        if len(self.outages) > _MAX_KNOWN:
+            self.outages.popitem(last=False)
         log.warning("%s asks for a long wait; its requests become dead letters: %s", origin, error)
 
     def _record(self, outage: _Outage, origin: str, error: FetchError, began: float) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -54,7 +53,7 @@ class Page:
         "item_key", "items", "lease", "memory", "open_page", "origin", "remedy", "request", "response", "share", "trace", "visit",
     )  # fmt: skip
 
-    def __init__(self, lease: Lease, request: Request) -> None:
+    def __init__(self, lease: Lease, request: Request, trace: AttemptTrace | None = None) -> None:
         self.lease = lease
         self.request = request
         """The request as it was queued. The fetched request differs if a hook replaced it."""
@@ -77,7 +76,7 @@ class Page:
         """The file that the request downloads in place of a page."""
         self.entries: list[Entry] = []
         self.batches: list[LinkBatch] = []
-        self.counters: defaultdict[str, int] = defaultdict(int)
+        self.counters: dict[str, int] = {}
         self.has_bounded = False
         """Whether it has counters whose number is bounded (:class:`~skitter.worker.bounded_counters.BoundedCounters`)."""
         self.memory: PageSnapshot | None = None
@@ -89,7 +88,7 @@ class Page:
         """Memory that a large page has reserved from :class:`~skitter.worker.large_pages.LargePageLimiter`."""
         self.hook = ""
         """Point of the hook that is running; it stays if the hook raises an exception."""
-        self.trace: AttemptTrace | None = None
+        self.trace = trace
         """``None`` if the request is not traced."""
 
     async def run_hook(self, point: str, hook: Awaitable[_Result]) -> _Result:
@@ -107,7 +106,7 @@ class Page:
 
     def count(self, name: str, amount: int = 1) -> None:
         """Add to a counter. It takes effect with the commit of the page."""
-        self.counters[name] += amount
+        self.counters[name] = self.counters.get(name, 0) + amount
 
     def count_bounded(self, name: str, amount: int = 1) -> None:
         """Add to a counter whose name comes from user code or an item."""

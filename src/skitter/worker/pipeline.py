@@ -10,7 +10,7 @@ import logging
 import random
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -36,7 +36,6 @@ from skitter.fetch.robots_rules import product_token
 from skitter.fetch.tdmrep import PATH as TDM_PATH
 from skitter.fetch.tdmrep import TdmFiles
 from skitter.frontier.records import Entry, Lease, PageVisit, Resolution
-from skitter.html.limits import ALWAYS_SAFE
 from skitter.item import item_fields
 from skitter.links import Links
 from skitter.request import Request, decode_request
@@ -147,8 +146,11 @@ class RequestPipeline:
             hooks["after_request"],
         )
         self._before_send_hooks, self._on_headers_hooks = hooks["before_send"], hooks["on_headers"]
+        self._before_save_hooks = hooks["before_save"]
         self._pacer = CallbackPacer()
         self.callbacks = CallbackRunner(settings.callback_threads)
+        self._callbacks_found: dict[object, Callable[..., Any]] = {}
+        """Callbacks of the spider by the names that requests store."""
         self._error_log = ErrorLog()
         self._blocked_statuses = fetcher.capabilities.blocked_statuses
         self._large_pages = LargePageLimiter(settings.max_page_memory)
@@ -177,13 +179,13 @@ class RequestPipeline:
         """Process one request. ``None``: release its lease."""
         lease = inflight.lease
         try:
-            page = Page(lease, decode_request(lease.url, lease.record))
+            request = decode_request(lease.url, lease.record)
         except UndecodableRecord as error:
             return await self._undecodable(lease, error)
-        page.trace = inflight.trace
+        page = Page(lease, request, inflight.trace)
         self._spider.stats.begin(page)
         try:
-            if page.request.callback in FILE_CALLBACKS:
+            if request.callback in FILE_CALLBACKS:
                 await self._process_file(page, inflight)
             else:
                 await self._process_page(page, inflight)
@@ -202,13 +204,20 @@ class RequestPipeline:
             await self._callback_failed(page, error)
         finally:
             self._spider.stats.end(page)
-            self._large_pages.release(page.share)
-            if page.open_page is not None:
-                await page.open_page.close()
-        await self._finish(page)
+            if page.share or page.open_page is not None:
+                await self._release(page)
+        if self.revisits is not None or request.depth == 0:
+            await self._finish(page)
         return page
 
+    async def _release(self, page: Page) -> None:
+        """Release what a page holds: memory, and a page in a browser."""
+        self._large_pages.release(page.share)
+        if page.open_page is not None:
+            await page.open_page.close()
+
     async def _finish(self, page: Page) -> None:
+        """Follow the known links of a page that is visited again, and report a seed without a page."""
         if self.revisits is not None and self.revisits.settle(page):
             try:
                 await self._follow_again(page)
@@ -222,7 +231,10 @@ class RequestPipeline:
             self.revisits.begin(page)
         request = await self._before_request(page) if self._before_request_hooks else page.request
         response = None if request is None else await self._fetch(page, request, inflight)
-        if response is not None and (self._is_plain(response) or await self._after_request(page, response)):
+        if response is not None and (
+            (200 <= response.status < 300 and not self._after_request_hooks and response.moved_to is None)
+            or await self._after_request(page, response)
+        ):
             await self._parse(page, page.response or response)
 
     def _report_seed(self, page: Page) -> None:
@@ -344,25 +356,35 @@ class RequestPipeline:
 
     # --- fetch -----------------------------------------------------------------------------------------
 
-    async def _fetch(self, page: Page, request: Request, inflight: InflightRequest) -> Response | None:
+    def _fetch(
+        self, page: Page, request: Request, inflight: InflightRequest
+    ) -> Coroutine[Any, Any, Response | None]:
         """Return the response; ``None`` if the request must not be sent now."""
         traps = self._links.traps
         if traps is not None and traps.has_closed and page.request.depth and traps.is_closed(page.lease.url):
-            inflight.finish_fetch(sent=False)
-            page.count(f"refused/{PATTERN}")
-            return None
-        origins = self._origins
-        url = request.url
+            return self._refuse_pattern(page, inflight)
+        origins, url = self._origins, request.url
         origin = url[: url.find("/", 8)]
-        if not origins.has_answered(origin):
+        has_answered = origins.has_answered(origin)
+        if not has_answered:
             origin = origin_of(url)
+            has_answered = origins.has_answered(origin)
         page.origin = origin
-        if refusal := origins.refusal(origin, page.request):
-            await self._hold_back(page, *refusal, inflight)
-            return None
+        if origins.outages and (refusal := origins.refusal(origin, page.request)):
+            return self._hold_back(page, *refusal, inflight)
         page.began = time.monotonic()
-        if origins.has_answered(origin):
-            return await self._send(page, request, inflight, OriginState.KNOWN)
+        if has_answered:
+            return self._send(page, request, inflight, OriginState.KNOWN)
+        return self._contact(page, request, inflight)
+
+    async def _refuse_pattern(self, page: Page, inflight: InflightRequest) -> None:
+        """Finish a request whose URL pattern is closed."""
+        inflight.finish_fetch(sent=False)
+        page.count(f"refused/{PATTERN}")
+
+    async def _contact(self, page: Page, request: Request, inflight: InflightRequest) -> Response | None:
+        """Fetch a request to an origin that has not answered yet."""
+        origins, origin = self._origins, page.origin
         origin_state = origins.begin_contact(origin)
         if origin_state is OriginState.REFUSED:
             self._put_back(page, inflight, random.uniform(0.5, 2.0))
@@ -384,7 +406,7 @@ class RequestPipeline:
             return None
         if self._tdm_files is not None and page.download is None:
             await self._read_tdm_file(self._tdm_files, request.url, inflight)
-        if not inflight.may_send():
+        if inflight.expires and not inflight.may_send():
             raise _ReleaseLease
         if page.memory is not None and self.revisits is not None:
             request = self.revisits.conditional(page, request)
@@ -393,24 +415,31 @@ class RequestPipeline:
         else:
             fetching = self._fetcher.fetch(request, permit=inflight)
         response = await (fetching if page.trace is None else page.trace.follow(request, fetching))
-        status = response.status
-        self._origins.answered(page.origin)
-        if len(response.body) > LARGE and not response.prepare_plain():
+        size = len(response.body)
+        if size > LARGE and not response.prepare_plain():
             page.share = await self._large_pages.acquire(response)
-        is_throttled = status in THROTTLED
-        retry_after = _retry_after(response) if is_throttled else None
-        if retry_after is not None and retry_after > self._settings.retry_after_cap:
-            retry_after = self._give_up_for(page.origin, status, retry_after)
-        inflight.finish_fetch(response.latency, refused=is_throttled, retry_after=retry_after)
-        page.response = response
-        page.open_page = response.open_page
-        counters = page.counters
-        counters[f"status/{status}"] += 1
-        counters["bytes"] += len(response.body)
+        status, latency = response.status, response.latency
+        if origin_state is not OriginState.KNOWN or self._origins.outages:
+            self._origins.answered(page.origin)
+        if status in THROTTLED:
+            inflight.finish_fetch(latency, refused=True, retry_after=self._wait_for_slot(page, response))
+        else:
+            inflight.finish_fetch(latency)
+        page.response, page.open_page = response, response.open_page
+        counters, name = page.counters, f"status/{status}"
+        counters[name] = counters.get(name, 0) + 1
+        counters["bytes"] = counters.get("bytes", 0) + size
         WAIT.observe(counters, inflight.waited)
-        if response.latency is not None:
-            FETCH.observe(counters, response.latency)
+        if latency is not None:
+            FETCH.observe(counters, latency)
         return response
+
+    def _wait_for_slot(self, page: Page, response: Response) -> float | None:
+        """Return the seconds for which a throttling server asks its slot to wait, if it does."""
+        seconds = _retry_after(response)
+        if seconds is not None and seconds > self._settings.retry_after_cap:
+            return self._give_up_for(page.origin, response.status, seconds)
+        return seconds
 
     def _give_up_for(self, origin: str, status: int, seconds: float) -> float | None:
         """Give up an origin that asks for a wait beyond ``retry_after_cap``. Return the wait for its slot.
@@ -555,10 +584,6 @@ class RequestPipeline:
 
     # --- response --------------------------------------------------------------------------------------
 
-    def _is_plain(self, response: Response) -> bool:
-        """Return whether the callback can run without further checks, as for nearly every response."""
-        return 200 <= response.status < 300 and not self._after_request_hooks and response.moved_to is None
-
     async def _after_request(self, page: Page, response: Response) -> bool:
         """Handle a status other than 2xx, and the hooks. Return whether to run the callback."""
         if self._after_request_hooks:
@@ -648,52 +673,65 @@ class RequestPipeline:
         if revisits is not None and revisits.is_unchanged(page, response):
             await self._keep(page, response.status)
             return
-        callback = self.callbacks.find(self._spider, _name(page.request.callback))
-        if len(response.body) > ALWAYS_SAFE:
-            response.max_memory = self._settings.max_page_memory
+        request = page.request
+        callback = self._callbacks_found.get(request.callback) or self._find_callback(request.callback)
+        response.max_memory = self._settings.max_page_memory
         if page.share:
             page.share = await self._large_pages.prepare(response, page.share)
         if (turn := self._pacer.next_turn()) is not None:
             await turn
         began = time.perf_counter()
         streamed: CallbackResult | None = None
-        streams = self._link_stream is not None and bool(self._spider.streaming_callbacks)
-        if streams and self._may_stream_links(page, response):
+        if self._spider.streaming_callbacks and self._may_stream_links(page, response):
             streamed = CallbackResult([], [], [], defaultdict(int))
-            results = await self._run_streaming(page, callback(response, **page.request.cb_kwargs), streamed)
+            results = await self._run_streaming(page, callback(response, **request.cb_kwargs), streamed)
         else:
-            results = await self.callbacks.run(callback, response, **page.request.cb_kwargs)
+            results = await self.callbacks.run(callback, response, **request.cb_kwargs)
         seconds = time.perf_counter() - began
         page.record_time(CALLBACK, seconds)
-        if seconds > _LONG_CALLBACK and not self._has_warned_of_blocking and self.callbacks.blocks(callback):
-            self._has_warned_of_blocking = True
-            text = (
-                "%s: callback %s took %.1f s, during which this worker did nothing else; set callback_threads"
-            )
-            log.warning(text, page.lease.url, page.request.callback or "parse", seconds)
+        if seconds > _LONG_CALLBACK:
+            self._warn_of_blocking(page, callback, seconds)
         results = await self._collect(page, results, response)
         if streamed is not None:
             page.batches = [*streamed.batches, *page.batches]
             _count_links(page, streamed)
         if page.decision is DONE:
-            await self._conclude(page, response, results)
+            self._conclude(page, response, results)
+            if page.counters.get("links", 0) > 2 * TURN:
+                await self._stream_most_links(page)
 
-    async def _conclude(self, page: Page, response: Response, results: list[Any]) -> None:
+    def _find_callback(self, name: object) -> Callable[..., Any]:
+        callback = self.callbacks.find(self._spider, _name(name))
+        self._callbacks_found[name] = callback
+        return callback
+
+    def _warn_of_blocking(self, page: Page, callback: Callable[..., Any], seconds: float) -> None:
+        if self._has_warned_of_blocking or not self.callbacks.blocks(callback):
+            return
+        self._has_warned_of_blocking = True
+        text = "%s: callback %s took %.1f s, during which this worker did nothing else; set callback_threads"
+        log.warning(text, page.lease.url, page.request.callback or "parse", seconds)
+
+    def _conclude(self, page: Page, response: Response, results: list[Any]) -> None:
         """Complete a page whose callback has succeeded: its items, links and visit."""
         revisits = self.revisits
         hops: list[Request] = []
         if self._settings.refresh_delay_cap is not None:
             hops = self._follow_refresh(page, response, self._settings.refresh_delay_cap)
         visit = None if revisits is None else revisits.visit(page, results, hops)
-        self._put_items(page, response.base_url if self._media is not None else "", visit)
+        if page.items:
+            self._put_items(page, response.base_url if self._media is not None else "", visit)
         if page.has_output:  # otherwise the page is counted when its items are complete
-            page.counters["pages"] += 1
-            page.counters[_DEPTHS[min(page.request.depth, _MAX_DEPTH)]] += 1
+            depth = page.request.depth
+            page.count("pages")
+            page.count(_DEPTHS[min(depth, _MAX_DEPTH)])
         if visit is not None:
             page.visit = visit if page.has_output else without_items(visit)
             page.count(f"visits/{visit.change}")
-        has_many_links = page.counters.get("links", 0) > 2 * TURN
-        if has_many_links and self._link_stream is not None and self._settings.max_queued_per_slot is None:
+
+    async def _stream_most_links(self, page: Page) -> None:
+        """Add most of the links of a page with very many of them to the frontier at once."""
+        if self._link_stream is not None and self._settings.max_queued_per_slot is None:
             page.batches = await self._link_stream.add_most(page.batches)
 
     def _may_stream_links(self, page: Page, response: Response) -> bool:
@@ -705,7 +743,8 @@ class RequestPipeline:
             return False
         traps = self._links.traps
         return (
-            page.draft is None
+            self._link_stream is not None
+            and page.draft is None
             and not self._directives.are_set
             and not self._settings.callback_threads
             and self._settings.max_queued_per_slot is None
@@ -760,7 +799,7 @@ class RequestPipeline:
         page.items, page.batches, page.entries = found.items, found.batches, found.entries
         if page.items and self._settings.item_meta_fields:
             page.items = with_meta_fields(page.items, page.request, self._settings.item_meta_fields)
-        if page.items and self._hooks["before_save"]:
+        if page.items and self._before_save_hooks:
             action = await page.run_hook("before_save", self._hooks.run("before_save", response, page.items))
             if not self._continues(page, action, "before_save"):
                 return results
@@ -886,9 +925,10 @@ def _skip_links(found: CallbackResult) -> None:
 def _count_links(page: Page, found: CallbackResult) -> None:
     counters = page.counters
     if found.links:
-        counters["links"] += found.links
+        counters["links"] = counters.get("links", 0) + found.links
     for reason, amount in found.refused.items():
-        counters[f"refused/{reason}"] += amount
+        name = f"refused/{reason}"
+        counters[name] = counters.get(name, 0) + amount
 
 
 def _is_cancelled() -> bool:

@@ -6,7 +6,6 @@ They are committed with their page like all counters, so they never decrease and
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
@@ -26,13 +25,14 @@ class Histogram:
         self._first = self._buckets[0]
         self._sum = f"{TIMES}{name}/{MICROSECONDS}"
 
-    def observe(self, counters: defaultdict[str, int], seconds: float) -> None:
+    def observe(self, counters: dict[str, int], seconds: float) -> None:
         """Add a time to counters."""
-        if not seconds:  # zero, as for nearly every wait
-            counters[self._first] += 1
-            return
-        counters[self._buckets[bisect_left(BOUNDS, seconds)]] += 1
-        counters[self._sum] += int(seconds * 1e6)
+        if seconds:
+            bucket, total = self._buckets[bisect_left(BOUNDS, seconds)], self._sum
+            counters[total] = counters.get(total, 0) + int(seconds * 1e6)
+        else:  # as for nearly every wait
+            bucket = self._first
+        counters[bucket] = counters.get(bucket, 0) + 1
 
     def read(self, counters: Mapping[str, int]) -> list[int]:
         """Return the number of times in each bucket."""
