@@ -171,7 +171,8 @@ def test_memory_is_bounded(traps):
         traps.is_duplicate(f"{HOST}/{number}", b"%d" % number)
     assert len(traps._patterns) <= 50_000
     assert len(traps._paths) <= 50_000
-    assert sum(map(len, traps._contents.values())) <= 100_001
+    assert len(traps._shapes) <= 50_000
+    assert len(traps._contents) <= 100_000
 
 
 def test_links_that_are_judged_together_are_judged_as_one_by_one():

@@ -44,6 +44,7 @@ _MAX_WORDS = 20_000
 _SHORT = 6
 """A URL with fewer slashes has at most three segments, which no limit refuses."""
 _MAX_DIGESTS = 100_000
+_SEEDS = 2**64 - 1
 _MAX_COMPARED = 32 * 1024
 """Bytes of a body that are compared."""
 
@@ -151,13 +152,10 @@ class _Pattern:
         return self.novel >= _PROVEN_BY
 
     @property
-    def has_evidence(self) -> bool:
-        return self.hops >= _CHAIN or self.path.patterns >= _COMBINATIONS
-
-    @property
     def interval(self) -> int:
         """One page in this number is compared."""
-        if not self.has_evidence:
+        has_evidence = self.hops >= _CHAIN or self.path.patterns >= _COMBINATIONS
+        if not has_evidence:
             return _SAMPLE
         return _SAMPLE_OF_SUSPECTS if self.is_proven else 1
 
@@ -191,9 +189,12 @@ class TrapDetector:
         self._max_urls = max_urls
         self.duplicates = duplicates
         self._patterns: dict[str, _Pattern] = {}
+        """By name."""
+        self._shapes: dict[bytes, _Pattern] = {}
+        """The patterns of URLs that were seen, by their shape."""
         self._paths: dict[str, PathGroup] = {}
-        self._contents: dict[str, dict[int, int]] = {}
-        self._digests = 0
+        self._contents: dict[int, int] = {}
+        """By the digest of a body and its origin, the hash of the first URL that had it."""
         self._last_url = ""
         self._last_pattern: _Pattern | None = None
         self.has_closed = False
@@ -220,31 +221,36 @@ class TrapDetector:
     ) -> list[tuple[int, LinkDecision]]:
         """Judge the new links of a page. Return decisions in the order of the links, each with the number of links it is for."""
         decisions: list[tuple[int, LinkDecision]] = []
-        done = 0
-        for spelling, amount in _spellings(urls):
-            if "?" not in spelling and spelling.count("/") < _SHORT:
-                self._admit_alike(urls[done], spelling, amount, depth, parent, decisions)
-            else:
-                for url in urls[done : done + amount]:
-                    refusal = self._rules.refusal(url)
-                    if refusal is None:
-                        self._admit_alike(url, spelling, 1, depth, parent, decisions)
-                    else:
+        pattern: _Pattern | None = None
+        first = end = 0
+        """Links in a row that have the pattern and are not judged yet."""
+        for shape, amount in _shapes(urls):
+            found = self._shapes.get(shape) or self._add(urls[end], shape, depth)
+            if found is not pattern:
+                self._admit_alike(pattern, end - first, parent, decisions)
+                pattern, first = found, end
+            if b"?" in shape or shape.count(b"/") >= _SHORT:
+                for url in urls[end : end + amount]:
+                    if (refusal := self._rules.refusal(url)) is not None:
+                        self._admit_alike(pattern, end - first, parent, decisions)
                         decisions.append((1, (refusal, 0, False)))
-            done += amount
+                        first = end + 1
+                    end += 1
+            else:
+                end += amount
+        self._admit_alike(pattern, end - first, parent, decisions)
         return decisions
 
     def _admit_alike(
         self,
-        url: str,
-        spelling: str,
+        pattern: _Pattern | None,
         amount: int,
-        depth: int,
         parent: PathGroup | None,
         decisions: list[tuple[int, LinkDecision]],
     ) -> None:
-        """Judge links of one spelling, beginning with ``url``, and add the decisions."""
-        pattern = self._patterns.get(spelling) or self._add(url, depth)
+        """Judge links of one pattern, and add the decisions."""
+        if not amount:
+            return
         if pattern is None:
             decisions.append((amount, _NO_PATTERN))
             return
@@ -273,26 +279,38 @@ class TrapDetector:
     def _find(self, url: str) -> _Pattern | None:
         """Return the pattern of a page. Successive calls are for the same page, so the last answer is kept."""
         if url != self._last_url:
-            self._last_url, self._last_pattern = url, self._patterns.get(_spelling(url))
+            raw = url.encode()
+            start = raw.find(b"/", 8)
+            shape = raw[:start] + raw[start:].translate(_TO_ZERO)
+            self._last_url, self._last_pattern = url, self._shapes.get(shape) or self._named(url, shape)
         return self._last_pattern
 
-    def _add(self, url: str, depth: int) -> _Pattern | None:
-        """Add the pattern of a URL, or another spelling of a known one."""
+    def _named(self, url: str, shape: bytes) -> _Pattern | None:
+        """Return the pattern of a URL that has an unknown shape."""
         names = _names_of(url)
+        pattern = None if names is None else self._patterns.get(names[0])
+        if pattern is not None:
+            if len(self._shapes) >= _MAX_PATTERNS:
+                self._shapes.clear()
+            self._shapes[shape] = pattern
+        return pattern
+
+    def _add(self, url: str, shape: bytes, depth: int) -> _Pattern | None:
+        """Add the pattern of a URL, unless it is known."""
+        pattern = self._named(url, shape)
+        names = _names_of(url) if pattern is None else None
         if names is None:
-            return None
+            return pattern
+        name, path_name = names
         if len(self._patterns) >= _MAX_PATTERNS:
             self._patterns.clear()
             self._paths.clear()
+            self._shapes.clear()
             self.has_closed = False
         self._last_url = ""
-        spelling, name, path_name = names
-        pattern = self._patterns.get(name)
-        if pattern is None:
-            path = self._paths.setdefault(path_name, PathGroup())
-            path.patterns += 1
-            pattern = self._patterns[name] = _Pattern(path, depth)
-        self._patterns[spelling] = pattern
+        path = self._paths.setdefault(path_name, PathGroup())
+        path.patterns += 1
+        pattern = self._patterns[name] = self._shapes[shape] = _Pattern(path, depth)
         return pattern
 
     def path_of(self, url: str) -> PathGroup | None:
@@ -311,31 +329,27 @@ class TrapDetector:
         """Return whether another page of the host had the same content, and remember this one."""
         if self.duplicates == "follow" or not body:
             return False
-        host = url[: url.find("/", 8)]
-        known = self._contents.get(host)
-        if known is None:
-            known = self._contents[host] = {}
-        digest, page = xxhash.xxh3_64_intdigest(body), hash(url)
-        first = known.setdefault(digest, page)
-        if first != page:
-            return True
-        self._digests += 1
-        if self._digests > _MAX_DIGESTS:
-            self._contents.clear()
-            self._digests = 0
-        return False
+        contents = self._contents
+        if len(contents) >= _MAX_DIGESTS:
+            contents.clear()
+        page, origin = hash(url), hash(url[: url.find("/", 8)])
+        return contents.setdefault(xxhash.xxh3_64_intdigest(body, origin & _SEEDS), page) != page
 
     def note_page(self, url: str, depth: int, body: bytes, own_links: int, *, is_duplicate: bool) -> None:
         """Compare a page with earlier pages of its path. ``own_links``: its new links with the same path."""
         pattern = self._find(url)
-        if pattern is None or pattern.path.admitted < _PROBATION:
+        if pattern is None:
+            return
+        path = pattern.path
+        if path.admitted < _PROBATION:
             return
         pattern.pages += 1
-        pattern.hops = max(pattern.hops, depth - pattern.first_depth)
+        hops = depth - pattern.first_depth
+        if hops > pattern.hops:
+            pattern.hops = hops
         if pattern.checked >= _CHECKED and pattern.pages % pattern.interval:
             return
         pattern.checked += 1
-        path = pattern.path
         words = set() if is_duplicate else _words_of(body) - path.words
         if words:
             if len(path.words) > _MAX_WORDS:
@@ -360,32 +374,24 @@ class TrapDetector:
             path.closed = self.has_closed = True
 
 
-def _spelling(url: str) -> str:
-    """Return the URL with 0 for each number behind its origin."""
-    start = url.find("/", 8)
-    return url[:start] + _NUMBERS.sub("0", url[start:])
+def _shapes(urls: Sequence[str]) -> Iterator[tuple[bytes, int]]:
+    """Return the shape of each URL, in order, with the number of URLs in a row that have it.
 
-
-def _spellings(urls: Sequence[str]) -> Iterator[tuple[str, int]]:
-    """Return the spelling of each URL, in order, with the number of URLs in a row that have it.
-
-    The URLs of one origin, as most links of a page, are grouped before their numbers are shortened.
+    A shape is a URL with 0 for each digit behind its origin. The URLs of one origin, as most links of a page, are translated together.
     """
     origin = urls[0][: urls[0].find("/", 8)]
     text = "\n".join(urls)
-    if len(urls) == 1 or text.count(f"\n{origin}/") < len(urls) - 1:
-        yield from ((_spelling(url), 1) for url in urls)
+    if len(urls) > 1 and text.count(f"\n{origin}/") < len(urls) - 1:
+        for url in urls:
+            yield from _shapes([url])
         return
-    spellings: dict[str, str] = {}
-    for zeros, alike in groupby(text.encode().translate(_TO_ZERO).decode().split("\n")):
-        spelling = spellings.get(zeros)
-        if spelling is None:
-            spelling = spellings[zeros] = origin + _NUMBERS.sub("0", zeros[len(origin) :])
-        yield spelling, len(list(alike))
+    start, begin = len(origin), origin.encode()
+    for zeros, alike in groupby(text.encode().translate(_TO_ZERO).split(b"\n")):
+        yield begin + zeros[start:], len(list(alike))
 
 
-def _names_of(url: str) -> tuple[str, str, str] | None:
-    """Return the URL without its numbers, the name of its pattern, and that of the path.
+def _names_of(url: str) -> tuple[str, str] | None:
+    """Return the name of the pattern of a URL, and that of its path: the URL with 0 for each number, and the names of parameters.
 
     ``None`` for a URL that has neither a query nor a number in its path.
     """
@@ -394,9 +400,9 @@ def _names_of(url: str) -> tuple[str, str, str] | None:
     spelling = _NUMBERS.sub("0", rest)
     path, mark, query = spelling.partition("?")
     if not mark:
-        return None if spelling == rest and "0" not in rest else (origin + spelling,) * 3
+        return None if spelling == rest and "0" not in rest else (origin + spelling,) * 2
     parameters = "&".join(sorted({part.partition("=")[0] for part in query.split("&")}))
-    return origin + spelling, f"{origin}{path}?{parameters}", f"{origin}{path}?"
+    return f"{origin}{path}?{parameters}", f"{origin}{path}?"
 
 
 def _separator(found: re.Match[str]) -> str:
