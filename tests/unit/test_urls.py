@@ -18,6 +18,7 @@ from skitter.web.urls import (
     normalize,
     origin_of,
     registered_domain,
+    url_base,
     scheme_of,
     upa_parser,
 )
@@ -240,6 +241,25 @@ def test_plain_links_that_are_joined_together_are_what_the_parser_makes_of_them(
     links += [f"http://h.example/a/{number}" for number in range(35)]
     links.insert(place, reference)
     assert join_all(base, links) == [normalize(link, base) for link in links]
+
+
+@settings(max_examples=500)
+@given(st.lists(NEARLY_PLAIN, min_size=1, max_size=4), st.sampled_from([PLAIN_BASES[0], *PLAIN_BASES]))
+@example(["..//a"], "http://h.example/b/c")
+@example(["//h.example/a", "/\\a", "///a", "/?\\"], PLAIN_BASES[0])
+@example(["../a#b", "/a#b", "http://h.example/a#b", "#b"], PLAIN_BASES[0])
+def test_a_guess_that_is_a_normalized_url_is_what_the_parser_makes_of_the_link(links, base):
+    guesses = url_base(base).guess_all(links)
+    assert len(guesses) in {0, len(links)}
+    for link, guess in zip(links, guesses, strict=False):
+        assert normalize(guess) != guess or normalize(link, base) == guess
+
+
+def test_links_of_common_spellings_are_guessed():
+    links = ["/a?b", "../a", "http://h/a#c", "//h/a#c", "x.html", "a\nb"]
+    guesses = url_base("http://h/d/e.html").guess_all(links[:-1])
+    assert guesses == ["http://h/a?b", "http://h/a", "http://h/a", "http://h/a", "x.html"]
+    assert url_base("http://h/d/e.html").guess_all(links) == []
 
 
 def test_a_long_link_is_joined_in_linear_time():

@@ -111,13 +111,14 @@ def normalize(url: str, base: str | None = None) -> str | None:
 class UrlBase:
     """The base URL of a page, prepared for joining its links."""
 
-    __slots__ = ("_root", "_skipped", "_starts", "url")
+    __slots__ = ("_root", "_skipped", "_starts", "folder", "url")
 
     def __init__(self, url: str) -> None:
         self.url = url
-        folder, _, page = url.partition("?")[0].rpartition("/")
+        self.folder, _, page = url.partition("?")[0].rpartition("/")
+        """The URL up to the last slash of its path, without the slash."""
         doubtful = page[:1] in _DOUBTFUL or "\\" in url or "#" in url
-        self._starts = None if doubtful else _starts_of(folder)
+        self._starts = None if doubtful else _starts_of(self.folder)
         self._root = "" if self._starts is None else self._starts["/"]
         self._skipped = len(self._root) - 1
         """Characters to skip in an absolute link of the same host."""
@@ -132,6 +133,23 @@ class UrlBase:
             if plain is not None:
                 return starts[plain[1]] + plain[2]
         return normalize(href, self.url)
+
+    def guess_all(self, hrefs: Sequence[str]) -> list[str]:
+        """Return a guess for each raw ``href``, in few steps: if it is a normalized URL, :meth:`join` returns the same.
+
+        Any other guess means nothing. The result is empty if there is a line break in an ``href``, or if the base is unusual.
+        """
+        starts = self._starts
+        if starts is None:
+            return []
+        text = "\n" + "\n".join(hrefs)
+        if "#" in text:
+            text = _FRAGMENTS("", text)
+        if "\n//" in text:
+            text = text.replace("\n//", f"\n{scheme_of(self._root)}://")
+        text = text.replace("\n/", f"\n{self._root}").replace("\n../", f"\n{starts['../']}")
+        guesses = text.split("\n")
+        return guesses[1:] if len(guesses) == len(hrefs) + 1 else []
 
     def join_all(self, hrefs: Sequence[str]) -> list[str | None]:
         """Resolve raw ``href`` values; see :func:`join_all`."""
@@ -227,6 +245,7 @@ _PLAIN_HREF = re.compile(
 ).fullmatch
 
 
+_FRAGMENTS = re.compile("#[^\n]*").sub
 _DOUBTFUL = frozenset(".%\t\r\n")
 """First characters of a last segment of a base that may change the folder, or that the parser removes."""
 

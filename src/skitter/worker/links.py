@@ -28,7 +28,7 @@ from skitter.queues import DEFAULT_QUEUE, slot_in
 from skitter.request import Request, encode_request, fingerprint
 from skitter.scope import Scope
 from skitter.secrets import authorization_of_userinfo
-from skitter.web.urls import host_of, identity, join_all, normalize, split_userinfo
+from skitter.web.urls import UrlBase, host_of, identity, normalize, split_userinfo, url_base
 from skitter.worker.callbacks import CallbackNames, unsupported_result
 from skitter.worker.inflight import QueueCapacity
 from skitter.worker.traps import TrapDetector
@@ -84,12 +84,12 @@ class LinkCache:
         self._hosts: dict[str, HostLinkCache] = {}
         self._lookups = 0
 
-    def of(self, page_url: str) -> FolderLinkCache:
+    def of(self, base: UrlBase) -> FolderLinkCache:
         """Return the cache for the folder of a page."""
-        folder = page_url.partition("?")[0].rpartition("/")[0]
+        folder = base.folder
         cache = self._folders.get(folder)
         if cache is None:
-            host = self._hosts.setdefault(page_url[: page_url.find("/", 8)], HostLinkCache())
+            host = self._hosts.setdefault(base.url[: base.url.find("/", 8)], HostLinkCache())
             cache = self._folders[folder] = FolderLinkCache(
                 host, self._parents.setdefault(_parent_of(folder), set())
             )
@@ -380,14 +380,15 @@ class LinkCollector:
             self._collect_requests(found, list(links), parent)
             return
         found.links += len(hrefs)
-        cache = self.cache.of(links.base_url)
+        base = url_base(links.base_url)
+        cache = self.cache.of(base)
         new = cache.unknown(hrefs, found.refused)
-        if links.base_url == parent.url and "#" in "".join(new):  # "#part" leads to the page itself
+        if base.url == parent.url and "#" in "".join(new):  # "#part" leads to the page itself
             before, new = len(new), [href for href in new if href[:1] != "#"]
             if len(new) < before:
                 found.refused[DUPLICATE] += before - len(new)
         if new:
-            batch = self._new_batch(found, cache, links.base_url, new, parent, self.traps)
+            batch = self._new_batch(found, cache, base, new, parent, self.traps)
             if batch.urls:  # most links that are not in the cache lead to known URLs as well
                 self._add_batch(found, batch, Request("", **links.fields), links.base_url, parent)
 
@@ -395,17 +396,37 @@ class LinkCollector:
         self,
         found: CallbackResult,
         cache: FolderLinkCache,
-        base_url: str,
+        base: UrlBase,
         hrefs: list[str],
         parent: Request,
         traps: TrapDetector | None = None,
     ) -> LinkBatch:
         """Return those links that are not in the cache, that are not refused, and that are not known by their URL."""
         batch = LinkBatch(_NO_TEMPLATE, [], [], [], [])
-        self._fill(batch, cache, hrefs, join_all(base_url, hrefs), found.refused, traps)
+        if len(hrefs) < _GROUP:
+            hrefs = self._without_known(cache, base, hrefs, found.refused)
+        if hrefs:
+            self._fill(batch, cache, hrefs, base.join_all(hrefs), found.refused, traps)
         if traps is not None and batch.urls:
             self._judge(batch, traps, found, parent)
         return batch
+
+    def _without_known(
+        self, cache: FolderLinkCache, base: UrlBase, hrefs: list[str], refused: defaultdict[str, int]
+    ) -> list[str]:
+        """Return the links that do not certainly lead to a known URL."""
+        guesses, known = base.guess_all(hrefs), self.cache.urls
+        if not guesses:
+            return hrefs
+        left = []
+        for href, guess in zip(hrefs, guesses, strict=True):
+            if guess in known:
+                cache.add_known(href)
+            else:
+                left.append(href)
+        if len(left) < len(hrefs):
+            refused[DUPLICATE] += len(hrefs) - len(left)
+        return left
 
     def _add_batch(
         self, found: CallbackResult, batch: LinkBatch, common: Request, base_url: str, parent: Request
@@ -430,7 +451,8 @@ class LinkCollector:
             for request in requests:
                 self._collect_request(found, request, parent)
             return
-        known, cache = self.cache.urls, self.cache.of(parent.url)
+        known, base = self.cache.urls, url_base(parent.url)
+        cache = self.cache.of(base)
         urls: list[str] = []
         common: Request | None = None
         for request in requests:
@@ -446,21 +468,22 @@ class LinkCollector:
             elif common is not None and request.replace(url="") == common:
                 urls.append(url)
             else:
-                self._add_urls(found, cache, urls, common, parent)
+                self._add_urls(found, cache, base, urls, common, parent)
                 urls, common = [url], request.replace(url="")
-        self._add_urls(found, cache, urls, common, parent)
+        self._add_urls(found, cache, base, urls, common, parent)
 
     def _add_urls(
         self,
         found: CallbackResult,
         cache: FolderLinkCache,
+        base: UrlBase,
         urls: list[str],
         common: Request | None,
         parent: Request,
     ) -> None:
         if common is None:
             return
-        batch = self._new_batch(found, cache, parent.url, cache.unknown(urls, found.refused), parent)
+        batch = self._new_batch(found, cache, base, cache.unknown(urls, found.refused), parent)
         if batch.urls:
             self._add_batch(found, batch, common, parent.url, parent)
 

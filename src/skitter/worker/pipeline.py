@@ -795,7 +795,11 @@ class RequestPipeline:
         else:
             self._links.collect(results, page.request, found)
         if traps is not None and body:
-            self._compare(traps, page, body, found, is_duplicate=is_duplicate)
+            traps.note_page(
+                page.lease.url, page.request.depth, body, found.own_links, is_duplicate=is_duplicate
+            )
+            if is_duplicate:
+                self._note_duplicate(page, found)
         page.items, page.batches, page.entries = found.items, found.batches, found.entries
         if page.items and self._settings.item_meta_fields:
             page.items = with_meta_fields(page.items, page.request, self._settings.item_meta_fields)
@@ -810,15 +814,11 @@ class RequestPipeline:
             page.items = self.revisits.select(page.items, page)
         return [] if DUPLICATE_CONTENT in found.refused else results
 
-    def _compare(
-        self, traps: TrapDetector, page: Page, body: bytes, found: CallbackResult, *, is_duplicate: bool
-    ) -> None:
-        """Compare a page with others for the detection of traps."""
-        traps.note_page(page.lease.url, page.request.depth, body, found.own_links, is_duplicate=is_duplicate)
-        if is_duplicate:
-            page.count("duplicate_pages")
-            if self._settings.duplicate_content == "skip":
-                _skip_links(found)
+    def _note_duplicate(self, page: Page, found: CallbackResult) -> None:
+        """Count a page that has the same content as another one, and drop its links if the settings say so."""
+        page.count("duplicate_pages")
+        if self._settings.duplicate_content == "skip":
+            _skip_links(found)
 
     async def _collect_in_turns(self, results: list[Any], parent: Request, found: CallbackResult) -> None:
         for part in turns_of(results):

@@ -35,7 +35,7 @@ _COMBINATIONS = 8
 """Sets of parameters of one path that are evidence of a trap."""
 _CHECKED = 12
 """Pages of a pattern that are all compared."""
-_SAMPLE, _SAMPLE_OF_SUSPECTS = 128, 8
+_SAMPLE, _SAMPLE_OF_SUSPECTS = 512, 8
 """After that, one page in this many is compared. If there is evidence against an unproven pattern, all its pages are
 compared."""
 _MAX_PATTERNS = 50_000
