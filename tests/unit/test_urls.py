@@ -18,9 +18,9 @@ from skitter.web.urls import (
     normalize,
     origin_of,
     registered_domain,
-    url_base,
     scheme_of,
     upa_parser,
+    url_base,
 )
 
 BASE = "http://user@Example.com:8080/a/b/c.html?q=1#top"

@@ -83,7 +83,7 @@ from skitter.worker.revisit import (
 )
 from skitter.worker.robots import RobotsCheck, RobotsDecision, RobotsGate, RobotsUnavailable
 from skitter.worker.timings import CALLBACK, FETCH, WAIT
-from skitter.worker.traps import DUPLICATE_CONTENT, PATTERN, TrapDetector
+from skitter.worker.traps import DUPLICATE_CONTENT, PATTERN
 
 if TYPE_CHECKING:  # few crawls download files
     from skitter.worker.media import MediaPipeline

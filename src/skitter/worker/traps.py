@@ -345,8 +345,7 @@ class TrapDetector:
             return
         pattern.pages += 1
         hops = depth - pattern.first_depth
-        if hops > pattern.hops:
-            pattern.hops = hops
+        pattern.hops = max(pattern.hops, hops)
         if pattern.checked >= _CHECKED and pattern.pages % pattern.interval:
             return
         pattern.checked += 1
