@@ -47,7 +47,7 @@ ROLES = {
     ),
     "watchdog": lambda line: "watchdog.py" in line,
     "driver": lambda line: "run-driver" in line,
-    "worker": lambda line: "skitter.run.child" in line,
+    "worker": lambda line: "skitter.run.child" in line or "-m skitter run" in line,  # the first are forked
     "owner": None,
 }
 

@@ -114,7 +114,7 @@ def resume(job: str, frontier: str | None, workers: int | None, spider: str | No
 
     Ends its pause or, if it is not running, continues it here.
     """
-    from skitter.cli.running import run_job
+    from skitter.cli.running import fork_if_several, run_job
     from skitter.run.job import is_file, split_reference
     from skitter.run.loader import find_spider
 
@@ -133,10 +133,7 @@ def resume(job: str, frontier: str | None, workers: int | None, spider: str | No
             remedy="repeat the command that started the job; to resume a job without them, give env:NAME or file:PATH in place of each password",
         )
     place, _ = split_reference(spec.spider)
-    if spider is not None:
-        spec.spider, _ = find_spider(spider)
-        folder.write(spec)
-    elif is_file(place) and not Path(place).exists():
+    if spider is None and is_file(place) and not Path(place).exists():
         raise UsageError(
             f"the spider of job {job!r} was not found in {place}",
             remedy=f"name its new place: `skitter resume {job} --spider FILE.py`",
@@ -144,7 +141,11 @@ def resume(job: str, frontier: str | None, workers: int | None, spider: str | No
         )
     if workers is not None:
         spec.workers = workers
-    return run_job(spec, show, resume=True)
+    with fork_if_several(len(spec.teams())) as forked:
+        if spider is not None:
+            spec.spider, _ = find_spider(spider)
+            folder.write(spec)
+        return run_job(spec, show, resume=True, forked=forked)
 
 
 async def _end_pause(folder: JobFolder) -> bool:

@@ -29,22 +29,25 @@ def run(spider: str, options: JobOptions, show: ShowOptions) -> int:
 
     Repeat the command to resume the run. The job is named after its spider.
     """
-    from skitter.cli.running import run_job
-    from skitter.run.job import JobSpec
+    from skitter.cli.running import fork_if_several, run_job
+    from skitter.run.job import JobSpec, teams_of
     from skitter.run.loader import find_spider
 
-    reference, spider_class = find_spider(spider)
-    spec = JobSpec(
-        job=_name_of_spider(spider_class) if options.job is None else options.job,
-        spider=reference,
-        arguments=dict(pairs("-a", options.arguments)),
-        settings=options.all_settings(),
-        outputs=options.all_outputs(spider_class.outputs),
-        frontier=options.frontier,
-        workers=options.workers,
-        queues=options.all_queues(),
-    )
-    return run_job(spec, show, fresh=options.fresh, recrawl=options.recrawl)
+    queues = options.all_queues()
+    # Each worker loads the spider itself: what its module opens must not be shared.
+    with fork_if_several(len(teams_of(options.workers, queues))) as forked:
+        reference, spider_class = find_spider(spider)
+        spec = JobSpec(
+            job=_name_of_spider(spider_class) if options.job is None else options.job,
+            spider=reference,
+            arguments=dict(pairs("-a", options.arguments)),
+            settings=options.all_settings(),
+            outputs=options.all_outputs(spider_class.outputs),
+            frontier=options.frontier,
+            workers=options.workers,
+            queues=queues,
+        )
+        return run_job(spec, show, fresh=options.fresh, recrawl=options.recrawl, forked=forked)
 
 
 def _name_of_spider(spider_class: type[Spider]) -> str:

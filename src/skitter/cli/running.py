@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ from skitter.run.crawl import Crawl, Progress, RunResult
 from skitter.run.job import JobFolder, JobSpec
 from skitter.run.process import LogOptions, apply_log_settings, run_async, set_up_logging
 from skitter.run.profiling import MemoryTracer
+from skitter.run.supervisor import ForkedProcess
 from skitter.secrets import shown_url
 
 if TYPE_CHECKING:
@@ -34,16 +36,31 @@ if TYPE_CHECKING:
 log = logging.getLogger("skitter.progress")
 
 
+def fork_if_several(workers: int) -> AbstractContextManager[list[ForkedProcess]]:
+    """Fork the worker processes of a job that has several. See :func:`~skitter.run.child.forked_workers`."""
+    if workers < 2:
+        return nullcontext([])
+    from skitter.run.child import forked_workers
+
+    return forked_workers(workers)
+
+
 def run_job(
-    spec: JobSpec, show: ShowOptions, *, fresh: bool = False, recrawl: bool = False, resume: bool = False
+    spec: JobSpec,
+    show: ShowOptions,
+    *,
+    fresh: bool = False,
+    recrawl: bool = False,
+    resume: bool = False,
+    forked: list[ForkedProcess] | None = None,
 ) -> int:
-    """Run a job to its end, report the result, and return the exit status.
+    """Run a job to its end, report the result, and return the exit status. ``forked``: see :class:`~skitter.run.crawl.Crawl`.
 
     Raises :class:`~skitter.errors.SkitterError` if the run cannot start.
     """
     if show.summary is not None:
         _check_writable(show.summary)
-    return ForegroundRun(spec, show, fresh=fresh, recrawl=recrawl, resume=resume).run()
+    return ForegroundRun(spec, show, fresh=fresh, recrawl=recrawl, resume=resume, forked=forked).run()
 
 
 def _check_writable(path: Path) -> None:
@@ -67,6 +84,7 @@ class ForegroundRun:
         recrawl: bool = False,
         resume: bool = False,
         also: Callable[[Crawl, Progress], None] | None = None,
+        forked: list[ForkedProcess] | None = None,
     ) -> None:
         set_up_logging(show.log_level, show.log_format)
         log.setLevel(logging.INFO)  # progress has its own switch, --quiet
@@ -84,6 +102,7 @@ class ForegroundRun:
             recrawl=recrawl,
             resume=resume,
             log=LogOptions(show.log_level, show.log_format),
+            forked=forked,
         )
         apply_log_settings(self._crawl.settings, show.log_format)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Final, Protocol, runtime_checkable
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Final, Protocol, runtime_checkable
 
 import msgspec
 
@@ -232,17 +232,23 @@ class Fetcher(Protocol):
         """Abort running fetches and release resources."""
 
 
-async def fetch_with_hook(
+def fetch_with_hook(
     fetcher: Fetcher, request: Request, permit: SendPermit, on_headers: HeaderHook | None
-) -> Response:
+) -> Coroutine[Any, Any, Response]:
     """Fetch a request and call ``on_headers``: before the body is read if the fetcher can, else after the fetch.
 
     Raises :class:`FetchError`; :class:`Aborted` if the hook rejects the response.
     """
     if on_headers is None:
-        return await fetcher.fetch(request, permit=permit)
+        return fetcher.fetch(request, permit=permit)
     if fetcher.capabilities.shows_headers:
-        return await fetcher.fetch(request, permit=permit, on_headers=on_headers)
+        return fetcher.fetch(request, permit=permit, on_headers=on_headers)
+    return _fetch_then_hook(fetcher, request, permit, on_headers)
+
+
+async def _fetch_then_hook(
+    fetcher: Fetcher, request: Request, permit: SendPermit, on_headers: HeaderHook
+) -> Response:
     response = await fetcher.fetch(request, permit=permit)
     answer = await on_headers(response)
     if not answer:

@@ -326,7 +326,7 @@ class JobBuilder:
         ``observer`` sees the answers to its requests for leases.
         """
         self.is_fleet = frontier.shared
-        worker_module = await asyncio.to_thread(_load_worker_module)
+        worker_module = await asyncio.to_thread(load_worker_modules)
         hooks = self.hooks()
         outputs = ItemWriter(await self.open_stores(name), hooks, self._routed_stores(name))
         guard = await asyncio.to_thread(self.guard, frontier.notes)
@@ -462,9 +462,13 @@ def _entries(links: LinkCollector, requests: Iterable[Request]) -> Iterator[Entr
         yield entry
 
 
-def _load_worker_module() -> ModuleType:
-    """Load the modules that a worker needs. It takes a tenth of a second, so not on the event loop."""
+def load_worker_modules() -> ModuleType:
+    """Load the modules that a worker needs. It takes a tenth of a second, so not on the event loop.
+
+    Return the module of the worker.
+    """
     import skitter.fetch.http  # noqa: PLC0415 - see above
+    import skitter.run.fetcher_factory  # noqa: PLC0415 - see above
     import skitter.worker.worker  # noqa: PLC0415 - see above
 
     return skitter.worker.worker

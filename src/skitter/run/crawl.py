@@ -29,7 +29,7 @@ from skitter.run.outputs import JobOutputs
 from skitter.run.page_changes import PassReport, Ranges, read_changes_of_pass, with_kept
 from skitter.run.passes import PassRecord, PassTracker
 from skitter.run.process import LogOptions
-from skitter.run.supervisor import Supervisor, WorkerCommand
+from skitter.run.supervisor import ForkedProcess, Supervisor, WorkerCommand
 from skitter.run.written import WrittenItems, describe_unwritten
 from skitter.scope import DEPTH, HOST, LENGTH, PATTERN, SCHEME, UNPARSABLE
 from skitter.scrapy_names import unused_attributes
@@ -123,6 +123,8 @@ class Crawl:
         The spider, if this process has it. Worker processes always load it by its name.
     ``overrides``
         The additions of this process. Hooks and objects require ``workers=1``.
+    ``forked``
+        Worker processes that were forked for the crawl.
     """
 
     def __init__(
@@ -136,8 +138,10 @@ class Crawl:
         log: LogOptions | None = None,
         spider_class: type[Spider] | None = None,
         overrides: RunOverrides | None = None,
+        forked: list[ForkedProcess] | None = None,
     ) -> None:
         self._builder = JobBuilder(spec, spider_class, overrides)
+        self._forked = forked
         self.spec = spec = self._builder.spec
         self._builder.check_plugins()
         self._watcher = watcher
@@ -318,7 +322,7 @@ class Crawl:
                     for queues in teams
                 ]
                 abandon = frontier.abandon if frontier.shared else None
-                self._supervisor = Supervisor(commands, abandon)
+                self._supervisor = Supervisor(commands, abandon, self._forked)
                 await self._supervisor.run()
         finally:
             self._frontier = self._supervisor = None  # nothing is left to stop

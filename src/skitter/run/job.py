@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -66,9 +66,14 @@ class JobSpec(msgspec.Struct, kw_only=True):
 
     def teams(self) -> list[list[str]]:
         """Return the queues that each worker process serves; empty: all."""
-        common = [queue for queue, processes in self.queues.items() if not processes]
-        teams = [common] * self.workers if common or not self.queues else []
-        return teams + [[queue] for queue, processes in self.queues.items() for _ in range(processes)]
+        return teams_of(self.workers, self.queues)
+
+
+def teams_of(workers: int, queues: Mapping[str, int]) -> list[list[str]]:
+    """Do as :meth:`JobSpec.teams`."""
+    common = [queue for queue, processes in queues.items() if not processes]
+    teams = [common] * workers if common or not queues else []
+    return teams + [[queue] for queue, processes in queues.items() for _ in range(processes)]
 
 
 def split_reference(spider: str) -> tuple[str, str]:

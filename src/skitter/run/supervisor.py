@@ -7,6 +7,7 @@ import contextlib
 import logging
 import os
 import random
+import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -59,11 +60,85 @@ class WorkerCommand(msgspec.Struct):
     """The queues that it serves; empty: all."""
 
 
+class ForkedProcess:
+    """A worker process that was forked, and that waits for its command (Linux only).
+
+    It has the methods of :class:`asyncio.subprocess.Process` that :class:`WorkerProcess` uses.
+    """
+
+    def __init__(self, name: str, pid: int, command_pipe: int, report_pipe: int) -> None:
+        self.name = name
+        """The name of the worker in the frontier."""
+        self.pid = pid
+        self.returncode: int | None = None
+        """As in :class:`asyncio.subprocess.Process`."""
+        self.report_pipe = report_pipe
+        """The end to read from. The owner of the process closes it."""
+        self._command_pipe = command_pipe
+        self._handle = os.pidfd_open(pid)
+        self._ended: asyncio.Event | None = None
+
+    async def communicate(self, command: bytes) -> None:
+        """Send the command and wait for the end of the process."""
+        await asyncio.to_thread(self._send, command)
+        await self.wait()
+
+    def _send(self, command: bytes) -> None:
+        with contextlib.suppress(BrokenPipeError), os.fdopen(self._command_pipe, "wb") as pipe:
+            pipe.write(command)
+
+    async def wait(self) -> None:
+        """Wait for the end of the process."""
+        if self.returncode is not None:
+            return
+        if self._ended is None:
+            self._ended = asyncio.Event()
+            asyncio.get_running_loop().add_reader(self._handle, self._on_end)
+        await self._ended.wait()
+
+    def _on_end(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._handle)
+        self._reap()
+        if self._ended is not None:
+            self._ended.set()
+
+    def _reap(self) -> None:
+        os.close(self._handle)
+        self.returncode = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+    def terminate(self) -> None:
+        """Send SIGTERM."""
+        self._signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Send SIGKILL."""
+        self._signal(signal.SIGKILL)
+
+    def _signal(self, number: int) -> None:
+        if self.returncode is None:
+            signal.pidfd_send_signal(self._handle, number)
+
+    def discard(self) -> None:
+        """End a process that got no command."""
+        self.kill()
+        self._reap()
+        self.close_pipes()
+
+    def close_pipes(self) -> None:
+        """Close the pipes of a process that got no command."""
+        os.close(self._command_pipe)
+        os.close(self.report_pipe)
+
+
 class WorkerProcess:
     """One worker process, as its owner sees it. ``name`` is the name of the worker in the frontier."""
 
     def __init__(
-        self, name: str, process: asyncio.subprocess.Process, pipe: int, on_ready: Callable[[], None]
+        self,
+        name: str,
+        process: asyncio.subprocess.Process | ForkedProcess,
+        pipe: int,
+        on_ready: Callable[[], None],
     ) -> None:
         self.name = name
         self._process = process
@@ -172,12 +247,17 @@ class Supervisor:
 
     ``commands``: one for each worker.
     ``abandon``: takes back the leases of a dead worker, if no connection to this process reports its death.
+    ``forked``: processes that wait for a command. The supervisor takes them from the list before it starts others.
     """
 
     def __init__(
-        self, commands: Sequence[WorkerCommand], abandon: Callable[[str], Awaitable[object]] | None = None
+        self,
+        commands: Sequence[WorkerCommand],
+        abandon: Callable[[str], Awaitable[object]] | None = None,
+        forked: list[ForkedProcess] | None = None,
     ) -> None:
         self._abandon = abandon
+        self._forked = [] if forked is None else forked
         self._commands = [msgspec.json.encode(command) for command in commands]
         self._workers: dict[int, WorkerProcess] = {}
         """By the index of their command."""
@@ -236,7 +316,12 @@ class Supervisor:
             self._is_over.set()
 
     async def _start(self, index: int) -> WorkerProcess:
-        worker = self._workers[index] = await WorkerProcess.start(lambda: self._worker_ready(index))
+        if self._forked:
+            forked = self._forked.pop()
+            worker = WorkerProcess(forked.name, forked, forked.report_pipe, lambda: self._worker_ready(index))
+        else:
+            worker = await WorkerProcess.start(lambda: self._worker_ready(index))
+        self._workers[index] = worker
         if self._stopping:  # while the process was starting
             self._stop_worker(worker)
         return worker

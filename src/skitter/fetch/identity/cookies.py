@@ -103,20 +103,24 @@ class CookiesOnDemand:
     def __init__(self, shared: SharedCookies, sharing: CookieSharing) -> None:
         self._shared = shared
         self._sharing = sharing
+        self._is_open = False
 
-    async def open(self) -> None:
-        """Prepare the cookies."""
-        await self._shared.open()
+    async def _opened(self) -> SharedCookies:
+        """Return the cookies. They are prepared at the first use: the Public Suffix List takes 25 ms of CPU time."""
+        if not self._is_open:
+            await self._shared.open()
+            self._is_open = True
+        return self._shared
 
     async def header_for(self, request: Request) -> str | None:
         """Return the value of the ``Cookie`` header."""
-        return await self._shared.header_for(request) if self._sharing.is_on else None
+        return await (await self._opened()).header_for(request) if self._sharing.is_on else None
 
     async def absorb(self, response: Response) -> None:
         """Store the cookies that a response sets; return when all workers can see them."""
         if response.header("set-cookie"):
             await self._sharing.switch_on()
-            await self._shared.absorb(response)
+            await (await self._opened()).absorb(response)
 
 
 def _key(session: str, site: str) -> str:

@@ -79,6 +79,8 @@ class IdentityFetcher:
         self._cookies = cookies
         self._jar_per_proxy = jar_per_proxy
         self._cookie_file = cookie_file
+        self._changes_requests = jar_per_proxy or user_agents is not None or proxies is not None
+        """Whether requests without a session get anything but cookies."""
         self.capabilities: FetcherCapabilities = msgspec.structs.replace(
             fetcher.capabilities,
             shows_headers=True,
@@ -107,18 +109,30 @@ class IdentityFetcher:
         sources = (self._user_agents, self._proxies, self._sessions, self._cookies, self._cookie_file)
         return [source for source in sources if source is not None]
 
-    async def fetch(
+    def fetch(
         self,
         request: Request,
         *,
         permit: SendPermit = UNCONDITIONAL,
         on_headers: HeaderHook | None = None,
-    ) -> Response:
+    ) -> Coroutine[Any, Any, Response]:
         """Add an identity to a request and fetch it. Raises :class:`~skitter.fetch.contract.FetchError`."""
-        if self._sessions is None:
-            return await self._send(request, await self._without_session(request), permit, on_headers)
+        if self._sessions is not None:
+            return self._fetch_in_session(self._sessions, request, permit, on_headers)
+        if self._changes_requests:
+            return self._fetch_without_session(request, permit, on_headers)
+        return self._send(request, request, permit, on_headers)
+
+    async def _fetch_without_session(
+        self, request: Request, permit: SendPermit, on_headers: HeaderHook | None
+    ) -> Response:
+        return await self._send(request, await self._without_session(request), permit, on_headers)
+
+    async def _fetch_in_session(
+        self, sessions: SessionPool, request: Request, permit: SendPermit, on_headers: HeaderHook | None
+    ) -> Response:
         try:
-            session = await self._sessions.take(request)
+            session = await sessions.take(request)
         except NoProxyAvailable as error:
             raise await _waited(error) from None
         status, failure = None, None
@@ -131,7 +145,7 @@ class IdentityFetcher:
             failure = error
             raise
         finally:
-            await self._sessions.settle(session, status, failure)
+            await sessions.settle(session, status, failure)
         return response
 
     # --- identity --------------------------------------------------------------------------------------
@@ -171,7 +185,7 @@ class IdentityFetcher:
             header = await self._cookies.header_for(sent)
             if header is not None:
                 sent = sent.replace(cookies={}, headers={"Cookie": header, **sent.headers})
-        if not permit.may_send():
+        if permit.expires and not permit.may_send():
             raise TooLate(
                 "the request missed its time slot while its proxy, session or cookies were prepared"
             )

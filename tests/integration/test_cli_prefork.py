@@ -1,0 +1,186 @@
+"""The worker processes that a command forks."""
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from cli_command import Logged, SlowingSite, complaint, lines_of, skitter, truth_of, urls_of
+from skitter.cli.running import fork_if_several
+from skitter.testing import GeneratedSite
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="workers are forked on Linux only")
+
+PAGES = 90
+SPIDER = """
+import atexit
+import os
+import sys
+from pathlib import Path
+
+from skitter import Spider
+
+here = Path(__file__).parent
+loaded_by = os.getpid()  # what a module opens belongs to the process that has loaded it
+with (here / "loads").open("a") as file:
+    file.write(f"{{loaded_by}}\\n")
+atexit.register(lambda: (here / f"ended-{{os.getpid()}}").touch())
+
+
+class Shop(Spider):
+    start_urls = ["{url}"]
+    allowed_domains = ["127.0.0.1"]
+
+    def parse(self, response):
+        yield {{
+            "url": response.url, "worker": os.getpid(), "loaded_by": loaded_by, "stdin": sys.stdin.read(),
+            "session": os.getsid(0), "files": sorted(os.listdir("/proc/self/fd")), "path": sys.path[0],
+        }}
+        yield response.follow_all("a")
+"""
+WORDS = (
+    "run",
+    "shop.py",
+    "-o",
+    "items.jsonl",
+    "--workers",
+    2,
+    "--no-robots",
+    "--delay",
+    0,
+    "-s",
+    "concurrency=2",
+)
+
+
+class Shop(Logged):
+    """A crawl by two workers of a site that becomes slow."""
+
+    def __init__(self, folder, serve):
+        super().__init__(*WORDS, cwd=folder)
+        web = GeneratedSite(pages=PAGES, links_per_page=12, page_bytes=2000)
+        self.site = SlowingSite(web, after=20, delay=1.0)
+        server = serve(self.site)
+        self.truth = truth_of(web, server)
+        (folder / "shop.py").write_text(SPIDER.format(url=server.url))
+
+    @property
+    def owner(self):
+        return psutil.Process(self.process.pid)
+
+    def workers(self):
+        return self.owner.children()
+
+
+@pytest.fixture
+def shop(tmp_path, serve):
+    return Shop(tmp_path, serve)
+
+
+def is_forked(process):
+    with contextlib.suppress(psutil.Error):
+        return "skitter.run.child" not in process.cmdline()
+    return False
+
+
+def wait_until(fact):
+    deadline = time.monotonic() + 60
+    while not fact():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_forked_workers_load_the_spider_themselves_and_a_replacement_is_not_forked(shop, tmp_path):
+    with shop:
+        shop.wait_for(shop.site.reached.is_set)
+        first = shop.workers()
+        assert [is_forked(worker) for worker in first] == [True, True]
+        first[0].kill()
+        shop.wait_for(lambda: any(not is_forked(worker) for worker in shop.workers()))
+        shop.site.go_on.set()
+        assert shop.end() == 0, shop.log
+    assert urls_of(tmp_path / "items.jsonl") == shop.truth
+    items = lines_of(tmp_path / "items.jsonl")
+    assert all(item["worker"] == item["loaded_by"] == item["session"] for item in items)
+    assert {item["stdin"] for item in items} == {""}
+    assert {item["path"] for item in items} == {str(tmp_path)}
+    # The owner and three workers, of which the killed one could not say goodbye.
+    loads = {int(line) for line in (tmp_path / "loads").read_text().split()}
+    ended = {int(path.name.removeprefix("ended-")) for path in tmp_path.glob("ended-*")}
+    assert len(loads) == 4
+    assert ended == loads - {first[0].pid}
+
+
+def test_forked_workers_have_no_pipe_of_each_other_open(shop):
+    with shop:
+        shop.wait_for(shop.site.reached.is_set)
+        of_owner, first, second = map(open_pipes, (shop.owner, *shop.workers()))
+        shop.site.go_on.set()
+        assert shop.end() == 0, shop.log
+    assert (len(first & of_owner), len(second & of_owner)) == (1, 1), "the pipe for reports"
+    assert not first & second
+
+
+def open_pipes(process):
+    found = set()
+    for path in Path(f"/proc/{process.pid}/fd").iterdir():
+        with contextlib.suppress(OSError):  # closed meanwhile
+            found.add(str(path.readlink()))
+    return {name for name in found if name.startswith("pipe:")}
+
+
+def test_workers_end_with_their_owner(shop, tmp_path):
+    with shop:
+        shop.wait_for(shop.site.reached.is_set)
+        workers = shop.workers()
+        os.kill(shop.process.pid, signal.SIGKILL)
+        wait_until(lambda: not any(worker.is_running() for worker in workers))
+    shop.site.go_on.set()
+    result = skitter(*WORDS, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert urls_of(tmp_path / "items.jsonl") == shop.truth
+
+
+def test_workers_without_a_command_end_when_their_owner_is_killed(tmp_path):
+    os.mkfifo(tmp_path / "gate")
+    (tmp_path / "shop.py").write_text("open('gate').read()")  # which nobody writes to
+    with Logged(*WORDS, cwd=tmp_path) as command:
+        owner = psutil.Process(command.process.pid)
+        command.wait_for(lambda: len(owner.children()) == 2)
+        waiting = owner.children()
+        os.kill(owner.pid, signal.SIGKILL)
+        wait_until(lambda: not any(worker.is_running() for worker in waiting))
+    assert command.log == ""
+
+
+def test_a_run_that_cannot_start_leaves_no_worker(tmp_path):
+    (tmp_path / "shop.py").write_text(
+        "import json, psutil\n"
+        "open('workers', 'w').write(json.dumps([child.pid for child in psutil.Process().children()]))\n"
+        "raise ValueError('no spider today')"
+    )
+    assert "no spider today" in complaint(*WORDS, cwd=tmp_path)
+    workers = json.loads((tmp_path / "workers").read_text())
+    assert len(workers) == 2
+    assert not any(psutil.pid_exists(worker) for worker in workers)
+
+
+def test_one_worker_and_a_program_with_threads_fork_nothing():
+    with fork_if_several(1) as processes:
+        assert processes == []
+    end = threading.Event()
+    thread = threading.Thread(target=end.wait)
+    thread.start()
+    try:
+        with fork_if_several(2) as processes:
+            assert processes == []
+    finally:
+        end.set()
+        thread.join()
