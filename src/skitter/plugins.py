@@ -40,13 +40,15 @@ class PluginKind(msgspec.Struct, frozen=True):
     group: str
     """Group of the entry points with which other packages register plugins of this kind."""
     built_in: Mapping[str, Any]
+    """The plugins of skitter by name. A text ``package.module:Name`` is loaded when it is wanted."""
     error: type[SkitterError]
     """Class of the error that is raised for a plugin that cannot be loaded."""
 
     def named(self, name: str) -> Any | None:
         """Return the plugin with a plain name, or ``None``."""
         if name in self.built_in:
-            return self.built_in[name]
+            part = self.built_in[name]
+            return import_path(part) if isinstance(part, str) else part
         for point in _offered(self.group).select(name=name):
             try:
                 return point.load()
@@ -104,6 +106,12 @@ def _offered(group: str) -> EntryPoints:
     from importlib.metadata import entry_points  # noqa: PLC0415 - as said
 
     return entry_points(group=group)
+
+
+def import_path(path: str) -> Any:
+    """Return the object ``package.module:Name``."""
+    module, _, name = path.partition(":")
+    return getattr(importlib.import_module(module), name)
 
 
 def _exists(module: str) -> bool:

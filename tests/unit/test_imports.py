@@ -12,7 +12,7 @@ HEAVY = ("pycurl", "turbohtml", "lxml", "parsel", "selectolax", "redis", "IPytho
 def test_the_owner_of_a_fleet_loads_neither_fetcher_nor_parser():
     """It would take a fifth of its memory, and time at each start."""
     program = (
-        "import sys, skitter.run.crawl, skitter.frontends.page_spider; from skitter import Spider;"
+        "import sys, skitter.cli.running, skitter.frontends.page_spider; from skitter import Spider;"
         f"print([name for name in {HEAVY} if name in sys.modules])"
     )
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

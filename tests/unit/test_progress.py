@@ -12,7 +12,7 @@ from skitter.observe.figures import amount, duration, errors, kinds
 from skitter.observe.progress import LineView, LiveView, NoView, make_view, progress_line
 from skitter.observe.summary import summary_of, summary_rows
 from skitter.run.crawl import Progress, RunResult
-from skitter.worker.heartbeat import Throughput
+from skitter.worker.timings import Throughput
 
 COUNTERS = {
     "pages": 1200, "items": 1100, "bytes": 2_500_000, "failed/status/404": 3, "failed/timeout": 1,

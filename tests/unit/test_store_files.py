@@ -175,6 +175,7 @@ READ_ONLY = textwrap.dedent("""
     from skitter.store.files import PartFileStore
     from skitter.store.outputs import open_output
 
+    open_output("items.db")  # loads modules that the other user may not read
     os.chdir(sys.argv[1])
     if os.getuid() == 0:
         os.setgid(65534)

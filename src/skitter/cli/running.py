@@ -26,11 +26,11 @@ from skitter.run.crawl import Crawl, Progress, RunResult
 from skitter.run.job import JobFolder, JobSpec
 from skitter.run.process import LogOptions, apply_log_settings, run_async, set_up_logging
 from skitter.run.profiling import MemoryTracer
-from skitter.run.supervisor import ForkedProcess
 from skitter.secrets import shown_url
 
 if TYPE_CHECKING:
     from skitter.observe.metrics import MetricsServer
+    from skitter.run.supervisor import ForkedProcess
     from skitter.service.console.single_run import RunConsole
 
 log = logging.getLogger("skitter.progress")

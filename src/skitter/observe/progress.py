@@ -12,7 +12,7 @@ from skitter.frontier.records import JobState
 from skitter.observe.figures import duration, errors, listed, progress_figures
 from skitter.run.crawl import Progress
 from skitter.run.process import ConsoleHandler
-from skitter.worker.heartbeat import Throughput
+from skitter.worker.timings import Throughput
 
 if TYPE_CHECKING:
     from rich.table import Table

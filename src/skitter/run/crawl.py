@@ -10,7 +10,7 @@ import signal
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -29,7 +29,6 @@ from skitter.run.outputs import JobOutputs
 from skitter.run.page_changes import PassReport, Ranges, read_changes_of_pass, with_kept
 from skitter.run.passes import PassRecord, PassTracker
 from skitter.run.process import LogOptions
-from skitter.run.supervisor import ForkedProcess, Supervisor, WorkerCommand
 from skitter.run.written import WrittenItems, describe_unwritten
 from skitter.scope import DEPTH, HOST, LENGTH, PATTERN, SCHEME, UNPARSABLE
 from skitter.scrapy_names import unused_attributes
@@ -39,6 +38,9 @@ from skitter.spider import Spider
 from skitter.store.committed import split_by_presence
 from skitter.store.contract import parts_folder
 from skitter.store.files import is_local
+
+if TYPE_CHECKING:
+    from skitter.run.supervisor import ForkedProcess, Supervisor
 
 log = logging.getLogger("skitter.crawl")
 
@@ -316,6 +318,8 @@ class Crawl:
                 name = await asyncio.to_thread(worker_name)  # reads files
                 await self._builder.work(frontier, info, name, self._workers, teams[0])
             else:
+                from skitter.run.supervisor import Supervisor, WorkerCommand  # noqa: PLC0415 - one worker needs none
+
                 level, form = self._log.level, self._log.format
                 commands = [
                     WorkerCommand(self.spec, os.getpid(), frontier.shared, level, form, queues)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from skitter._utils.notes import Notes
 from skitter.errors import SettingsError, SkitterError
 from skitter.fetch.address_guard import AddressGuard
-from skitter.fetch.cache import CachingFetcher
 from skitter.fetch.contract import Fetcher
 from skitter.fetch.cookies import CookieJars, NoCookies, given_cookies
 from skitter.fetch.http import HttpFetcher
@@ -30,21 +29,34 @@ from skitter.fetch.identity.cookies import (
     JarCookies,
     SharedCookies,
 )
-from skitter.fetch.identity.fetcher import BorrowedFetcher, IdentityFetcher, IdentityRouter
-from skitter.fetch.identity.proxies import ProxyPool
-from skitter.fetch.identity.proxy_lists import FixedProxyList, ProxyList, file_list, url_list
-from skitter.fetch.identity.sessions import SessionPool, pool_of
-from skitter.fetch.identity.user_agents import AgentList, agents_of_file, random_agents
 from skitter.fetch.routing import HeaderFetcher, RoutingFetcher, fetcher_rules
 from skitter.plugins import PluginKind
 from skitter.request import Request
 from skitter.settings import Settings
 
+if TYPE_CHECKING:  # most crawls have no identity but their own
+    from skitter.fetch.identity.proxy_lists import ProxyList
+    from skitter.fetch.identity.sessions import SessionPool
+
 FETCHERS = PluginKind("fetcher", "skitter.fetchers", {"http": HttpFetcher}, SettingsError)
 USER_AGENTS = PluginKind(
-    "user_agents", "skitter.user_agents", {"random": random_agents, "file": agents_of_file}, SettingsError
+    "user_agents",
+    "skitter.user_agents",
+    {
+        "random": "skitter.fetch.identity.user_agents:random_agents",
+        "file": "skitter.fetch.identity.user_agents:agents_of_file",
+    },
+    SettingsError,
 )
-PROXIES = PluginKind("proxies", "skitter.proxies", {"file": file_list, "url": url_list}, SettingsError)
+PROXIES = PluginKind(
+    "proxies",
+    "skitter.proxies",
+    {
+        "file": "skitter.fetch.identity.proxy_lists:file_list",
+        "url": "skitter.fetch.identity.proxy_lists:url_list",
+    },
+    SettingsError,
+)
 SESSIONS = PluginKind("sessions", "skitter.sessions", {}, SettingsError)
 COOKIES = PluginKind("cookies", "skitter.cookies", {}, SettingsError)
 
@@ -130,6 +142,8 @@ def make_fetcher(
         sessions = _sessions(settings, identity_context, user_agents, proxies, shares=shares)
         if not per_proxy and all(part is None for part in (user_agents, proxies, sessions, cookies, file)):
             return inner  # without a source, no wrapper is needed
+        from skitter.fetch.identity.fetcher import IdentityFetcher  # noqa: PLC0415 - see above
+
         return IdentityFetcher(
             inner, user_agents=user_agents, proxies=proxies, sessions=sessions, cookies=cookies,
             jar_per_proxy=per_proxy, cookie_file=file,
@@ -138,6 +152,12 @@ def make_fetcher(
     if chooser is None:
         fetcher = identified(fetcher, settings, cookies, file)
     else:
+        from skitter.fetch.identity.fetcher import (  # noqa: PLC0415 - see above
+            BorrowedFetcher,
+            IdentityFetcher,
+            IdentityRouter,
+        )
+
         if cookies is not None or file is not None:  # shared by all identities
             fetcher = IdentityFetcher(fetcher, cookies=cookies, cookie_file=file)
         shared = BorrowedFetcher(fetcher)
@@ -147,6 +167,8 @@ def make_fetcher(
             lambda identity: identified(shared, _with_identity(settings, identity), None, None),
         )
     if settings.cache_dir is not None:
+        from skitter.fetch.cache import CachingFetcher  # noqa: PLC0415 - a crawl seldom has a cache
+
         return CachingFetcher(fetcher, settings.cache_dir, settings.cache_ttl)
     return fetcher
 
@@ -184,6 +206,8 @@ def _router(
         if value not in _WITH_SETTINGS:
             fetcher = HeaderFetcher(fetcher, {"User-Agent": settings.user_agent, **settings.headers})
         if keeps_cookies and not fetcher.capabilities.keeps_cookies:
+            from skitter.fetch.identity.fetcher import IdentityFetcher  # noqa: PLC0415 - see above
+
             return IdentityFetcher(fetcher, cookies=JarCookies(jars))
         return fetcher
 
@@ -200,6 +224,8 @@ def _user_agents(settings: Settings, context: SourceContext) -> UserAgents | Non
     if value is None or value == "none":
         return None
     if isinstance(value, (list, tuple)):
+        from skitter.fetch.identity.user_agents import AgentList  # noqa: PLC0415 - see above
+
         return AgentList(value)
     agents: UserAgents = _made(USER_AGENTS, value, context, UserAgents)
     return agents
@@ -209,6 +235,9 @@ def _proxies(settings: Settings, context: SourceContext) -> Proxies | None:
     value = settings.proxies
     if value is None or value == "none":
         return None
+    from skitter.fetch.identity.proxies import ProxyPool  # noqa: PLC0415 - see above
+    from skitter.fetch.identity.proxy_lists import FixedProxyList, ProxyList  # noqa: PLC0415 - see above
+
     declared = value.split(",") if isinstance(value, str) and _is_list(value) else value
     part: Proxies | ProxyList = (
         FixedProxyList(declared)
@@ -237,6 +266,8 @@ def _sessions(
     value = settings.sessions
     if value is None or value == "none":
         return None
+    from skitter.fetch.identity.sessions import SessionPool, pool_of  # noqa: PLC0415 - see above
+
     if isinstance(value, (int, Mapping)) or (isinstance(value, str) and value.isdigit()):
         pool = pool_of(value)
     else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 import xxhash
@@ -14,7 +15,9 @@ from skitter.store.committed import CHUNK, CommittedRanges
 from skitter.store.contract import Output, OutputContext, RangesByPart, Store, parts_folder
 from skitter.store.files import ITEMS_STREAM, PartFileStore, ranges_for
 from skitter.store.merge import Format, check_target, merge
-from skitter.store.redis_output import RedisOutput
+
+if TYPE_CHECKING:
+    from skitter.store.redis_output import RedisOutput
 
 
 class FileOutput(Output):

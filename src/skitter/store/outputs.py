@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -21,13 +21,12 @@ from skitter.errors import StoreError, close_names
 from skitter.plugins import PluginKind, needing
 from skitter.secrets import refuse_raw_password, shown_url
 from skitter.store.contract import Output, OutputAddress, Store
-from skitter.store.database import BufferOptions, DatabaseOutput, Driver
 from skitter.store.file_output import FileOutput
 from skitter.store.merge import Format
-from skitter.store.redis_output import RedisOutput
 from skitter.store.saving import Saver, SavingOutput
-from skitter.store.sqlite import SqliteOutput
-from skitter.store.stdout import StdoutOutput
+
+if TYPE_CHECKING:  # a run has one output or two
+    from skitter.store.database import BufferOptions, Driver
 
 OutputFactory = Callable[[OutputAddress], Output]
 
@@ -38,6 +37,8 @@ def open_output(target: str) -> Output:
     Raises :class:`~skitter.errors.StoreError` for an unknown kind or option; the remedy names similar ones.
     """
     if target == "-":
+        from skitter.store.stdout import StdoutOutput  # noqa: PLC0415 - see above
+
         return StdoutOutput()
     try:
         refuse_raw_password(target)
@@ -124,6 +125,8 @@ def _file(file_format: Format) -> OutputFactory:
         options = dict(address.options)
         shared = None
         if (url := options.pop("parts", None)) is not None:
+            from skitter.store.redis_output import RedisOutput  # noqa: PLC0415 - see above
+
             shared = RedisOutput.for_parts(address.target, url, address.secret("redis"))
         return FileOutput(
             address.target, Path(address.rest), _with_options(file_format, address, options), shared
@@ -146,7 +149,15 @@ def _take_fields(address: OutputAddress, options: dict[str, str]) -> tuple[str, 
     return fields
 
 
+def _redis(address: OutputAddress) -> Output:
+    from skitter.store.redis_output import RedisOutput  # noqa: PLC0415 - see above
+
+    return RedisOutput.from_address(address)
+
+
 def _sqlite(address: OutputAddress) -> Output:
+    from skitter.store.sqlite import SqliteOutput  # noqa: PLC0415 - see above
+
     _refuse_options(address, known=("table", "fields"))
     options = dict(address.options)
     fields = _take_fields(address, options)
@@ -169,6 +180,8 @@ def _database(
     """Return the factory of a database. ``make_driver`` takes the options that do not concern the buffer."""
 
     def make(address: OutputAddress) -> Output:
+        from skitter.store.database import BufferOptions, DatabaseOutput  # noqa: PLC0415 - see above
+
         options = dict(address.options)
         buffer = BufferOptions.pop_from(shown_url(address.target), options)
         with needing(extra, f"output kind {address.kind!r}", StoreError):
@@ -221,6 +234,7 @@ def _opensearch(
 
 def _remote(address: OutputAddress) -> Output:
     with needing("s3", f"output kind {address.kind!r}", StoreError):
+        from skitter.store.database import BufferOptions  # noqa: PLC0415 - see above
         from skitter.store.remote import RemoteOutput  # noqa: PLC0415 - fsspec is an extra
         from skitter.store.remote_location import RemoteLocation  # noqa: PLC0415 - as above
     secrets = {
@@ -299,7 +313,7 @@ _BUILT_IN: dict[str, OutputFactory] = {
     "kafka": _database("kafka", _kafka),
     "opensearch": _database("opensearch", _opensearch),
     "elasticsearch": _database("opensearch", _opensearch),
-    "redis": RedisOutput.from_address,
-    "rediss": RedisOutput.from_address,
+    "redis": _redis,
+    "rediss": _redis,
 }
 OUTPUTS = PluginKind("output", "skitter.stores", _BUILT_IN, StoreError)

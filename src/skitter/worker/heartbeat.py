@@ -9,7 +9,6 @@ import os
 import socket
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 
 from skitter._version import VERSION
@@ -18,26 +17,7 @@ from skitter.frontier.contract import Frontier, Liveness
 from skitter.frontier.workers import HEARTBEAT_SECONDS, WorkerReport
 from skitter.worker.committer import Committer
 from skitter.worker.inflight import Inflight
-
-_WINDOW = 10.0
-"""Length of the measured interval in seconds."""
-
-
-class Throughput:
-    """Number of pages per second during the last ten seconds."""
-
-    def __init__(self) -> None:
-        self._readings: deque[tuple[float, int]] = deque()
-
-    def note(self, seconds: float, pages: int) -> float:
-        """Record the current number of pages, and return the current speed."""
-        readings = self._readings
-        readings.append((seconds, pages))
-        while len(readings) > 2 and readings[1][0] <= seconds - _WINDOW:
-            readings.popleft()
-        began, before = readings[0]
-        return (pages - before) / (seconds - began) if seconds > began else 0.0
-
+from skitter.worker.timings import Throughput
 
 log = logging.getLogger("skitter.crawl")
 

@@ -1,4 +1,4 @@
-"""Histograms of times, kept as counters of pages. The same times are the spans of a trace.
+"""Histograms of times, kept as counters of pages, and the speed. The same times are the spans of a trace.
 
 They are committed with their page like all counters, so they never decrease and count nothing twice.
 """
@@ -6,6 +6,7 @@ They are committed with their page like all counters, so they never decrease and
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
@@ -65,3 +66,23 @@ STORE = Histogram("store")
 """Time that it took to write the items of a page, together with those of other pages in the batch."""
 COMMIT = Histogram("commit")
 """Time of a commit of one or more pages. It is counted with the next commit of the worker."""
+
+
+_WINDOW = 10.0
+"""Length of the measured interval in seconds."""
+
+
+class Throughput:
+    """Number of pages per second during the last ten seconds."""
+
+    def __init__(self) -> None:
+        self._readings: deque[tuple[float, int]] = deque()
+
+    def note(self, seconds: float, pages: int) -> float:
+        """Record the current number of pages, and return the current speed."""
+        readings = self._readings
+        readings.append((seconds, pages))
+        while len(readings) > 2 and readings[1][0] <= seconds - _WINDOW:
+            readings.popleft()
+        began, before = readings[0]
+        return (pages - before) / (seconds - began) if seconds > began else 0.0
