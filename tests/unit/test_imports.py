@@ -43,5 +43,23 @@ def test_a_command_does_not_wait_for_what_only_others_need():
     assert loaded.stdout.strip() == "[]"
 
 
+def test_a_parser_loads_its_core_only_and_the_rest_when_it_is_wanted():
+    program = (
+        "import sys; from skitter.html.selector import Selector;"
+        "page = Selector('<article><p>text</article>'); assert page.css('p::text').get() == 'text';"
+        "assert 'turbohtml.extract' not in sys.modules;"
+        "{wanted};"
+        "assert 'turbohtml.extract' in sys.modules"
+    )
+    for wanted in (
+        "assert page.css('p').get() == '<p>text</p>'",
+        "assert page.markdown() == 'text'",
+        "assert page.structured_data()['json_ld'] == []",
+        "from turbohtml import parse; assert parse('<article>').article() is not None",
+        "import turbohtml; assert turbohtml.parse('<article>').article() is not None; assert not hasattr(turbohtml, 'x')",
+    ):
+        subprocess.run([sys.executable, "-c", program.format(wanted=wanted)], check=True)
+
+
 def test_the_version_is_that_of_the_package():
     assert version("skitter") == VERSION

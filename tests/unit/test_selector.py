@@ -20,6 +20,7 @@ on_both_engines = pytest.mark.parametrize("engine", [TURBO, LEXBOR], ids=["turbo
 def test_without_turbohtml_the_other_engine_is_loaded(monkeypatch):
     monkeypatch.delitem(sys.modules, "skitter.html.turbo")
     monkeypatch.setitem(sys.modules, "turbohtml", None)
+    monkeypatch.setitem(sys.modules, "turbohtml._html", None)
     assert load_engine() is LEXBOR
 
 

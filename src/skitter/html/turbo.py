@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import Any
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Any
 
 from msgspec import to_builtins
-from turbohtml import (
+from turbohtml._html import (
     CData,
     Comment,
     Document,
     DocumentFragment,
     Element,
     Formatter,
-    Html,
     IncrementalParser,
     Node,
     Text,
@@ -25,8 +24,22 @@ from skitter.html.engine import DOCTYPE, Engine, in_standards_mode
 from skitter.html.limits import MemoryMeter, RootCheck, parts_of
 from skitter.html.serial import like_lxml
 
-_PLAIN_SPACES = Html(formatter=Formatter.MINIMAL)
-"""Writes a no-break space as a character, as lxml does."""
+if TYPE_CHECKING:
+    from turbohtml import Html
+
+
+@cache
+def _plain_spaces() -> Html:
+    """Return the format that writes a no-break space as a character, as lxml does. Loads all of turbohtml."""
+    from turbohtml import Html  # noqa: PLC0415 - few crawls need it
+
+    return Html(formatter=Formatter.MINIMAL)
+
+
+@cache
+def _load_package() -> None:
+    """Load all of turbohtml: its core has no class for the results before."""
+    from turbohtml import StructuredData  # noqa: F401, PLC0415 - few crawls need it
 
 
 def _parse(text: str) -> Document:
@@ -122,6 +135,7 @@ def _remove(node: Node) -> None:
 
 
 def _markdown(node: Element, base_url: str) -> str:
+    _load_package()
     if not base_url:
         return node.to_markdown()
     copy = parse(node.html, positions=False)  # the links of the page stay as they are
@@ -130,6 +144,7 @@ def _markdown(node: Element, base_url: str) -> str:
 
 
 def _structured_data(document: Document, base_url: str) -> dict[str, Any]:
+    _load_package()
     base = base_url or None
     try:
         data = to_builtins(document.structured_data(base))
@@ -150,7 +165,7 @@ def _tag(node: Element) -> str:
 
 
 def _html(node: Element) -> str:
-    return like_lxml(node.serialize(_PLAIN_SPACES))
+    return like_lxml(node.serialize(_plain_spaces()))
 
 
 TURBO = Engine(
