@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from skitter.worker import callbacks
 from skitter.worker.callbacks import CallbackPacer
 
 BURST = 60
@@ -72,3 +73,36 @@ async def test_a_cancelled_callback_does_not_hold_up_the_others():
     tasks[3].cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
     assert done == [0, 1, 2, 4, 5]
+
+
+class Clock:
+    """A clock on which each callback takes a millisecond, a part of it CPU time."""
+
+    def __init__(self, cpu_share):
+        self._cpu_share = cpu_share
+        self._now = 0.0
+
+    def perf_counter(self):
+        return self._now
+
+    def thread_time(self):
+        return self._now * self._cpu_share
+
+    async def callback(self, pacer):
+        if (turn := pacer.next_turn()) is not None:
+            await turn
+        self._now += 0.001
+
+
+async def turns_of_a_burst(monkeypatch, cpu_share):
+    clock, turns = Clock(cpu_share), Turns()
+    monkeypatch.setattr(callbacks, "time", clock)
+    pacer = CallbackPacer()
+    await asyncio.gather(*(clock.callback(pacer) for _ in range(500)))
+    turns.stop()
+    return turns.count
+
+
+async def test_turns_are_longer_while_the_event_loop_has_no_idle_time(monkeypatch):
+    idle = await turns_of_a_burst(monkeypatch, 0.5)
+    assert await turns_of_a_burst(monkeypatch, 0.9) < idle * 0.6
