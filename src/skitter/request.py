@@ -251,20 +251,24 @@ def decode_request(url: str, record: bytes) -> Request:
 
     Raises :class:`~skitter.errors.UndecodableRecord` for an unknown version or damaged bytes.
     """
-    if not record or record[:1] == _REJECTED:
-        reason = bytes(record[1:]).decode("utf-8", "replace") or "a rejected seed has no stored request"
-        raise UndecodableRecord(reason, remedy="correct the seed and add it again", field="seed")
-    if record[:1] != _VERSION_BYTE:
-        raise UndecodableRecord(
-            f"stored request has format version {record[0]}; this version of skitter reads {RECORD_VERSION}",
-            remedy="replay it with the version of skitter that wrote it",
-        )
+    if not record or record[0] != RECORD_VERSION:
+        raise _unreadable(record)
     try:
-        request = _decode(memoryview(record)[1:])
+        request = _decode(record[1:])
     except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
         raise UndecodableRecord(f"stored request is damaged: {error}") from error
     force_setattr(request, "url", url)
     return request
+
+
+def _unreadable(record: bytes) -> UndecodableRecord:
+    if not record or record[:1] == _REJECTED:
+        reason = bytes(record[1:]).decode("utf-8", "replace") or "a rejected seed has no stored request"
+        return UndecodableRecord(reason, remedy="correct the seed and add it again", field="seed")
+    return UndecodableRecord(
+        f"stored request has format version {record[0]}; this version of skitter reads {RECORD_VERSION}",
+        remedy="replay it with the version of skitter that wrote it",
+    )
 
 
 def fingerprint(request: Request, seed: int) -> bytes:

@@ -29,11 +29,11 @@ _LATE = 0.02
 class SocketWatcher(Protocol):
     """Reports which of curl's sockets are ready."""
 
-    def watch(self, fd: int, interest: int) -> None:
-        """Watch a socket for ``POLL_IN``, ``POLL_OUT`` or both, instead of the previous events."""
+    def on_socket(self, event: int, fd: int, _multi: pycurl.CurlMulti, _data: object) -> None:
+        """Watch a socket for ``POLL_IN``, ``POLL_OUT`` or both, instead of the previous events. Other events: do not watch it.
 
-    def forget(self, fd: int) -> None:
-        """Stop watching a socket, which may be closed next."""
+        curl calls this directly (``CURLMOPT_SOCKETFUNCTION``), twice for each request. It may close the socket next.
+        """
 
     def close(self) -> None:
         """Stop watching all sockets."""
@@ -45,10 +45,10 @@ class Multi:
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._multi = pycurl.CurlMulti()
-        self._multi.setopt(pycurl.M_SOCKETFUNCTION, self._on_socket)
-        self._multi.setopt(pycurl.M_TIMERFUNCTION, self._on_timer)
         make = EpollWatcher if sys.platform == "linux" else LoopWatcher
         self._watch: SocketWatcher | None = make(self._loop, self._on_ready)
+        self._multi.setopt(pycurl.M_SOCKETFUNCTION, self._watch.on_socket)
+        self._multi.setopt(pycurl.M_TIMERFUNCTION, self._on_timer)
         self.running: dict[pycurl.Curl, asyncio.Future[float]] = {}
         """The transfers in progress."""
         self._looked_at = 0.0
@@ -89,16 +89,10 @@ class Multi:
             self._timer.cancel()
         watch, self._watch = self._watch, None
         if watch is not None:
+            # While it is closing, curl sends a TLS close notification without waiting for a reply.
+            self._multi.setopt(pycurl.M_SOCKETFUNCTION, _ignore_socket)
             watch.close()
             self._multi.close()
-
-    def _on_socket(self, event: int, fd: int, _multi: pycurl.CurlMulti, _data: object) -> None:
-        if self._watch is None:  # closing: curl sends a TLS close notification without waiting for a reply
-            return
-        if event in _UNWATCHED:
-            self._watch.forget(fd)
-        else:
-            self._watch.watch(fd, event)
 
     def _on_timer(self, milliseconds: int) -> None:
         if milliseconds < 0:
@@ -158,6 +152,10 @@ class Multi:
             future.set_exception(error)
 
 
+def _ignore_socket(_event: int, _fd: int, _multi: pycurl.CurlMulti, _data: object) -> None:
+    pass
+
+
 def _seconds_unread(curl: pycurl.Curl) -> float:
     """Return the minimum time since the last data of a transfer arrived; 0 if its connection is closed or is not TCP."""
     fd = curl.getinfo(pycurl.ACTIVESOCKET)
@@ -189,19 +187,18 @@ class LoopWatcher:
         self._on_ready = on_ready
         self._interests: dict[int, int] = {}
 
-    def watch(self, fd: int, interest: int) -> None:
+    def on_socket(self, event: int, fd: int, _multi: pycurl.CurlMulti, _data: object) -> None:
         """See :class:`SocketWatcher`, as for all methods of this class."""
+        if event in _UNWATCHED:
+            self._leave(fd, self._interests.pop(fd, 0))
+            return
         before = self._interests.get(fd, 0)
-        self._interests[fd] = interest
-        if interest & ~before & pycurl.POLL_IN:
+        self._interests[fd] = event
+        if event & ~before & pycurl.POLL_IN:
             self._loop.add_reader(fd, self._on_ready, [(fd, pycurl.CSELECT_IN)])
-        if interest & ~before & pycurl.POLL_OUT:
+        if event & ~before & pycurl.POLL_OUT:
             self._loop.add_writer(fd, self._on_ready, [(fd, pycurl.CSELECT_OUT)])
-        self._leave(fd, before & ~interest)
-
-    def forget(self, fd: int) -> None:
-        """Stop watching a socket."""
-        self._leave(fd, self._interests.pop(fd, 0))
+        self._leave(fd, before & ~event)
 
     def _leave(self, fd: int, interest: int) -> None:
         if interest & pycurl.POLL_IN:
@@ -211,8 +208,8 @@ class LoopWatcher:
 
     def close(self) -> None:
         """Stop watching all sockets."""
-        for fd in list(self._interests):
-            self.forget(fd)
+        while self._interests:
+            self._leave(*self._interests.popitem())
 
 
 class EpollWatcher:
@@ -227,18 +224,19 @@ class EpollWatcher:
         self._on_ready = on_ready
         self._epoll = select.epoll()
         self._interests: dict[int, int] = {}
-        """Events by socket, for sockets that curl watches."""
-        self._left: set[int] = set()
-        """Sockets that curl no longer watches, but that may still be in the epoll object."""
+        """Events by socket. 0: curl no longer watches the socket, which may still be in the epoll object."""
         loop.add_reader(self._epoll.fileno(), self._look)
 
-    def watch(self, fd: int, interest: int) -> None:
+    def on_socket(self, event: int, fd: int, _multi: pycurl.CurlMulti, _data: object) -> None:
         """See :class:`SocketWatcher`, as for all methods of this class."""
-        events = _EVENTS[interest]
-        is_watched = fd in self._interests or fd in self._left
-        self._left.discard(fd)
-        self._interests[fd] = interest
-        if is_watched:
+        interests = self._interests
+        is_registered = fd in interests
+        if event in _UNWATCHED:
+            if is_registered:
+                interests[fd] = 0
+            return
+        interests[fd], events = event, _EVENTS[event]
+        if is_registered:
             try:
                 self._epoll.modify(fd, events)
             except FileNotFoundError:  # the socket was closed, and its number belongs to a new one
@@ -246,18 +244,13 @@ class EpollWatcher:
         else:
             self._epoll.register(fd, events)
 
-    def forget(self, fd: int) -> None:
-        """Stop reporting a socket."""
-        if self._interests.pop(fd, None) is not None:
-            self._left.add(fd)
-
     def _look(self) -> None:
         ready = []
         for fd, events in self._epoll.poll(0, _MAX_EVENTS):
             interest = self._interests.get(fd)
-            if interest is None:
+            if not interest:
                 # The server has closed an idle connection. Curl finds out when it uses the connection again.
-                self._left.discard(fd)
+                self._interests.pop(fd, None)
                 self._epoll.unregister(fd)
             elif events & ~_PLAIN_EVENTS:
                 ready.append((fd, interest | pycurl.CSELECT_ERR if events & select.EPOLLERR else interest))
