@@ -21,7 +21,7 @@ OLD, DATE = "Tue, 01 Jan 2030 00:00:00 GMT", "Tue, 01 Jan 2030 00:00:10 GMT"
 def page_of(request=None, memory=None):
     request = request or Request(URL)
     lease = Lease(1, bytes(16), "h.test", request.url, encode_request(request), 0, 0, 0.0, None, memory)
-    return Page(lease, request)
+    return Page(lease, request, lease.fingerprint)
 
 
 def revisits(number=2, **settings):

@@ -45,51 +45,45 @@ class PageSnapshot(msgspec.Struct, array_like=True):
     compressed: bool = False
 
 
-class Page:
+class Page(msgspec.Struct, eq=False):
     """A leased request and its results so far. The pipeline creates it, the committer closes its lease."""
 
-    __slots__ = (
-        "batches", "began", "counters", "decision", "download", "draft", "entries", "has_bounded", "has_output", "hook",
-        "item_key", "items", "lease", "memory", "open_page", "origin", "remedy", "request", "response", "share", "trace", "visit",
-    )  # fmt: skip
-
-    def __init__(self, lease: Lease, request: Request, trace: AttemptTrace | None = None) -> None:
-        self.lease = lease
-        self.request = request
-        """The request as it was queued. The fetched request differs if a hook replaced it."""
-        self.began = 0.0
-        """When the fetch began (:func:`time.monotonic`)."""
-        self.origin = ""
-        """Origin of the fetched request, as soon as the fetch begins."""
-        self.response: Response | None = None
-        self.open_page: OpenPage | None = None
-        """The page in a browser that the callback uses. It is closed when the callback has ended."""
-        self.decision: RetryDecision = DONE
-        self.remedy = ""
-        """Remedy of the last error of its fetch."""
-        self.items: list[Any] = []
-        self.item_key = lease.fingerprint
-        """The key under which keyed stores write the items."""
-        self.has_output = True
-        """Whether the items replace those of an earlier visit. ``False`` if they wait for their files."""
-        self.download: Download | None = None
-        """The file that the request downloads in place of a page."""
-        self.entries: list[Entry] = []
-        self.batches: list[LinkBatch] = []
-        self.counters: dict[str, int] = {}
-        self.has_bounded = False
-        """Whether it has counters whose number is bounded (:class:`~skitter.worker.bounded_counters.BoundedCounters`)."""
-        self.memory: PageSnapshot | None = None
-        """The stored record of the last visit."""
-        self.draft: PageSnapshot | None = None
-        """The record of this visit to store."""
-        self.visit: PageVisit | None = None
-        self.share = 0
-        """Memory that a large page has reserved from :class:`~skitter.worker.large_pages.LargePageLimiter`."""
-        self.hook = ""
-        """Point of the hook that is running; it stays if the hook raises an exception."""
-        self.trace = trace
-        """``None`` if the request is not traced."""
+    lease: Lease
+    request: Request
+    """The request as it was queued. The fetched request differs if a hook replaced it."""
+    item_key: bytes
+    """The key under which keyed stores write the items: the fingerprint, unless each pass of the job has its own items."""
+    trace: AttemptTrace | None = None
+    """``None`` if the request is not traced."""
+    began: float = 0.0
+    """When the fetch began (:func:`time.monotonic`)."""
+    origin: str = ""
+    """Origin of the fetched request, as soon as the fetch begins."""
+    response: Response | None = None
+    open_page: OpenPage | None = None
+    """The page in a browser that the callback uses. It is closed when the callback has ended."""
+    decision: RetryDecision = DONE
+    remedy: str = ""
+    """Remedy of the last error of its fetch."""
+    items: list[Any] = []
+    has_output: bool = True
+    """Whether the items replace those of an earlier visit. ``False`` if they wait for their files."""
+    download: Download | None = None
+    """The file that the request downloads in place of a page."""
+    entries: list[Entry] = []
+    batches: list[LinkBatch] = []
+    counters: dict[str, int] = {}
+    has_bounded: bool = False
+    """Whether it has counters whose number is bounded (:class:`~skitter.worker.bounded_counters.BoundedCounters`)."""
+    memory: PageSnapshot | None = None
+    """The stored record of the last visit."""
+    draft: PageSnapshot | None = None
+    """The record of this visit to store."""
+    visit: PageVisit | None = None
+    share: int = 0
+    """Memory that a large page has reserved from :class:`~skitter.worker.large_pages.LargePageLimiter`."""
+    hook: str = ""
+    """Point of the hook that is running; it stays if the hook raises an exception."""
 
     async def run_hook(self, point: str, hook: Awaitable[_Result]) -> _Result:
         """Wait for a hook. If it raises an exception, ``self.hook`` keeps its point."""

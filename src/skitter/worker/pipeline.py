@@ -182,7 +182,7 @@ class RequestPipeline:
             request = decode_request(lease.url, lease.record)
         except UndecodableRecord as error:
             return await self._undecodable(lease, error)
-        page = Page(lease, request, inflight.trace)
+        page = Page(lease, request, lease.fingerprint, inflight.trace)
         self._spider.stats.begin(page)
         try:
             if request.callback in FILE_CALLBACKS:
@@ -274,7 +274,7 @@ class RequestPipeline:
     def give_up(self, lease: Lease, error: Exception) -> Page:
         """Return a failed page for a request whose processing raised an unhandled error, which is a bug in skitter."""
         self._error_log.report(lease.url, error)
-        page = Page(lease, Request(lease.url))
+        page = Page(lease, Request(lease.url), lease.fingerprint)
         page.finish(
             RetryDecision(
                 Resolution.FAILED, f"internal: {describe_internal(error)}", traceback=traceback_of(error)
@@ -283,7 +283,7 @@ class RequestPipeline:
         return page
 
     async def _undecodable(self, lease: Lease, error: UndecodableRecord) -> Page:
-        page = Page(lease, Request(lease.url))
+        page = Page(lease, Request(lease.url), lease.fingerprint)
         kind = "seed" if error.field == "seed" else "record"
         page.finish(RetryDecision(Resolution.FAILED, f"{kind}: {error}"))
         await self._report_error(page, error)
