@@ -677,9 +677,8 @@ class Response:
         Raises :class:`~skitter.errors.UsageError` if more than one of the first three is given, or nothing at all, and
         :class:`~skitter.errors.RequestError` for an unknown argument.
         """
-        unknown = request_fields.keys() - _REQUEST_FIELDS
-        if unknown:
-            name = min(unknown)
+        if not _REQUEST_FIELDS.issuperset(request_fields):
+            name = min(request_fields.keys() - _REQUEST_FIELDS)
             raise RequestError(
                 f"follow_all has no argument {name!r}",
                 remedy=did_you_mean(name, sorted(_FOLLOW_ALL_ARGUMENTS | _REQUEST_FIELDS)),

@@ -12,6 +12,7 @@ import re
 import sys
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import filterfalse
 from typing import Any
 
 import msgspec
@@ -162,9 +163,11 @@ class FolderLinkCache:
         ):
             new = list(dict.fromkeys(hrefs))
         else:
-            new = [href for href in hrefs if href not in on_host]
-            if new:
-                new = [href for href in new if href not in parent and href not in known]
+            new = list(filterfalse(on_host.__contains__, hrefs))
+            if new and parent:
+                new = list(filterfalse(parent.__contains__, new))
+            if new and known:
+                new = list(filterfalse(known.__contains__, new))
             if len(new) > 1:
                 new = list(dict.fromkeys(new))
         if len(new) < len(hrefs):
@@ -383,10 +386,8 @@ class LinkCollector:
         base = url_base(links.base_url)
         cache = self.cache.of(base)
         new = cache.unknown(hrefs, found.refused)
-        if base.url == parent.url and "#" in "".join(new):  # "#part" leads to the page itself
-            before, new = len(new), [href for href in new if href[:1] != "#"]
-            if len(new) < before:
-                found.refused[DUPLICATE] += before - len(new)
+        if new:
+            new = self._without_known(cache, base, new, found.refused, parent.url)
         if new:
             batch = self._new_batch(found, cache, base, new, parent, self.traps)
             if batch.urls:  # most links that are not in the cache lead to known URLs as well
@@ -403,27 +404,31 @@ class LinkCollector:
     ) -> LinkBatch:
         """Return those links that are not in the cache, that are not refused, and that are not known by their URL."""
         batch = LinkBatch(_NO_TEMPLATE, [], [], [], [])
-        if len(hrefs) < _GROUP:
-            hrefs = self._without_known(cache, base, hrefs, found.refused)
-        if hrefs:
-            self._fill(batch, cache, hrefs, base.join_all(hrefs), found.refused, traps)
+        self._fill(batch, cache, hrefs, base.join_all(hrefs), found.refused, traps)
         if traps is not None and batch.urls:
             self._judge(batch, traps, found, parent)
         return batch
 
     def _without_known(
-        self, cache: FolderLinkCache, base: UrlBase, hrefs: list[str], refused: defaultdict[str, int]
+        self,
+        cache: FolderLinkCache,
+        base: UrlBase,
+        hrefs: list[str],
+        refused: defaultdict[str, int],
+        page_url: str,
     ) -> list[str]:
-        """Return the links that do not certainly lead to a known URL."""
-        guesses, known = base.guess_all(hrefs), self.cache.urls
-        if not guesses:
-            return hrefs
-        left = []
-        for href, guess in zip(hrefs, guesses, strict=True):
-            if guess in known:
-                cache.add_known(href)
-            else:
-                left.append(href)
+        """Return the links that do not certainly lead to a known URL. ``#part`` leads to the page itself."""
+        has_base = base.url != page_url
+        guesses = base.guess_all(hrefs) if len(hrefs) < _GROUP else []
+        if guesses:
+            known, left = self.cache.urls, []
+            for href, guess in zip(hrefs, guesses, strict=True):
+                if guess in known:
+                    cache.add_known(href)
+                elif guess or has_base or not href:
+                    left.append(href)
+        else:
+            left = hrefs if has_base else [href for href in hrefs if href[:1] != "#"]
         if len(left) < len(hrefs):
             refused[DUPLICATE] += len(hrefs) - len(left)
         return left
@@ -483,9 +488,11 @@ class LinkCollector:
     ) -> None:
         if common is None:
             return
-        batch = self._new_batch(found, cache, base, cache.unknown(urls, found.refused), parent)
-        if batch.urls:
-            self._add_batch(found, batch, common, parent.url, parent)
+        new = cache.unknown(urls, found.refused)
+        if new:
+            batch = self._new_batch(found, cache, base, new, parent)
+            if batch.urls:
+                self._add_batch(found, batch, common, parent.url, parent)
 
     def _fill(
         self,
