@@ -225,7 +225,9 @@ class TrapDetector:
         first = end = 0
         """Links in a row that have the pattern and are not judged yet."""
         for shape, amount in _shapes(urls):
-            found = self._shapes.get(shape) or self._add(urls[end], shape, depth)
+            found = self._shapes.get(shape)
+            if found is None and not _is_without_pattern(shape):
+                found = self._add(urls[end], shape, depth)
             if found is not pattern:
                 self._admit_alike(pattern, end - first, parent, decisions)
                 pattern, first = found, end
@@ -282,26 +284,27 @@ class TrapDetector:
             raw = url.encode()
             start = raw.find(b"/", 8)
             shape = raw[:start] + raw[start:].translate(_TO_ZERO)
-            self._last_url, self._last_pattern = url, self._shapes.get(shape) or self._named(url, shape)
+            pattern = self._shapes.get(shape)
+            if pattern is None and not _is_without_pattern(shape):
+                pattern = self._named(url, shape)
+            self._last_url, self._last_pattern = url, pattern
         return self._last_pattern
 
     def _named(self, url: str, shape: bytes) -> _Pattern | None:
         """Return the pattern of a URL that has an unknown shape."""
-        names = _names_of(url)
-        pattern = None if names is None else self._patterns.get(names[0])
+        pattern = self._patterns.get(_names_of(url)[0])
         if pattern is not None:
             if len(self._shapes) >= _MAX_PATTERNS:
                 self._shapes.clear()
             self._shapes[shape] = pattern
         return pattern
 
-    def _add(self, url: str, shape: bytes, depth: int) -> _Pattern | None:
+    def _add(self, url: str, shape: bytes, depth: int) -> _Pattern:
         """Add the pattern of a URL, unless it is known."""
         pattern = self._named(url, shape)
-        names = _names_of(url) if pattern is None else None
-        if names is None:
+        if pattern is not None:
             return pattern
-        name, path_name = names
+        name, path_name = _names_of(url)
         if len(self._patterns) >= _MAX_PATTERNS:
             self._patterns.clear()
             self._paths.clear()
@@ -389,19 +392,20 @@ def _shapes(urls: Sequence[str]) -> Iterator[tuple[bytes, int]]:
         yield begin + zeros[start:], len(list(alike))
 
 
-def _names_of(url: str) -> tuple[str, str] | None:
-    """Return the name of the pattern of a URL, and that of its path: the URL with 0 for each number, and the names of parameters.
+def _is_without_pattern(shape: bytes) -> bool:
+    """Return whether URLs of a shape have neither a query nor a number in their path."""
+    return b"?" not in shape and shape.find(b"0", shape.find(b"/", 8)) < 0
 
-    ``None`` for a URL that has neither a query nor a number in its path.
-    """
+
+def _names_of(url: str) -> tuple[str, str]:
+    """Return the name of the pattern of a URL, and that of its path: the URL with 0 for each number, and the names of parameters."""
     start = url.find("/", 8)
-    origin, rest = url[:start], url[start:]
-    spelling = _NUMBERS.sub("0", rest)
+    spelling = _NUMBERS.sub("0", url[start:])
     path, mark, query = spelling.partition("?")
     if not mark:
-        return None if spelling == rest and "0" not in rest else (origin + spelling,) * 2
+        return (url[:start] + path,) * 2
     parameters = "&".join(sorted({part.partition("=")[0] for part in query.split("&")}))
-    return f"{origin}{path}?{parameters}", f"{origin}{path}?"
+    return f"{url[:start]}{path}?{parameters}", f"{url[:start]}{path}?"
 
 
 def _separator(found: re.Match[str]) -> str:
