@@ -128,7 +128,7 @@ def workers(bench):
     one, two = summarize(runs, "1 workers"), summarize(runs, "2 workers")
     ratio = two.cpu_us_per_page / one.cpu_us_per_page
     return runs, [
-        Goal("CPU per page, two workers / one", ratio, 1.2, False),
+        Goal("CPU per page, two workers / one", ratio, 1.1, False),
         Goal("MB of the owner of two workers", two.owner_mb, 60 + 0.12 * 20, False),
         Goal("MB of a worker", two.worker_mb, 120, False),
     ]
