@@ -144,18 +144,20 @@ class HttpFetcher:
         url = _sendable(request.url)
         proxy = self._proxies.proxy_for(request)
         cookie = self.cookies.header_for(request)
-        began = time.monotonic()
         addresses: list[str] = []
+        resolving = 0.0
         # Nearly always, the start of the URL is an origin that is known.
         if proxy or (self._resolver is not None and not self._resolver.knows(url[: url.find("/", 8)])):
+            began = time.monotonic()
             addresses = await self._look_up(request, url, proxy)
+            resolving = time.monotonic() - began
         transfer = self._idle.pop() if self._idle else self._new_transfer()
         try:
             self._prepare(transfer, request, url, cookie, proxy)
             if permit.expires:
-                transfer.check_before_sending(permit, began)
+                transfer.check_before_sending(permit, resolving)
             if addresses:
-                transfer.use_addresses(addresses, time.monotonic() - began)
+                transfer.use_addresses(addresses, resolving)
             try:
                 await self._run(transfer, request, on_headers)
             except (_OnlyDeadConnections, ForbiddenAddress) as error:

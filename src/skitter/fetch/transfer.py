@@ -263,12 +263,12 @@ class Transfer:
         self.fresh = self._unusual = True
         self.curl.setopt(pycurl.FRESH_CONNECT, 1)
 
-    def check_before_sending(self, permit: SendPermit, began: float) -> None:
+    def check_before_sending(self, permit: SendPermit, resolving: float) -> None:
         """Check the permit right before the request is sent, and before a new connection is opened for it.
 
-        ``began``: when the look-up of the host name began (:func:`time.monotonic`); it is part of the time to connect.
+        ``resolving``: seconds that the look-up of the host name has taken, which are part of the time to connect.
         """
-        self._permit, self._begun, self._connects = permit, began, False
+        self._permit, self._begun, self._connects = permit, time.monotonic() - resolving, False
         self.curl.setopt(pycurl.SOCKOPTFUNCTION, self._on_new_connection)
         self.curl.setopt(pycurl.PREREQFUNCTION, self._on_connected)
 

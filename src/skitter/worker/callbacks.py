@@ -227,10 +227,12 @@ async def run_callback(callback: Callable[..., Any], *arguments: Any, **named: A
     return await results_of(callback(*arguments, **named))
 
 
-async def results_of(returned: Any) -> list[Any]:
+def results_of(returned: Any) -> Coroutine[Any, Any, list[Any]]:
     """Return all results of a callback. ``returned``: what its call returned."""
-    if returned.__class__ is GeneratorType:
-        return await _all_of(returned)
+    return _all_of(returned) if returned.__class__ is GeneratorType else _results_of_other(returned)
+
+
+async def _results_of_other(returned: Any) -> list[Any]:
     if returned is None:
         return []
     if inspect.isawaitable(returned):
