@@ -101,9 +101,9 @@ class Scope:
             return LENGTH
         return None if self._plain else self._refuse_by_pattern(url)
 
-    def admits_paths(self, urls: Sequence[str]) -> bool:
-        """Return ``True`` if :meth:`refuse_path` certainly refuses none of these URLs."""
-        return self._plain and max(map(len, urls)) <= self._max_length
+    def admits_paths(self, urls: Sequence[str], characters: int) -> bool:
+        """Return ``True`` if :meth:`refuse_path` certainly refuses none of these URLs. ``characters``: at least their total length."""
+        return self._plain and (characters <= self._max_length or max(map(len, urls)) <= self._max_length)
 
     def _refuse_by_pattern(self, url: str) -> str | None:
         if self._prefixes and not url.startswith(self._prefixes):

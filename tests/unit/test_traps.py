@@ -1,5 +1,7 @@
 """Rules for single URLs, and patterns of URLs that grow like a trap."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,6 +14,7 @@ from skitter.worker.traps import (
     PATTERN_URLS,
     TrapDetector,
     UrlFormRules,
+    _runs,
 )
 
 HOST = "http://h.test"
@@ -186,6 +189,14 @@ def test_links_that_are_judged_together_are_judged_as_one_by_one():
             singly.path_of(url) is None for url in links
         ]
     assert together.path_of(f"{HOST}/a/20?p=7") is together.path_of(f"{HOST}/a/1?p=3")
+
+
+@given(st.lists(st.tuples(st.sampled_from([b"a", b"aa", b"", b"b"]), st.integers(1, 40)), min_size=1))
+def test_equal_lines_in_a_row_are_counted(parts):
+    lines = [line for line, amount in parts for _ in range(amount)]
+    runs = list(_runs(b"\n".join(lines)))
+    assert [line for line, amount in runs for _ in range(amount)] == lines
+    assert all(line != following for (line, _), (following, _) in pairwise(runs))
 
 
 SPELLINGS = st.builds(

@@ -427,8 +427,10 @@ class LinkCollector:
                     cache.add_known(href)
                 elif guess or has_base or not href:
                     left.append(href)
+        elif has_base or "#" not in "".join(hrefs):
+            return hrefs
         else:
-            left = hrefs if has_base else [href for href in hrefs if href[:1] != "#"]
+            left = [href for href in hrefs if href[:1] != "#"]
         if len(left) < len(hrefs):
             refused[DUPLICATE] += len(hrefs) - len(left)
         return left
@@ -509,21 +511,25 @@ class LinkCollector:
             return
         for start in range(0, len(urls), _GROUP):
             part = slice(start, start + _GROUP)
-            valid = [url for url in urls[part] if url is not None]
-            if len(valid) < len(urls[part]) or not self._fill_alike(batch, valid):
+            if not self._fill_alike(batch, urls[part]):
                 self._fill_singly(batch, cache, hrefs[part], urls[part], refused, traps)
 
-    def _fill_alike(self, batch: LinkBatch, urls: list[str]) -> bool:
+    def _fill_alike(self, batch: LinkBatch, urls: list[Any]) -> bool:
         """Add links of one origin that are in scope, new and their own identities, in few steps.
 
-        Return ``False``, without effect, if one of them is not.
+        Return ``False``, without effect, if one of them is not, or ``None``.
         """
-        origin = urls[0][: urls[0].find("/", 8)]
-        refusal, slot = self._origins.get(origin, _UNKNOWN_ORIGIN)
-        if refusal is not None or not self.cache.urls.isdisjoint(urls) or not self._scope.admits_paths(urls):
+        try:
+            text = "\n".join(urls)
+        except TypeError:  # a link without a valid URL
             return False
-        text = "\n".join(urls)
-        if text.count(f"\n{origin}/") != len(urls) - 1 or "?" in text or "%" in text or ";" in text:
+        origin = text[: text.find("/", 8)]
+        refusal, slot = self._origins.get(origin, _UNKNOWN_ORIGIN)
+        if refusal is not None or not self.cache.urls.isdisjoint(urls):
+            return False
+        if not self._scope.admits_paths(urls, len(text)) or text.count(f"\n{origin}/") != len(urls) - 1:
+            return False
+        if "?" in text or "%" in text or ";" in text:
             return False
         digest, seed = xxhash.xxh3_128_digest, self._seed
         batch.urls += urls

@@ -38,6 +38,8 @@ _CHECKED = 12
 _SAMPLE, _SAMPLE_OF_SUSPECTS = 512, 8
 """After that, one page in this many is compared. If there is evidence against an unproven pattern, all its pages are
 compared."""
+_MANY = 64
+"""From this number of links of a page on, many of them are expected to have one shape."""
 _MAX_PATTERNS = 50_000
 _MAX_WORDS = 20_000
 """Maximum number of words kept per path."""
@@ -388,8 +390,31 @@ def _shapes(urls: Sequence[str]) -> Iterator[tuple[bytes, int]]:
             yield from _shapes([url])
         return
     start, begin = len(origin), origin.encode()
-    for zeros, alike in groupby(text.encode().translate(_TO_ZERO).split(b"\n")):
-        yield begin + zeros[start:], len(list(alike))
+    zeros = text.encode().translate(_TO_ZERO)
+    if len(urls) >= _MANY:
+        for line, amount in _runs(zeros):
+            yield begin + line[start:], amount
+        return
+    for line, alike in groupby(zeros.split(b"\n")):
+        yield begin + line[start:], len(list(alike))
+
+
+def _runs(text: bytes) -> Iterator[tuple[bytes, int]]:
+    """Return each line that differs from the one before, with the number of equal lines in a row. It takes few steps for long runs."""
+    text += b"\n"
+    at = 0
+    while at < len(text):
+        line = block = text[at : text.find(b"\n", at) + 1]
+        end = at + len(line)
+        while text.startswith(block, end):  # one line, then two, four, ...
+            end += len(block)
+            block += block
+        while len(block) > len(line):
+            block = block[: len(block) // 2]
+            if text.startswith(block, end):
+                end += len(block)
+        yield line[:-1], (end - at) // len(line)
+        at = end
 
 
 def _is_without_pattern(shape: bytes) -> bool:
