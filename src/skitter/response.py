@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -322,6 +321,8 @@ class Response:
             encoding = detect_json(self.body, self.header("content-type"))
         text = decode(self.body, encoding)
         check_json(self.body, self.max_memory, 2 * sys.getsizeof(text))  # its strings are copies
+        import json  # noqa: PLC0415 - few pages have JSON that msgspec refuses
+
         try:
             return json.loads(text)
         except ValueError as error:

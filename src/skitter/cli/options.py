@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
-from click.shell_completion import CompletionItem
 
 from skitter.errors import UsageError
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from skitter.settings import Declaration
 
 Command = Callable[..., Any]
@@ -99,6 +100,8 @@ workers_option = click.option(
 def _complete_setting(
     _context: click.Context, _parameter: click.Parameter, start: str
 ) -> list[CompletionItem]:
+    from click.shell_completion import CompletionItem
+
     from skitter.settings import Settings, declarations
 
     found = declarations(Settings).items()
@@ -130,6 +133,8 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print the re
 
 
 def _complete_job(_context: click.Context, _parameter: click.Parameter, start: str) -> list[CompletionItem]:
+    from click.shell_completion import CompletionItem
+
     from skitter.run.job import all_jobs
 
     return [CompletionItem(folder.job) for folder in all_jobs() if folder.job.startswith(start)]
@@ -137,6 +142,8 @@ def _complete_job(_context: click.Context, _parameter: click.Parameter, start: s
 
 def complete_file(_context: click.Context, _parameter: click.Parameter, start: str) -> list[CompletionItem]:
     """Let the shell complete the name of a file."""
+    from click.shell_completion import CompletionItem
+
     return [CompletionItem(start, type="file")]
 
 

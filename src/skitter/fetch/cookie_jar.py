@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import re
 import time
-from calendar import timegm
 from collections.abc import Callable, Iterable, Iterator
-from datetime import date
+from datetime import UTC, datetime
 from ipaddress import ip_address
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -132,14 +131,14 @@ def parse_date(text: str) -> int | None:
         return None
     if year < 100:
         year += 1900 if year >= 70 else 2000
-    hour, minute, second = clock
-    if year < 1601 or hour > 23 or minute > 59 or second > 59:
+    if year < 1601:
         return None
+    hour, minute, second = clock
     try:
-        date(year, month, day)
+        moment = datetime(year, month, day, hour, minute, second, tzinfo=UTC)
     except ValueError:
         return None
-    return timegm((year, month, day, hour, minute, second))
+    return int(moment.timestamp())
 
 
 _ATTRIBUTES: dict[str, Callable[[str], Any]] = {

@@ -329,13 +329,16 @@ class JobBuilder:
         worker_module = await asyncio.to_thread(load_worker_modules)
         hooks = self.hooks()
         outputs = ItemWriter(await self.open_stores(name), hooks, self._routed_stores(name))
-        guard = await asyncio.to_thread(self.guard, frontier.notes)
+
+        def make_fetcher() -> tuple[AddressGuard, CookieSharing | None, JobCookies, Fetcher]:
+            guard, sharing = self.guard(frontier.notes), self._cookie_sharing(frontier)
+            cookies = self.cookies(frontier.notes, sharing)
+            return guard, sharing, cookies, self.fetcher(frontier.notes, guard, sharing, cookies)
+
         # It may look for installed plugins.
-        sharing = await asyncio.to_thread(self._cookie_sharing, frontier)
-        cookies = await asyncio.to_thread(self.cookies, frontier.notes, sharing)
-        fetcher = await asyncio.to_thread(self.fetcher, frontier.notes, guard, sharing, cookies)
+        guard, sharing, cookies, fetcher = await asyncio.to_thread(make_fetcher)
         tracer = await self._tracer(frontier, info, name) if self.settings.tracing else None
-        files = await asyncio.to_thread(self.open_files_store)
+        files = await asyncio.to_thread(self.open_files_store) if self.settings.files_store else None
         await fetcher.open()
         parts = worker_module.WorkerParts(
             self.spider,

@@ -10,7 +10,6 @@ There is one difference: browsers do not read the encodings of the label ``repla
 from __future__ import annotations
 
 import codecs
-import json
 import re
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
@@ -163,6 +162,8 @@ def detect_json(body: bytes, content_type: str = "") -> str:
     UTF-16 and UTF-32 are recognised by their bytes. Only a body that is invalid in these encodings is decoded by its
     charset parameter or, without one, by its content.
     """
+    import json  # noqa: PLC0415 - few pages have JSON that is not in UTF-8
+
     encoding = json.detect_encoding(body).replace("utf-8-sig", "utf-8")
     try:
         body.decode(encoding)

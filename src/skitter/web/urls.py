@@ -15,11 +15,12 @@ import re
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
 from ipaddress import ip_address
-from typing import NamedTuple
-
-from publicsuffixlist import PublicSuffixList
+from typing import TYPE_CHECKING, NamedTuple
 
 from skitter.errors import RequestError
+
+if TYPE_CHECKING:
+    from publicsuffixlist import PublicSuffixList
 
 
 class UrlParser(NamedTuple):
@@ -399,4 +400,6 @@ def _is_ip(name: str) -> bool:
 @cache
 def _suffixes() -> PublicSuffixList:
     # Loading the list takes about 50 ms, so it is loaded on first use.
+    from publicsuffixlist import PublicSuffixList  # noqa: PLC0415 - as said
+
     return PublicSuffixList()

@@ -17,15 +17,16 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import NamedTuple, Protocol
-
-from rbloom import Bloom
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from skitter.errors import FrontierError
 from skitter.frontier.embedded.journal import Journal, SqliteJournal
 from skitter.frontier.embedded.packs import execute_rows
 from skitter.frontier.embedded.tables import SqliteTables
 from skitter.frontier.options import FrontierSettings
+
+if TYPE_CHECKING:  # loaded with the first run: the keys of most crawls stay in memory
+    from rbloom import Bloom
 
 FOREVER = float("inf")
 KEY_SIZE = 16
@@ -199,10 +200,16 @@ class Run(NamedTuple):
         return self.number << _PREFIX_BITS | int.from_bytes(key[:4], "big") >> (_PREFIX_BITS - self.bits)
 
 
+def _unpacked_filter(packed: bytes) -> Bloom:
+    from rbloom import Bloom  # noqa: PLC0415 - see above
+
+    return Bloom.load_bytes(packed, _hash)
+
+
 def load_runs(file: sqlite3.Connection) -> list[Run]:
     """Return all runs, the oldest first. Blocks of runs that were not finished are removed."""
     runs = [
-        Run(number, bits, amount, Bloom.load_bytes(packed, _hash))
+        Run(number, bits, amount, _unpacked_filter(packed))
         for number, bits, amount, packed in file.execute("SELECT * FROM seen_runs ORDER BY run")
     ]
     known, after = {run.number for run in runs}, -1
@@ -288,6 +295,8 @@ class RunWriter:
         self._keys = keys
         self._merged = merged
         self._forgets = forgets
+        from rbloom import Bloom  # noqa: PLC0415 - see above
+
         most = len(keys) + sum(run.amount for run in merged)
         self._range_bits = max(SHARD_BITS, (most // KEYS_PER_STEP).bit_length())
         """A range of keys is read and written at a time. It is a part of a shard, or a whole one."""

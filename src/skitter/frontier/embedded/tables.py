@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sqlite3
@@ -354,7 +353,7 @@ class SqliteTables:
         self.file.execute("BEGIN IMMEDIATE")
         self.file.execute(
             "DELETE FROM queue WHERE slot = ? AND seq <= ? AND seq NOT IN (SELECT value FROM json_each(?))",
-            (slot, last, json.dumps(leased)),
+            (slot, last, msgspec.json.encode(leased).decode()),
         )
         self.file.execute("DELETE FROM packs WHERE slot = ? AND seq <= ?", (slot, last))
         removed = self.file.execute("DELETE FROM delayed WHERE slot = ? AND seq <= ?", (slot, last)).rowcount
