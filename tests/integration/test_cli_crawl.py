@@ -31,6 +31,21 @@ class Titles(Spider):
 """
 
 
+KEEPER = """
+import os
+from skitter import Spider
+
+class Keeper(Spider):
+    def __init__(self, url, folder):
+        super().__init__(start_urls=[url])
+        self.file = open(f"{folder}/kept-{os.getpid()}", "w")
+
+    def parse(self, response):
+        print(response.url, file=self.file)
+        yield response.follow_all("a")
+"""
+
+
 def counts(path):
     return json.loads(path.read_text())
 
@@ -145,6 +160,17 @@ def test_a_spider_in_a_package_of_the_working_folder_runs_on_two_workers(serve, 
         )  # fmt: skip
         assert result.returncode == 0, result.stderr
         assert urls_of(tmp_path / "items.jsonl") == [server.url]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_file_that_a_spider_does_not_close_is_written(serve, tmp_path, workers):
+    site = GeneratedSite(pages=20, links_per_page=12)
+    server = serve(site)
+    (tmp_path / "keeper.py").write_text(KEEPER)
+    options = ("--workers", workers, "--delay", 0, "-a", f"url={server.url}", "-a", f"folder={tmp_path}")
+    assert skitter("run", "keeper.py", "-o", "items.jsonl", *options, cwd=tmp_path).returncode == 0
+    kept = [line for file in tmp_path.glob("kept-*") for line in file.read_text().splitlines()]
+    assert sorted(kept) == truth_of(site, server)
 
 
 def test_a_finished_job_says_so_names_fresh_and_keeps_its_output(serve, tmp_path):

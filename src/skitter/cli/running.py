@@ -117,6 +117,7 @@ class ForegroundRun:
             return self._fail(error)
         finally:
             self._view.close()
+            self._crawl.release_spider()
         return self._end(result)
 
     # --- interruptions -----------------------------------------------------------------------------------

@@ -94,8 +94,15 @@ def _end_after(owner: int) -> None:
 
 
 async def _work(command: WorkerCommand, pipe: int, name: str) -> None:
-    loop = asyncio.get_running_loop()
     builder = JobBuilder(command.spec)
+    try:
+        await _work_with(builder, command, pipe, name)
+    finally:
+        builder.release_spider()
+
+
+async def _work_with(builder: JobBuilder, command: WorkerCommand, pipe: int, name: str) -> None:
+    loop = asyncio.get_running_loop()
     apply_log_settings(builder.settings, command.log_format)
     frontier = _make_frontier(builder, command, name)
     workers = WorkerSet()

@@ -404,6 +404,10 @@ class Crawl:
         if self._supervisor is not None:
             self._start(self._supervisor.stop())
 
+    def release_spider(self) -> None:
+        """Let go of what the spider holds, after the last run of the process."""
+        self._builder.release_spider()
+
     def kill(self) -> None:
         """Kill the worker processes. For a process that is about to end at once.
 
