@@ -97,6 +97,10 @@ class Crawling:
         return self.errors_file.read_text()
 
     def workers(self):
+        """The worker processes that are alive and at work: one that waits for its command has a single thread."""
+        return [child for child in self._children() if _threads(child) > 1]
+
+    def _children(self):
         """The worker processes alive; none before the start."""
         if self.process is None:
             return []
@@ -127,7 +131,7 @@ class Crawling:
 
     def kill_owner(self):
         """SIGKILL the parent; its workers have to end by themselves."""
-        workers = self.workers()
+        workers = self._children()
         _kill(self.process, "owner")
         self.wait()
         _, alive = psutil.wait_procs([w for w in workers if _lives(w)], timeout=PATIENCE)
@@ -143,7 +147,7 @@ class Crawling:
         return True
 
     def _kill_family(self, kind=""):
-        family = [self.process, *self.workers()]
+        family = [self.process, *self._children()]
         for process in family:
             _kill(process, kind)
         self.wait()
@@ -233,6 +237,13 @@ def served(site):
 def visits(site):
     """How often each URL was asked for."""
     return Counter(f"http://{hit.host}:{hit.port}{hit.target}" for hit in site.hits())
+
+
+def _threads(process):
+    try:
+        return process.num_threads()
+    except psutil.NoSuchProcess:
+        return 0
 
 
 def _lives(process):
