@@ -400,8 +400,11 @@ class RequestPipeline:
     async def _send(
         self, page: Page, request: Request, inflight: InflightRequest, origin_state: OriginState
     ) -> Response | None:
-        if self._robots is not None and not await self._is_allowed(
-            self._robots, page, request, inflight, origin_state
+        robots = self._robots
+        if (
+            robots is not None
+            and not (origin_state is OriginState.KNOWN and robots.allows(request.url))  # nearly every request
+            and not await self._is_allowed(robots, page, request, inflight, origin_state)
         ):
             return None
         if self._tdm_files is not None and page.download is None:

@@ -100,6 +100,11 @@ class RobotsGate:
             return _FORBIDDEN
         return _LATER if is_new and inflight.expires else _ALLOWED
 
+    def allows(self, url: str) -> bool:
+        """Return whether rules that are known here allow a URL without a delay. If not, :meth:`check` decides."""
+        policy = self._cache.known(url)
+        return isinstance(policy, RobotsPolicy) and not policy.crawl_delay and policy.allowed(url)
+
     def knows(self, url: str) -> bool:
         """Return whether the origin of a URL has answered a request for its robots.txt, from this or another worker."""
         return self._cache.known(url) is not None
