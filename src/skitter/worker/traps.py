@@ -34,7 +34,7 @@ _CHAIN = 20
 _COMBINATIONS = 8
 """Sets of parameters of one path that are evidence of a trap."""
 _CHECKED = 12
-"""Pages of a pattern that are all compared."""
+"""Pages of a pattern that are all compared, unless it is disproved before."""
 _SAMPLE, _SAMPLE_OF_SUSPECTS = 512, 8
 """After that, one page in this many is compared. If there is evidence against an unproven pattern, all its pages are
 compared."""
@@ -351,7 +351,7 @@ class TrapDetector:
         pattern.pages += 1
         hops = depth - pattern.first_depth
         pattern.hops = max(pattern.hops, hops)
-        if pattern.checked >= _CHECKED and pattern.pages % pattern.interval:
+        if (pattern.checked >= _CHECKED or pattern.dull >= _STALE) and pattern.pages % pattern.interval:
             return
         pattern.checked += 1
         words = set() if is_duplicate else _words_of(body) - path.words
