@@ -18,11 +18,12 @@ import msgspec
 from skitter.web.headers import parse_date
 
 _FLAGS = {"noindex", "nofollow", "noarchive", "nosnippet", "noimageindex", "noai", "noimageai"}
-_UNAVAILABLE = r"(?i)unavailable_after\s*:\s*((?:[a-z]{3,9},\s*)?[^,]+)"  # compiled at its first use
-_LINK_VALUES = re.compile(r'<([^<>]*+)>((?:\s*+;(?:"[^"]*+"|[^;,"])*+)*+)').findall
-_PARAMETERS = re.compile(r';((?:"[^"]*+"|[^;,"])*+)').findall
+# These patterns are compiled at their first use.
+_UNAVAILABLE = r"(?i)unavailable_after\s*:\s*((?:[a-z]{3,9},\s*)?[^,]+)"
+_LINK_VALUES = r'<([^<>]*+)>((?:\s*+;(?:"[^"]*+"|[^;,"])*+)*+)'
+_PARAMETERS = r';((?:"[^"]*+"|[^;,"])*+)'
 _VALUED = {"unavailable_after", "max-snippet", "max-image-preview", "max-video-preview"}
-_AGENT = re.compile(r"\s*([A-Za-z_-]+)\s*:\s*(.*)", re.DOTALL)
+_AGENT = r"(?s)\s*([A-Za-z_-]+)\s*:\s*(.*)"
 _ZONES = {"EST": "-0500", "EDT": "-0400", "CST": "-0600", "CDT": "-0500", "MST": "-0700", "MDT": "-0600",
           "PST": "-0800", "PDT": "-0700"}  # fmt: skip
 
@@ -98,7 +99,7 @@ class RobotsDirectives:
 
     def read_header(self, value: str) -> None:
         """Read an ``X-Robots-Tag`` value, for all crawlers or after ``NAME:`` for one."""
-        found = _AGENT.match(value)
+        found = re.match(_AGENT, value)
         if found is not None and found[1].lower() not in _VALUED:
             if found[1].lower() != self._token:
                 return
@@ -146,7 +147,7 @@ def tdm_of(values: Mapping[str, str]) -> tuple[bool | None, str | None]:
 def linked_canonical(values: Iterable[str]) -> str | None:
     """Return the target with ``rel=canonical`` in ``Link`` headers (RFC 8288)."""
     for value in values:
-        for target, parameters in _LINK_VALUES(value):
+        for target, parameters in re.findall(_LINK_VALUES, value):
             if "canonical" in _relations(parameters):
                 return str(target)
     return None
@@ -154,7 +155,7 @@ def linked_canonical(values: Iterable[str]) -> str | None:
 
 def _relations(parameters: str) -> list[str]:
     """Return the relations of a link, from its first ``rel`` parameter (RFC 8288, 3.3)."""
-    for parameter in _PARAMETERS(parameters):
+    for parameter in re.findall(_PARAMETERS, parameters):
         name, _, value = parameter.partition("=")
         if name.strip().lower() == "rel":
             return str(value).strip().strip('"').lower().split()

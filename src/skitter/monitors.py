@@ -43,7 +43,7 @@ _HISTORY: dict[str, Callable[[Sequence[float]], float]] = {
 }  # fmt: skip
 """Functions of earlier passes, of their values with the newest first."""
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
-_TIME = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)(ms|s|min|m|h|d)\b")
+_TIME = r"(?<![\w.])(\d+(?:\.\d+)?)(ms|s|min|m|h|d)\b"  # compiled at its first use
 _KNOWN = tuple(dict.fromkeys((*PLAIN_FIGURES, *FIGURES_OF, *_HISTORY)))
 
 Figures = Mapping[str, float]
@@ -143,7 +143,7 @@ class CompiledMonitor:
         text = self._text
         if len(text) > MAX_LENGTH:
             raise self._refusal(f"a rule of {len(text)} characters", f"use at most {MAX_LENGTH}")
-        replaced = _TIME.sub(self._take_time, text)
+        replaced = re.sub(_TIME, self._take_time, text)
         try:
             # As bytes, offsets are those of the encoded text. The parser drops blanks in front, but reports their number.
             tree = ast.parse(replaced.strip(), mode="eval")

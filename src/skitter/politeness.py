@@ -38,13 +38,13 @@ class Rate(msgspec.Struct, frozen=True):
 
         Raises :class:`~skitter.errors.SettingsError` for any other text.
         """
-        match = _RATE.fullmatch(text.strip())
+        match = re.fullmatch(_RATE, text.strip())
         if match is None or int(match[1]) < 1 or float(match[2] or 1) <= 0:
             raise SettingsError(f"invalid rate {text!r}", remedy="write a rate like 20/60s", field="rates")
         return cls(int(match[1]), float(match[2] or 1) * _SECONDS[match[3]])
 
 
-_RATE = re.compile(r"(\d+)\s*/\s*(\d+(?:\.\d+)?)?\s*([smh])")
+_RATE = r"(\d+)\s*/\s*(\d+(?:\.\d+)?)?\s*([smh])"  # compiled at its first use
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 

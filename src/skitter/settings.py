@@ -313,7 +313,7 @@ class FrontierSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 DEFAULT_USER_AGENT = f"skitter/{VERSION}"
-_CONTACT = re.compile(r"https?://[^\s()<>]+|[^\s()<>@]+@[^\s()<>@]+")
+_CONTACT = r"https?://[^\s()<>]+|[^\s()<>@]+@[^\s()<>@]+"  # compiled at its first use
 
 
 class Settings(FrontierSettings, frozen=True, kw_only=True):
@@ -749,7 +749,7 @@ class Settings(FrontierSettings, frozen=True, kw_only=True):
         FrontierSettings.__post_init__(self)
         if not self.contact:
             return
-        if not _CONTACT.fullmatch(self.contact):
+        if not re.fullmatch(_CONTACT, self.contact):
             raise SettingsError(
                 f"invalid contact: {self.contact!r:.200}",
                 remedy="give a URL or a mail address, such as https://example.com/bot",

@@ -186,12 +186,12 @@ _EXPLANATIONS = {
 
 def _explained(reason: str, url: str) -> str:
     """Return the reason of a refusal with its meaning. A URL that only lacks its scheme is completed."""
-    if reason == "unparsable" and _find_host(url) and normalize(f"https://{url}"):
+    if reason == "unparsable" and re.match(_HOST, url) and normalize(f"https://{url}"):
         return f"{reason}: did you mean https://{url}?"
     return f"{reason}: {_EXPLANATIONS[reason]}" if reason in _EXPLANATIONS else reason
 
 
-_find_host = re.compile(r"[\w-]+(?:\.[\w-]+)+(?::\d+)?(?:[/?]|$)").match
+_HOST = r"[\w-]+(?:\.[\w-]+)+(?::\d+)?(?:[/?]|$)"  # compiled at its first use
 
 
 async def _stream(spider: Spider) -> AsyncIterator[object]:
