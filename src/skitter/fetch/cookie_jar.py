@@ -11,6 +11,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
+from functools import lru_cache
 from ipaddress import ip_address
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -300,6 +301,7 @@ def _is_below(host: str, domain: str) -> bool:
     return host.endswith(domain) and host[-len(domain) - 1 : -len(domain)] == "." and not _is_ip(host)
 
 
+@lru_cache(maxsize=1024)  # a name takes 2 us, and each request to its site asks for it
 def _is_ip(host: str) -> bool:
     try:
         ip_address(host)
