@@ -36,6 +36,13 @@ def page_of(name):
     return Response("http://a.test/", headers={"Content-Type": answer.content_type}, body=answer.body)
 
 
+@pytest.mark.parametrize("filling", ["x", "漢", "\U0001f600"])
+def test_a_page_of_moderate_length_is_always_safe_with_few_tags(filling):
+    texts = ["<a>" * tags + filling * (length - 3 * tags) for tags, length in
+             [(1_500, 64_000), (1_501, 64_000), (1_501, 10_001), (3_333, 10_000)]]  # fmt: skip
+    assert [limits.is_always_safe(text) for text in texts] == [True, False, False, True]
+
+
 @given(pieces=st.lists(st.sampled_from(PIECES), max_size=40), size=st.integers(1, 9))
 def test_a_page_that_is_parsed_in_parts_has_the_same_tree(pieces, size):
     text = "".join(pieces)

@@ -182,16 +182,9 @@ def is_always_safe(text: str) -> bool:
     """Return whether a page can be parsed in one step, whatever it contains: none takes more than 100 MB or 100 ms."""
     length = len(text)
     if length <= _FEW_TAGS_SAFE:
-        return length <= ALWAYS_SAFE or text.count("<") <= _FEW_TAGS
+        # Replacing as many tags as there may be, and looking for another one, takes a fifth of the time of count().
+        return length <= ALWAYS_SAFE or "<" not in text.replace("<", ">", _FEW_TAGS)
     return has_few_plain_tags(text)
-
-
-def has_few_tags(body: bytes) -> bool:
-    """Return whether a page in UTF-8 is always safe. The count takes half the time that the text takes."""
-    length = len(body)
-    return length <= ALWAYS_SAFE or (
-        length <= _FEW_TAGS_SAFE and length - len(body.replace(b"<", b"")) <= _FEW_TAGS
-    )
 
 
 def has_few_plain_tags(text: str) -> bool:
