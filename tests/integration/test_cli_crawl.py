@@ -35,6 +35,8 @@ KEEPER = """
 import os
 from skitter import Spider
 
+log = open(f"log-{os.getpid()}", "w")
+
 class Keeper(Spider):
     def __init__(self, url, folder):
         super().__init__(start_urls=[url])
@@ -42,6 +44,7 @@ class Keeper(Spider):
 
     def parse(self, response):
         print(response.url, file=self.file)
+        print(response.url, file=log)
         yield response.follow_all("a")
 """
 
@@ -169,8 +172,9 @@ def test_a_file_that_a_spider_does_not_close_is_written(serve, tmp_path, workers
     (tmp_path / "keeper.py").write_text(KEEPER)
     options = ("--workers", workers, "--delay", 0, "-a", f"url={server.url}", "-a", f"folder={tmp_path}")
     assert skitter("run", "keeper.py", "-o", "items.jsonl", *options, cwd=tmp_path).returncode == 0
-    kept = [line for file in tmp_path.glob("kept-*") for line in file.read_text().splitlines()]
-    assert sorted(kept) == truth_of(site, server)
+    for files in ("kept-*", "log-*"):
+        kept = [line for file in tmp_path.glob(files) for line in file.read_text().splitlines()]
+        assert sorted(kept) == truth_of(site, server)
 
 
 def test_a_finished_job_says_so_names_fresh_and_keeps_its_output(serve, tmp_path):

@@ -17,13 +17,15 @@ gc.set_threshold(1_000_000)  # the imports create no garbage
 import asyncio
 import atexit
 import contextlib
+import io
 import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import NoReturn
 
 import msgspec
@@ -201,9 +203,18 @@ def _fork(earlier: list[ForkedProcess]) -> ForkedProcess:
     return ForkedProcess(worker_name(suffix, pid), pid, command_pipe, report_pipe)
 
 
+def _flush_files(modules: Iterable[str]) -> None:
+    """Write the files that modules of the user leave open, as the interpreter does when it takes them apart."""
+    for module in map(sys.modules.get, modules):
+        for value in list(vars(module).values()) if isinstance(module, ModuleType) else ():
+            if isinstance(value, io.IOBase) and not value.closed:
+                with contextlib.suppress(OSError, ValueError):
+                    value.flush()
+
+
 def _run_forked(report: int, suffix: str) -> NoReturn:
     """Run a worker as this module does, and end the process."""
-    status = 1
+    status, own = 1, set(sys.modules)
     try:
         os.setsid()  # Ctrl-C goes to the owner only, which drains its workers
         sys.argv = [__file__, str(report), suffix]
@@ -218,6 +229,7 @@ def _run_forked(report: int, suffix: str) -> NoReturn:
         atexit._run_exitfuncs()  # noqa: SLF001 - see above
         sys.stdout.flush()
         sys.stderr.flush()
+        _flush_files(sys.modules.keys() - own)
     os._exit(status)
 
 
