@@ -93,6 +93,7 @@ class Engine(msgspec.Struct, frozen=True):
 
 
 DOCTYPE = "<!DOCTYPE html>"
+_USUAL_DOCTYPES = (DOCTYPE, "<!doctype html>")
 _STANDARD = re.compile(r"\s*<!doctype\s+html\s*>", re.IGNORECASE)
 
 
@@ -102,4 +103,5 @@ def in_standards_mode(text: str) -> str:
     A missing or old doctype selects quirks mode, in which ``.Price`` also matches ``class=price`` (WHATWG DOM, 4.5).
     The parser ignores a second doctype.
     """
-    return text if _STANDARD.match(text) else f"{DOCTYPE}{text}"
+    is_standard = text.startswith(_USUAL_DOCTYPES) or _STANDARD.match(text) is not None
+    return text if is_standard else f"{DOCTYPE}{text}"
