@@ -1,5 +1,6 @@
 """Folders of profiles: deleted with their FIFO last, so that what a killed process leaves behind is found later."""
 
+import gc
 import os
 
 import pytest
@@ -32,6 +33,24 @@ def test_the_fifo_stays_as_long_as_anything_else_does(folder, monkeypatch):
         delete(str(folder))
     assert sorted(path.name for path in folder.iterdir()) == sorted([LIFELINE, "profile"])
     process.delete_left_folders()
+    assert not folder.exists()
+
+
+def test_a_file_that_is_gone_already_does_not_keep_the_others(folder, monkeypatch):
+    (folder / "other").write_text("")
+    original = os.unlink
+
+    def unlink(path, *, dir_fd=None):
+        if dir_fd is None:
+            raise FileNotFoundError(path)
+        original(path, dir_fd=dir_fd)  # within the profile
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "unlink", unlink)
+        delete(str(folder))
+    assert sorted(path.name for path in folder.iterdir()) == sorted([LIFELINE, "group", "other"])
+    gc.collect()  # an unclosed iterator would be reported
+    delete(str(folder))
     assert not folder.exists()
 
 

@@ -111,10 +111,10 @@ class BrowserProcess:
     def memory(self) -> dict[int, int]:
         """Return the resident memory in bytes of each process of the browser. Empty for a remote one. Reads files."""
         found = {}
-        for entry in os.scandir("/proc") if self._group and os.path.isdir("/proc/self") else ():  # noqa: PTH112 - hundreds of names
-            if entry.name.isdigit():
+        for name in os.listdir("/proc") if self._group and os.path.isdir("/proc/self") else ():  # noqa: PTH112, PTH208 - hundreds of names
+            if name.isdigit():
                 with contextlib.suppress(OSError, ValueError, IndexError):
-                    pid = int(entry.name)
+                    pid = int(name)
                     if os.getpgid(pid) == self._group:
                         resident, shared = Path(f"/proc/{pid}/statm").read_text("ascii").split()[1:3]
                         # The pages of the program are the same in all processes.

@@ -66,11 +66,13 @@ def delete(folder: str) -> None:
     Files that a process still writes remain. Call it again until the folder is gone.
     """
     with contextlib.suppress(OSError):
-        for entry in os.scandir(folder):
-            if entry.is_dir(follow_symlinks=False):
-                shutil.rmtree(entry.path, ignore_errors=True)
-            elif entry.name != LIFELINE:
-                os.unlink(entry.path)  # noqa: PTH108 - see above
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    shutil.rmtree(entry.path, ignore_errors=True)
+                elif entry.name != LIFELINE:
+                    with contextlib.suppress(OSError):  # a process may have deleted it
+                        os.unlink(entry.path)  # noqa: PTH108 - see above
         if os.listdir(folder) in ([LIFELINE], []):  # noqa: PTH208 - see above
             shutil.rmtree(folder, ignore_errors=True)
 
