@@ -2,10 +2,11 @@
 
 import asyncio
 import random
+import time
 
 import psutil
 import pytest
-from crawling import FAST, ROUNDS, Crawling, at_moments, check_exact, served
+from crawling import AHEAD, FAST, ROUNDS, Crawling, at_moments, check_exact, served
 
 from services.nats_servers import NatsServer
 from services.nsq_servers import Nsqd
@@ -45,10 +46,10 @@ class ThroughBroker(Crawling):
 
         return asyncio.run(ask())
 
-    def pids_at_work(self):
-        """Process ids of the workers that have said that they fetch something."""
+    def pids_at_work(self, since):
+        """Process ids of the workers that have said after a time (:func:`time.monotonic`) that they hold leases."""
         found = self._ask_state(lambda frontier: frontier.reports.workers())
-        return [one.report.pid for one in found if one.report.held]
+        return [one.report.pid for one in found if one.report.held and one.heard < time.monotonic() - since]
 
     def dead_letters(self):
         if self.state == "sqlite:":
@@ -157,8 +158,12 @@ def test_nothing_is_lost_or_doubled_when_messages_time_out_during_the_work(job, 
     """A worker that hangs is taken for dead, by the broker and by the state; what it does afterwards comes late."""
     crawl = job(redis_url, workers=3).start()
     at_work = []
-    for _ in at_moments(crawl, site, [PAGES // 4]):
-        assert crawl.wait_for(lambda: at_work.extend(crawl.pids_at_work()) or at_work, "who holds leases")
+    for moment in at_moments(crawl, site, [PAGES // 4]):
+        assert crawl.wait_for(lambda moment=moment: served(site) >= moment + AHEAD, "the last answer for now")
+        committed = time.monotonic() + 1.0  # afterwards, whoever holds leases waits for answers
+        assert crawl.wait_for(
+            lambda since=committed: at_work.extend(crawl.pids_at_work(since)) or at_work, "who holds leases"
+        )
         hanging = psutil.Process(at_work[0])
         hanging.suspend()
     assert crawl.wait_for(lambda: crawl.counters().get("leases/lost", 0) > 0, "a lease that is taken back")
