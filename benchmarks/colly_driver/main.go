@@ -45,6 +45,9 @@ func main() {
 	encoder := json.NewEncoder(buffer)
 	encoder.SetEscapeHTML(false)
 	var mutex sync.Mutex
+	// Colly looks a URL up and marks it in two steps, so pages that are parsed at once have it fetched several times.
+	var known sync.Map
+	known.Store(start, true)
 
 	collector := colly.NewCollector(colly.Async(true), colly.AllowedDomains(first.Hostname()))
 	collector.WithTransport(&http.Transport{MaxIdleConnsPerHost: concurrency, IdleConnTimeout: time.Minute})
@@ -63,8 +66,9 @@ func main() {
 	})
 	collector.OnHTML("a[href]", func(link *colly.HTMLElement) {
 		href, _, _ := strings.Cut(link.Attr("href"), "#") // Colly would fetch a page again for each fragment
-		if href != "" {
-			link.Request.Visit(href) // an error says that the URL was visited or is not allowed
+		target := link.Request.AbsoluteURL(href)
+		if _, isKnown := known.LoadOrStore(target, true); href != "" && !isKnown {
+			link.Request.Visit(target) // an error says that the domain is not allowed
 		}
 	})
 	if err := collector.Visit(start); err != nil {
