@@ -35,7 +35,7 @@ def serve(listening):
 def connecting(url, guard=None, open_socket=None):
     """Return a curl handle that opens a new connection for each request."""
     settings = Settings(reuse_connections=False, proxy="")
-    transfer = Transfer(settings, base_headers(settings), "", guard)
+    transfer = Transfer(settings, base_headers(settings), guard)
     transfer.curl.setopt(pycurl.URL, url)
     if open_socket is not None:
         transfer.curl.setopt(pycurl.OPENSOCKETFUNCTION, open_socket)
