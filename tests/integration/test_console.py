@@ -598,6 +598,9 @@ def settle_by_keys(service, keys):
     service.wait_for("/jobs/typed", lambda job: job["counts"]["failed"] >= 3, "dead letters")
     service.done("POST", "/jobs/typed/pause")
     expect(state).to_have_text("paused")
+    service.wait_for(
+        "/jobs/typed", lambda job: not job["counts"]["leased"], "the end of the fetches in progress"
+    )
     known = service.done("GET", "/jobs/typed")["counts"]["failed"]
     keys.use("link", "Dead letters")
     keys.use("checkbox", re.compile("^Select "), "Space")
