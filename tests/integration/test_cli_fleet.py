@@ -257,7 +257,7 @@ def test_a_host_is_dropped_and_banned_and_taken_again(shop, server):
     assert status(shop)["counts"]["counters"]["refused/dropped"] == 3
     assert skitter("add", "shop", f"{server.url}?new", cwd=shop).stderr == "added: 0, of a banned host: 1\n"
     assert (
-        skitter("purge", "shop", "127.0.0.1", "--unban", cwd=shop).stderr == "127.0.0.1 is no longer banned\n"
+        skitter("purge", "shop", "127.0.0.1", "--unban", cwd=shop).stderr == "removed the ban of 127.0.0.1\n"
     )
     assert skitter("add", "shop", f"{server.url}?new", cwd=shop).stderr.startswith("added: 1;")
 
@@ -266,7 +266,7 @@ def test_a_host_is_banned_however_it_is_written(shop):
     assert skitter("purge", "shop", "http://BÜCHER.test/", "--ban", cwd=shop).returncode == 0
     assert status(shop)["banned"] == ["xn--bcher-kva.test"]
     result = skitter("purge", "shop", "xn--bcher-kva.test", "--unban", cwd=shop)
-    assert result.stderr == "xn--bcher-kva.test is no longer banned\n"
+    assert result.stderr == "removed the ban of xn--bcher-kva.test\n"
 
 
 # --- looking --------------------------------------------------------------------------------------------------

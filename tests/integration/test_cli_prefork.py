@@ -14,6 +14,7 @@ import pytest
 
 from cli_command import Logged, SlowingSite, complaint, lines_of, skitter, truth_of, urls_of
 from skitter.cli.running import fork_if_several
+from skitter.run import child
 from skitter.testing import GeneratedSite
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="workers are forked on Linux only")
@@ -170,6 +171,17 @@ def test_a_run_that_cannot_start_leaves_no_worker(tmp_path):
     workers = json.loads((tmp_path / "workers").read_text())
     assert len(workers) == 2
     assert not any(psutil.pid_exists(worker) for worker in workers)
+
+
+def test_a_fork_that_fails_leaves_no_pipe_open(monkeypatch):
+    def fork():
+        raise BlockingIOError("no more processes")
+
+    before = psutil.Process().num_fds()
+    monkeypatch.setattr(os, "fork", fork)
+    with pytest.raises(BlockingIOError):
+        child._fork([])
+    assert psutil.Process().num_fds() == before
 
 
 def test_one_worker_and_a_program_with_threads_fork_nothing():

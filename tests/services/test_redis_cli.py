@@ -69,7 +69,7 @@ def test_a_fleet_is_steered_from_a_machine_that_never_ran_it(
     assert status()["counts"]["queued"] == 3
     assert skitter("purge", job, "127.0.0.1", "--ban")[2] == "127.0.0.1: removed 3 requests, banned\n"
     assert skitter("add", job, seeds[0])[2] == "added: 0, of a banned host: 1\n"
-    assert skitter("purge", job, "127.0.0.1", "--unban")[2] == "127.0.0.1 is no longer banned\n"
+    assert skitter("purge", job, "127.0.0.1", "--unban")[2] == "removed the ban of 127.0.0.1\n"
     hosts = json.loads(skitter("stats", job, "--by", "host", "--json")[1])
     assert [(host["key"], host["pages"], host["items"]) for host in hosts] == [("127.0.0.1", PAGES, PAGES)]
     assert job in {found["job"] for found in json.loads(skitter("top", "--json")[1])}

@@ -256,7 +256,7 @@ async def _purge(folder: JobFolder, host: str, *, ban: bool, unban: bool) -> Non
         slot = _slot_of(folder, reached, name)
         if unban:
             was_banned = await reached.frontier.control.unban(slot)
-            say(f"{slot} is no longer banned" if was_banned else f"{slot} was not banned")
+            say(f"removed the ban of {slot}" if was_banned else f"{slot} was not banned")
             return
         dropped = await reached.frontier.control.drop_slot(slot, ban)
     say(f"{slot}: removed {dropped:,} requests" + (", banned" if ban else ""))

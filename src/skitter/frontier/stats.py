@@ -65,16 +65,13 @@ def amounts_of(outcomes: Sequence[Outcome], counters: Mapping[str, int]) -> tupl
 
     ``counters``: the sum of their counters.
     """
-    unfinished = [outcome for outcome in outcomes if outcome.resolution is not Resolution.DONE]
     return (
         counters.get("pages", 0),
         counters.get("items", 0),
         counters.get("bytes", 0),
-        len([outcome for outcome in unfinished if outcome.resolution is Resolution.FAILED]),
-        len(
-            [outcome for outcome in unfinished if outcome.resolution is Resolution.RETRY and not outcome.free]
-        ),
-        len([outcome for outcome in outcomes if FETCH_TIME in outcome.counters]),
+        sum(outcome.resolution is Resolution.FAILED for outcome in outcomes),
+        sum(outcome.resolution is Resolution.RETRY and not outcome.free for outcome in outcomes),
+        sum(FETCH_TIME in outcome.counters for outcome in outcomes),
         counters.get(FETCH_TIME, 0),
     )
 

@@ -188,7 +188,12 @@ def _fork(earlier: list[ForkedProcess]) -> ForkedProcess:
     suffix = os.urandom(6).hex()
     command, command_pipe = os.pipe()
     report_pipe, report = os.pipe()
-    pid = os.fork()
+    try:
+        pid = os.fork()
+    except OSError:
+        for end in (command, command_pipe, report_pipe, report):
+            os.close(end)
+        raise
     if pid == 0:
         os.close(command_pipe)
         os.close(report_pipe)

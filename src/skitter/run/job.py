@@ -70,7 +70,7 @@ class JobSpec(msgspec.Struct, kw_only=True):
 
 
 def teams_of(workers: int, queues: Mapping[str, int]) -> list[list[str]]:
-    """Do as :meth:`JobSpec.teams`."""
+    """Return the queues that each worker process serves; empty: all. ``queues``: see :attr:`JobSpec.queues`."""
     common = [queue for queue, processes in queues.items() if not processes]
     teams = [common] * workers if common or not queues else []
     return teams + [[queue] for queue, processes in queues.items() for _ in range(processes)]

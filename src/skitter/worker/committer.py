@@ -134,17 +134,12 @@ class Committer:
             began = self._loop.time()
             ranges = await self._outputs.write(pages)
             seconds = self._loop.time() - began
-            self._record_store_time([page for page in pages if page.items], seconds)
+            for page in pages:
+                if page.items:
+                    page.record_time(STORE, seconds)
             for start in range(0, len(pages), _MAX_BATCH):
                 end = start + _MAX_BATCH
                 await self._commit(pages[start:end], ranges[start:end])
-
-    def _record_store_time(self, pages: list[Page], seconds: float) -> None:
-        STORE.observe_for_all([page.counters for page in pages], seconds)
-        if self._traces:
-            for page in pages:
-                if page.trace is not None:
-                    page.trace.add(STORE.name, seconds)
 
     def _raise_error(self) -> None:
         if self._error is not None:

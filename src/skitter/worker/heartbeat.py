@@ -26,7 +26,7 @@ _REPORT_SECONDS = 2.0
 _RETRY_SECONDS = 1.0
 """Seconds between two heartbeats while the server does not answer."""
 _TTL = 10.0
-"""Seconds after which a worker without a report is no longer listed."""
+"""Seconds after its last report until a worker is removed from the list."""
 
 
 class WorkerReporter:

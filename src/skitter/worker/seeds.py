@@ -30,7 +30,7 @@ from skitter.worker.links import LinkCollector
 
 log = logging.getLogger("skitter.crawl")
 SKIPPED = object()
-"""``start`` yields it in place of a seed that is no longer wanted, so that later seeds keep their positions."""
+"""``start`` yields it in place of a seed that was removed, so that later seeds keep their positions."""
 _BATCH_SIZE = 500
 _MAX_BATCH_DELAY = 0.2
 """Seconds after which an incomplete batch is added, because the next seed may take long."""

@@ -1,13 +1,13 @@
-"""Histograms of times, kept as counters of pages, and the speed. The same times are the spans of a trace.
+"""Histograms of times, kept as counters of pages, and the current speed. The same times are the spans of a trace.
 
-They are committed with their page like all counters, so they never decrease and count nothing twice.
+Histograms are committed with their page like all counters, so they never decrease and count nothing twice.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
@@ -34,14 +34,6 @@ class Histogram:
         else:  # as for nearly every wait
             bucket = self._first
         counters[bucket] = counters.get(bucket, 0) + 1
-
-    def observe_for_all(self, owners: Iterable[dict[str, int]], seconds: float) -> None:
-        """Add the same time to several sets of counters."""
-        bucket, total = self._buckets[bisect_left(BOUNDS, seconds)], self._sum
-        microseconds = int(seconds * 1e6)
-        for counters in owners:
-            counters[total] = counters.get(total, 0) + microseconds
-            counters[bucket] = counters.get(bucket, 0) + 1
 
     def read(self, counters: Mapping[str, int]) -> list[int]:
         """Return the number of times in each bucket."""

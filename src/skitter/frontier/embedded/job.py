@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Callable, Mapping
 
 from skitter.frontier.embedded.journal import Journal
 from skitter.frontier.embedded.leases import SeedLoading
-from skitter.frontier.embedded.tables import StoredJob
+from skitter.frontier.embedded.tables import StoredJob, new_fingerprint_seed
 from skitter.frontier.options import FrontierSettings, SettingsChanges, reached_limit, remaining_pages
 from skitter.frontier.records import JobState
 from skitter.queues import without_queue
@@ -35,7 +34,7 @@ class EmbeddedJob:
         self.counters: Counter[str] = Counter()
         self.seeds = SeedLoading(options.lease_seconds)
         self.banned: set[str] = set()
-        self.fingerprint_seed = int.from_bytes(os.urandom(8), "big")
+        self.fingerprint_seed = new_fingerprint_seed()
         self.pass_number = 1
         self._last_number = 0
         self._active_at = clock()

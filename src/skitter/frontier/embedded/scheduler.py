@@ -678,12 +678,11 @@ class SlotScheduler:
 
     def set_min_delay(self, slot: Slot, seconds: float, now: float) -> None:
         """Set the minimum delay of a slot (Crawl-delay), counted from the robots.txt that was just fetched."""
-        if seconds > slot.min_delay:
-            slot.set_min_delay(seconds)
+        is_longer = seconds > slot.min_delay
+        slot.set_min_delay(seconds)
+        if is_longer:
             slot.next_at = max(slot.next_at, now + seconds + (slot.start_within or 0.0))
             slot.granted_at = 0.0
-        else:
-            slot.set_min_delay(seconds)
         self.reschedule(slot)
 
     def set_policies(self, policy_of: Callable[[str], HostLimits], now: float) -> None:

@@ -113,6 +113,11 @@ class StoredJob(msgspec.Struct):
     """Whether the last owner ended without closing the file."""
 
 
+def new_fingerprint_seed() -> int:
+    """Return a random seed of 64 bits for the fingerprints of a new job."""
+    return int.from_bytes(os.urandom(8), "big")
+
+
 class SqliteTables:
     """What an embedded frontier reads back from its file, and the changes that it makes there at once."""
 
@@ -160,17 +165,7 @@ class SqliteTables:
         found: tuple[str, int, int, int, int, int, int, int, str] | None
         found = self.file.execute(query).fetchone()
         if found is None:
-            return (
-                JobState.RUNNING,
-                0,
-                0,
-                0,
-                0,
-                int.from_bytes(os.urandom(8), "big"),
-                FINGERPRINT_VERSION,
-                1,
-                None,
-            )
+            return (JobState.RUNNING, 0, 0, 0, 0, new_fingerprint_seed(), FINGERPRINT_VERSION, 1, None)
         return found
 
     def _take_back_leases(self, options: FrontierSettings, now: float) -> int:
