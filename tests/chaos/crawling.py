@@ -177,7 +177,7 @@ class Crawling:
         return dict(self._ask("SELECT url, error FROM dead"))
 
     def counters(self):
-        return dict(self._ask("SELECT name, value FROM counters"))
+        return dict(self._ask("SELECT entry.key, entry.value FROM job, json_each(job.counters) AS entry"))
 
     def counts(self):
         """Number of requests by state, and how many there must be."""

@@ -243,6 +243,26 @@ async def test_a_note_that_cannot_be_written_is_an_error_of_the_next_call(job, b
     await job.kill()
 
 
+async def counters_in_file(backend):
+    status = await asyncio.to_thread(read_status, backend.owner._journal.path)
+    return status.counters
+
+
+async def test_counters_in_the_row_of_the_job_and_in_rows_of_their_own_survive_a_kill(job, backend):
+    await job.add("a", "b")
+    first, _ = await job.lease(2)
+    await job.done(first, counters={"pages": 1, "values/color/red": 2, "user/ä": 2**62})
+    before = (await job.status()).counters
+    assert before == {"pages": 1, "values/color/red": 2, "user/ä": 2**62}
+    assert await counters_in_file(backend) == before
+    await job.kill()
+    after = (await job.status()).counters
+    assert after == await counters_in_file(backend) == {**before, "leases/lost": 1}
+    (again,) = await job.lease(2)
+    await job.done(again, counters={"pages": 1, "values/color/red": 1})
+    assert (await job.status()).counters == {**after, "pages": 2, "values/color/red": 3}
+
+
 async def test_the_file_of_a_closed_frontier_lists_the_same_slots_and_counts(start, backend):
     job = await start()
     await job.add(*range(3), host="full.test")

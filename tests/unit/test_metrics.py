@@ -1,6 +1,6 @@
 """The metrics of jobs: their figures, formats and number."""
 
-from collections import defaultdict
+from collections import Counter
 
 import msgspec
 import pytest
@@ -127,10 +127,17 @@ def test_an_address_that_is_taken_is_a_usage_error():
         server.close()
 
 
+def add_page(counters, seconds):
+    """Add the counters of one page, which was fetched in ``seconds``."""
+    page = {}
+    FETCH.observe(page, seconds)
+    counters.update(page)
+
+
 def test_quantiles_are_within_the_bucket_that_holds_them():
-    counters = defaultdict(int)
+    counters = Counter()
     for seconds in [0.003] * 50 + [0.3] * 45 + [700.0] * 5:
-        FETCH.observe(counters, seconds)
+        add_page(counters, seconds)
     buckets = FETCH.read(counters)
     assert sum(buckets) == 100
     assert 0.0025 < quantile(buckets, 0.5) <= 0.005
@@ -142,9 +149,9 @@ def test_quantiles_are_within_the_bucket_that_holds_them():
 def test_the_percentiles_of_a_point_are_those_of_the_last_seconds(monkeypatch):
     now = 1000.0
     monkeypatch.setattr("skitter.service.inspection.time.time", lambda: now)
-    history, counters = FigureHistory(), defaultdict(int)
+    history, counters = FigureHistory(), Counter()
     for _ in range(100):
-        FETCH.observe(counters, 0.003)
+        add_page(counters, 0.003)
 
     def latency():
         return history.add(msgspec.structs.replace(STATUS, counters=dict(counters)), [])["latency"]
@@ -152,7 +159,7 @@ def test_the_percentiles_of_a_point_are_those_of_the_last_seconds(monkeypatch):
     assert latency() is None, "of earlier fetches nobody knows when they were"
     for second in range(1, 31):
         now = 1000.0 + second
-        FETCH.observe(counters, 0.003 if second < 15 else 7.0)
+        add_page(counters, 0.003 if second < 15 else 7.0)
         found = latency()
         if second == 14:
             assert found["p99"] <= 0.005

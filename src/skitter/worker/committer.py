@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 from functools import partial
-from itertools import islice
+from itertools import compress, islice
 from typing import TYPE_CHECKING
 
 from skitter.frontier.contract import Frontier, Partitions
@@ -246,20 +246,27 @@ class Committer:
         began = self._loop.time()
         answers = await self._frontier.commit(outcomes)
         seconds = self._loop.time() - began
-        COMMIT.observe(self._uncounted, seconds)
+        counters: dict[str, int] = {}
+        COMMIT.observe(counters, seconds)
+        _add_counters(self._uncounted, counters)
         if self._traces:
             self._end_traces(outcomes, answers, seconds)
         if uncounted and not (answers and answers[0]):
             _add_counters(self._uncounted, uncounted)
         for page, accepted in zip(pages, answers, strict=True):
-            if accepted:
-                for name in self.committed:
-                    self.committed[name] += page.counters.get(name, 0)
-                for batch in page.batches:
-                    self._links.cache.learn(batch.urls)
-            else:
+            if not accepted:
                 _log_late(page.lease.url)
+        self._learn(pages if all(answers) else list(compress(pages, answers)))
         self._inflight.close([page.lease.id for page in pages])
+
+    def _learn(self, pages: list[Page]) -> None:
+        """Record what the frontier has accepted: the totals of this worker, and the links, which are known now."""
+        counters = [page.counters for page in pages]
+        for name in self.committed:
+            self.committed[name] += sum([counts.get(name, 0) for counts in counters])
+        for page in pages:
+            for batch in page.batches:
+                self._links.cache.learn(batch.urls)
 
     def _end_traces(self, outcomes: list[Outcome], answers: list[bool], seconds: float) -> None:
         for outcome, accepted in zip(outcomes, answers, strict=True):

@@ -429,9 +429,9 @@ class RequestPipeline:
         else:
             inflight.finish_fetch(latency)
         page.response, page.open_page = response, response.open_page
-        counters, name = page.counters, f"status/{status}"
-        counters[name] = counters.get(name, 0) + 1
-        counters["bytes"] = counters.get("bytes", 0) + size
+        counters = page.counters  # a page has one response
+        counters[f"status/{status}"] = 1
+        counters["bytes"] = size
         WAIT.observe(counters, inflight.waited)
         if latency is not None:
             FETCH.observe(counters, latency)

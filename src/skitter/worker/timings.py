@@ -18,22 +18,18 @@ MICROSECONDS = "us"
 
 
 class Histogram:
-    """One histogram: names the counters to which a time is added."""
+    """One histogram: names the counters of a time."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self._buckets = [f"{TIMES}{name}/{index}" for index in range(len(BOUNDS) + 1)]
-        self._first = self._buckets[0]
         self._sum = f"{TIMES}{name}/{MICROSECONDS}"
 
     def observe(self, counters: dict[str, int], seconds: float) -> None:
-        """Add a time to counters."""
-        if seconds:
-            bucket, total = self._buckets[bisect_left(BOUNDS, seconds)], self._sum
-            counters[total] = counters.get(total, 0) + int(seconds * 1e6)
-        else:  # as for nearly every wait
-            bucket = self._first
-        counters[bucket] = counters.get(bucket, 0) + 1
+        """Count a time in counters that have none of this histogram yet: a page has at most one."""
+        counters[self._buckets[bisect_left(BOUNDS, seconds)]] = 1
+        if seconds:  # as for few waits
+            counters[self._sum] = int(seconds * 1e6)
 
     def read(self, counters: Mapping[str, int]) -> list[int]:
         """Return the number of times in each bucket."""

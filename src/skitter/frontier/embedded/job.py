@@ -7,7 +7,13 @@ from collections.abc import Callable, Mapping
 
 from skitter.frontier.embedded.journal import Journal
 from skitter.frontier.embedded.leases import SeedLoading
-from skitter.frontier.embedded.tables import StoredJob, new_fingerprint_seed
+from skitter.frontier.embedded.packs import Values
+from skitter.frontier.embedded.tables import (
+    COUNTERS_IN_ROWS,
+    StoredJob,
+    new_fingerprint_seed,
+    pack_counters,
+)
 from skitter.frontier.options import FrontierSettings, SettingsChanges, reached_limit, remaining_pages
 from skitter.frontier.records import JobState
 from skitter.queues import without_queue
@@ -67,10 +73,13 @@ class EmbeddedJob:
         self._active_at = now
 
     def count(self, counters: Mapping[str, int]) -> None:
-        """Add to the job's counters."""
+        """Add to the job's counters, and write them to the journal."""
+        totals = self.counters
         for name, amount in counters.items():
-            self.counters[name] += amount
-            self._journal.put("set_counter", name, (name, self.counters[name]))
+            totals[name] = total = totals.get(name, 0) + amount
+            if name.startswith(COUNTERS_IN_ROWS):
+                self._journal.put("set_counter", name, (name, total))
+        self.write()
 
     def apply(self, changes: SettingsChanges) -> None:
         """Put changed settings into force."""
@@ -102,11 +111,13 @@ class EmbeddedJob:
 
     def write(self) -> None:
         """Write the record to the journal."""
+        self._journal.put_latest("put_job", self._row)
+
+    def _row(self) -> Values:
         seed = self.fingerprint_seed
         signed = seed - 2**64 if seed >= 2**63 else seed
-        row = (
+        return (
             1, self.state.value, self.added, self.done, self._last_number, self.seeds.position,
             int(self.seeds.is_done), signed, FINGERPRINT_VERSION,
-            self.pass_number, self._initial_options.changes or "",
+            self.pass_number, self._initial_options.changes or "", pack_counters(self.counters),
         )  # fmt: skip
-        self._journal.put("put_job", 1, row)

@@ -44,7 +44,7 @@ _SHORT_GROUP = 1_000
 _SIZE_CHECK_INTERVAL = 32
 """Groups between two checks of the size of the log."""
 CACHE_KIB = 8 * 1024
-FLUSH_DELAY = 0.005
+FLUSH_DELAY = 0.02
 """Maximum delay in seconds of changes for which no caller waits."""
 _STATEMENTS = named_statements("transitions.sql")
 
@@ -67,6 +67,8 @@ class SqliteJournal:
         self._thread = SingleThreadExecutor("journal")
         self._tables: SqliteTables | None = None
         self._pending: dict[str, dict[Any, Values]] = {}
+        self._latest: dict[str, Callable[[], Values]] = {}
+        """Functions that return the rows of :meth:`put_latest`, by statement."""
         self._waiters: list[asyncio.Future[None]] = []
         self._writer: asyncio.Task[None] | None = None
         self._flush_timer: asyncio.TimerHandle | None = None
@@ -129,6 +131,10 @@ class SqliteJournal:
         """
         self._pending.setdefault(statement, {})[key] = row
 
+    def put_latest(self, statement: str, row: Callable[[], Values]) -> None:
+        """Write the only row of a table with the next group. ``row`` is called when the group begins."""
+        self._latest[statement] = row
+
     def withdraw(self, statement: str, key: Any) -> None:
         """Take back a row that was put and is not yet being written."""
         self._pending.get(statement, {}).pop(key, None)
@@ -154,14 +160,20 @@ class SqliteJournal:
 
     def _flush_now(self) -> None:
         self._flush_timer = None
-        if self._pending and self._writer is None and self._failure is None:
+        if (self._pending or self._latest) and self._writer is None and self._failure is None:
             self._writer = asyncio.create_task(self._write_groups())
 
     async def _write_groups(self) -> None:
+        if self._flush_timer is not None:
+            self._flush_timer.cancel()
+            self._flush_timer = None
         while True:
             pending, self._pending = self._pending, {}
+            latest, self._latest = self._latest, {}
             waiters, self._waiters = self._waiters, []
             try:
+                for statement, row in latest.items():
+                    pending[statement] = {None: row()}
                 if pending:
                     await self._write_group(pending)
             except Exception as error:  # noqa: BLE001 - callers of flush would wait forever, for example without memory
@@ -288,6 +300,9 @@ class MemoryJournal:
     def put(self, statement: str, key: Any, row: Values) -> None:  # noqa: ARG002 - only a file has groups
         """Keep a row if it is read back."""
         self.append(statement, row)
+
+    def put_latest(self, statement: str, row: Callable[[], Values]) -> None:
+        """Do nothing: the frontier itself holds its state."""
 
     def withdraw(self, statement: str, key: Any) -> None:
         """Do nothing: no statement that is withdrawn is kept."""

@@ -26,7 +26,11 @@ from skitter.request import FINGERPRINT_VERSION
 
 APPLICATION_ID = 0x736B6974
 """``skit``: identifies a frontier file, also for ``file(1)``."""
-FORMAT_VERSION = 9
+FORMAT_VERSION = 10
+
+COUNTERS_IN_ROWS = "values/"
+"""Prefix of the counters with a row each: there may be thousands of them (:mod:`skitter.worker.bounded_counters`). All
+others are in the row of the job, which costs less than a row for each that changed."""
 
 FORGOTTEN = 2
 """Value of ``dedup`` in a dead letter whose fingerprint was forgotten, so that its URL may have been added again."""
@@ -52,6 +56,7 @@ _COLUMNS = "seq, slot, rank, fingerprint, url, record, priority, dedup, attempt,
 _ORDER = itemgetter(2, 0)
 """Rank and number of a row."""
 _decode_packs = msgspec.json.Decoder(list[tuple[int, int, int, int]]).decode
+_decode_counters = msgspec.json.Decoder(dict[str, int]).decode
 _decode_rows = msgspec.json.Decoder(list[tuple[int, int, int, str, str, str, int, int, int, int]]).decode
 
 decode_ranges = msgspec.msgpack.Decoder(list[OutputRange]).decode
@@ -111,6 +116,12 @@ class StoredJob(msgspec.Struct):
     pass_number: int
     killed: bool
     """Whether the last owner ended without closing the file."""
+
+
+def pack_counters(counters: Mapping[str, int]) -> str:
+    """Return the counters that are stored in the row of the job."""
+    stored = {name: value for name, value in counters.items() if not name.startswith(COUNTERS_IN_ROWS)}
+    return msgspec.json.encode(stored).decode()
 
 
 def new_fingerprint_seed() -> int:
@@ -188,11 +199,9 @@ class SqliteTables:
                 self._delay(seq, now + retry_delay_after_loss(held[0]))
         self.file.execute("DELETE FROM leases")
         if lost:
-            self.file.execute(
-                "INSERT INTO counters VALUES ('leases/lost', ?)"
-                " ON CONFLICT (name) DO UPDATE SET value = value + excluded.value",
-                (lost,),
-            )
+            counters = self.counters()
+            counters["leases/lost"] = counters.get("leases/lost", 0) + lost
+            self.file.execute("UPDATE job SET counters = ?", (pack_counters(counters),))
         self.file.execute("UPDATE job SET sequence = sequence + ?", (dead,))
         self.file.execute("COMMIT")
         return dead
@@ -257,7 +266,10 @@ class SqliteTables:
 
     def counters(self) -> dict[str, int]:
         """Return the counters of the job."""
-        return dict(self.file.execute("SELECT name, value FROM counters"))
+        found = self.file.execute("SELECT counters FROM job").fetchone()
+        counters = {} if found is None else _decode_counters(found[0])
+        counters.update(self.file.execute("SELECT name, value FROM counters"))
+        return counters
 
     def outputs(self) -> dict[str, list[tuple[int, int]]]:
         """Return the committed ranges of each part file, in order."""

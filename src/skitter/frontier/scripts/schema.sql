@@ -1,4 +1,4 @@
--- The file of an embedded frontier, format 9. One owner process writes it; any process may read it.
+-- The file of an embedded frontier, format 10. One owner process writes it; any process may read it.
 
 CREATE TABLE job (                 -- one row: the state of the job as a whole
     id             INTEGER PRIMARY KEY CHECK (id = 1),
@@ -11,7 +11,8 @@ CREATE TABLE job (                 -- one row: the state of the job as a whole
     fingerprint_seed    INTEGER NOT NULL,  -- signed 64 bits
     fingerprint_version INTEGER NOT NULL,
     pass_number    INTEGER NOT NULL,       -- 1: the first crawl
-    changes        TEXT    NOT NULL        -- the setting; '': the job does not remember pages
+    changes        TEXT    NOT NULL,       -- the setting; '': the job does not remember pages
+    counters       TEXT    NOT NULL        -- JSON: those without a row in `counters`
 );
 
 CREATE TABLE slots (               -- units of politeness
@@ -94,6 +95,7 @@ CREATE TABLE outputs (             -- committed byte ranges of part files
     PRIMARY KEY (part, start)
 ) WITHOUT ROWID;
 
+-- Counters of which there may be thousands (values/...). The others are in the row of the job.
 CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 
 CREATE TABLE notes (key TEXT PRIMARY KEY, value BLOB NOT NULL, until REAL NOT NULL) WITHOUT ROWID;

@@ -70,4 +70,4 @@ INSERT OR REPLACE INTO settings_changes VALUES (?, ?)
 INSERT OR REPLACE INTO notes VALUES (?, ?, ?)
 
 -- name: put_job
-INSERT OR REPLACE INTO job VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT OR REPLACE INTO job VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
