@@ -95,7 +95,7 @@ CREATE TABLE outputs (             -- committed byte ranges of part files
     PRIMARY KEY (part, start)
 ) WITHOUT ROWID;
 
--- Counters of which there may be thousands (values/...). The others are in the row of the job.
+-- Counters of field values (values/...): there may be thousands. The others are in the row of the job.
 CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 
 CREATE TABLE notes (key TEXT PRIMARY KEY, value BLOB NOT NULL, until REAL NOT NULL) WITHOUT ROWID;
