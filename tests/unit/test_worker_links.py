@@ -194,6 +194,17 @@ def test_links_that_mean_something_else_on_another_page_are_looked_at_again(gath
             assert {f"http://h.test/{folder}/{page}?page={number}" for number in (2, 3, 4, 5)} <= known
 
 
+def test_a_part_leads_to_the_page_itself_unless_the_page_has_another_base(gatherer):
+    one = gatherer()
+    page, base = "http://h.test/a/one.html", "http://h.test/b/two.html"
+    for _ in range(3):
+        gathered = one.collect([Links(page, ["#top", "#", "#c1", "#top"], {})], Request(page))
+        assert urls_of(gathered) == []
+        assert gathered.refused == {"duplicate": 4}
+    gathered = one.collect([Links(base, ["#top", "x.html", "#", "#c1", "#top"], {})], Request(page))
+    assert set(urls_of(gathered)) == {base, "http://h.test/b/x.html"}
+
+
 HOSTS_AND_FOLDERS = [
     f"{host}{folder}page{number}.html"
     for number in range(2)

@@ -172,16 +172,12 @@ class FolderLinkCache:
                 new = list(dict.fromkeys(new))
         if len(new) < len(hrefs):
             counts[DUPLICATE] += len(hrefs) - len(new)
-        if not new or not self._host.refused:
-            return new
-        left = []
         refused = self._host.refused
-        for href in new:
-            if (reason := refused.get(href)) is not None:
-                counts[reason] += 1
-            else:
-                left.append(href)
-        return left
+        if new and refused and not refused.keys().isdisjoint(new):
+            for href in filter(refused.__contains__, new):
+                counts[refused[href]] += 1
+            return list(filterfalse(refused.__contains__, new))
+        return new
 
     def refusal(self, url: str) -> str | None:
         """Return the reason why the scope refuses an absolute URL, if the URL is in the cache."""
@@ -198,6 +194,11 @@ class FolderLinkCache:
             self._parent.add(href)
         elif href[:1] > " " and href[0] not in "?#":
             self.known.add(href)
+
+    def add_part(self, href: str) -> None:
+        """Add an href such as ``#top``, which leads to the page itself. One with a number is hardly found on another page."""
+        if href == "#" or href[1:].isalpha():
+            self._host.known.add(href)
 
     def add_refused(self, href: str, reason: str) -> None:
         """Add an absolute href that the scope refuses."""
@@ -385,9 +386,11 @@ class LinkCollector:
         found.links += len(hrefs)
         base = url_base(links.base_url)
         cache = self.cache.of(base)
+        if base.url != parent.url:  # "#part" does not lead to the page itself
+            hrefs = [base.url + href if href[:1] == "#" else href for href in hrefs]
         new = cache.unknown(hrefs, found.refused)
         if new:
-            new = self._without_known(cache, base, new, found.refused, parent.url)
+            new = self._without_known(cache, base, new, found.refused)
         if new:
             batch = self._new_batch(found, cache, base, new, parent, self.traps)
             if batch.urls:  # most links that are not in the cache lead to known URLs as well
@@ -415,19 +418,19 @@ class LinkCollector:
         base: UrlBase,
         hrefs: list[str],
         refused: defaultdict[str, int],
-        page_url: str,
     ) -> list[str]:
         """Return the links that do not certainly lead to a known URL. ``#part`` leads to the page itself."""
-        has_base = base.url != page_url
         guesses = base.guess_all(hrefs) if len(hrefs) < _GROUP else []
         if guesses:
             known, left = self.cache.urls, []
             for href, guess in zip(hrefs, guesses, strict=True):
                 if guess in known:
                     cache.add_known(href)
-                elif guess or has_base or not href:
+                elif guess or not href:
                     left.append(href)
-        elif has_base or "#" not in "".join(hrefs):
+                else:
+                    cache.add_part(href)
+        elif "#" not in "".join(hrefs):
             return hrefs
         else:
             left = [href for href in hrefs if href[:1] != "#"]
