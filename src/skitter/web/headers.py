@@ -64,10 +64,12 @@ def find_header(block: bytes, name: str) -> str | None:
     if at < 0:  # RFC 9112, 5.1 forbids space before the colon; some servers send it
         return parse_headers(block).get(name) if b" :" in lines or b"\t:" in lines else None
     start = at + len(key) - 1
-    value, _, following = block[start:].partition(b"\n")
-    if following.startswith((b" ", b"\t")):
+    end = block.find(b"\n", start)
+    if end < 0:
+        end = len(block)
+    elif block.startswith((b" ", b"\t"), end + 1):
         return parse_headers(block).get(name)  # the value continues on the next line
-    return value.decode("latin-1").strip(_SPACE)
+    return block[start:end].decode("latin-1").strip(_SPACE)
 
 
 @lru_cache(maxsize=256)

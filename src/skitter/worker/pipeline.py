@@ -11,6 +11,7 @@ import random
 import time
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterator, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -97,6 +98,8 @@ _MAX_DEPTH = 50
 """Deeper pages share one counter, so that a trap does not create an unlimited number of counters."""
 _DEPTHS = [f"depth/{depth}" for depth in range(_MAX_DEPTH + 1)]
 """Counters of pages by depth."""
+_status_counter = cache("status/{}".format)
+_refused_counter = cache("refused/{}".format)
 _HOLD_BACK_INTERVAL = 0.2
 """Seconds for which a slot is paused after a request for an unavailable origin was put back."""
 
@@ -430,7 +433,7 @@ class RequestPipeline:
             inflight.finish_fetch(latency)
         page.response, page.open_page = response, response.open_page
         counters = page.counters  # a page has one response
-        counters[f"status/{status}"] = 1
+        counters[_status_counter(status)] = 1
         counters["bytes"] = size
         WAIT.observe(counters, inflight.waited)
         if latency is not None:
@@ -930,7 +933,7 @@ def _count_links(page: Page, found: CallbackResult) -> None:
     if found.links:
         counters["links"] = counters.get("links", 0) + found.links
     for reason, amount in found.refused.items():
-        name = f"refused/{reason}"
+        name = _refused_counter(reason)
         counters[name] = counters.get(name, 0) + amount
 
 
