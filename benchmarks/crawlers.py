@@ -80,7 +80,19 @@ def skitter_of(checkout):
     return lambda job: ["env", f"PYTHONPATH={checkout / 'src'}", *skitter(job)]
 
 
-CRAWLERS = {"plain": plain, "scrapy": scrapy, "skitter": skitter, "colly": colly, "crawlee": crawlee}
+def without_traps(job):
+    """skitter without the detection of traps, to see what this feature costs."""
+    return [*skitter(job), "-s", "trap_detection=false"]
+
+
+CRAWLERS = {
+    "plain": plain,
+    "scrapy": scrapy,
+    "skitter": skitter,
+    "without-traps": without_traps,
+    "colly": colly,
+    "crawlee": crawlee,
+}
 
 
 def check(output, truth):

@@ -37,9 +37,11 @@ log = logging.getLogger("skitter.crawl")
 
 _MAX_BATCH = 256
 """Pages of one commit."""
-_MIN_BATCH = 32
+_MIN_BATCH = 96
 """A commit of this many pages does not wait for more."""
-_BATCH_DELAY = 0.01
+_SHARED_MIN_BATCH = 32
+"""The same for a frontier that many workers share: a commit makes the others wait."""
+_BATCH_DELAY = 0.02
 """Seconds that a smaller batch waits for more pages, because ten pages cost hardly more to commit than one."""
 _SHARED_BATCH_DELAY = 0.05
 """The same for a frontier that many workers share, as long as it has other requests for this worker."""
@@ -166,9 +168,12 @@ class Committer:
         if self._outputs.buffering is not None:
             await self._fill_buffer(self._outputs.buffering)
             return
-        until = self._loop.time() + (_SHARED_BATCH_DELAY if self._frontier.shared else _BATCH_DELAY)
+        is_shared = self._frontier.shared
+        until = self._loop.time() + (_SHARED_BATCH_DELAY if is_shared else _BATCH_DELAY)
+        # Beyond the backlog, a page that waits takes the place of a fetch.
+        most = min(_SHARED_MIN_BATCH if is_shared else _MIN_BATCH, self._inflight.backlog)
         is_waiting = False
-        while len(self._waiting) < (awaited := min(_MIN_BATCH, self._inflight.held)) and not self._closing:
+        while len(self._waiting) < (awaited := min(most, self._inflight.held)) and not self._closing:
             if is_waiting and (self._inflight.wants_more or self._loop.time() >= until):
                 break
             is_waiting = True

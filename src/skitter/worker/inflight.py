@@ -31,7 +31,7 @@ _CONTACT_SECONDS = 5.0
 _MIN_CONTACT_WAIT = 0.5
 _BUSY_SHARE = 8
 """Once one request per this many concurrent fetches is set aside, further ones are set aside from the start."""
-_UNCOMMITTED_PER_FETCH = 1
+_UNCOMMITTED_PER_FETCH = 3
 """Pages that may wait for their commit, per concurrent fetch, unless a store buffers more."""
 
 
@@ -273,7 +273,7 @@ class Inflight:
         """Set when the leaser should check whether to request leases or to end."""
         self.commit_wakeup = asyncio.Event()
         """Set when the committer should check whether there is something to commit."""
-        self._backlog = max(buffered, concurrency * _UNCOMMITTED_PER_FETCH)
+        self.backlog = max(buffered, concurrency * _UNCOMMITTED_PER_FETCH)
         """Maximum number of pages that wait for their commit (back-pressure)."""
         self._tasks: dict[int, asyncio.Task[None]] = {}
         """Running requests, by lease."""
@@ -308,7 +308,7 @@ class Inflight:
         """Return how many leases the worker can take now."""
         if self.draining:
             return 0
-        most = self.concurrency + self._backlog + self.aside
+        most = self.concurrency + self.backlog + self.aside
         return max(0, min(self.concurrency - self.fetching, most - len(self._held)))
 
     def add(self, lease: Lease, task: asyncio.Task[None]) -> None:
