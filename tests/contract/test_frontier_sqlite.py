@@ -167,7 +167,7 @@ async def test_a_write_that_runs_out_of_memory_fails_all_waiting_calls(job, back
 
 async def test_a_seen_set_on_disk_stays_exact_while_its_recent_keys_change(start, monkeypatch):
     monkeypatch.setattr(seen, "FOUND_KEYS", 4)
-    monkeypatch.setattr(seen, "MIN_RUN_SIZE", 10)
+    monkeypatch.setattr(seen, "MIN_MEMORY", 10)
     job = await start(seen_memory_limit=5)
     await job.add(*range(10))
     for first in range(0, 60, 3):
@@ -176,7 +176,7 @@ async def test_a_seen_set_on_disk_stays_exact_while_its_recent_keys_change(start
 
 async def test_a_seen_set_in_runs_stays_exact_over_kills(start, backend, monkeypatch):
     monkeypatch.setattr(seen, "FOUND_KEYS", 4)
-    monkeypatch.setattr(seen, "MIN_RUN_SIZE", 10)
+    monkeypatch.setattr(seen, "MIN_MEMORY", 10)
     job = await start(seen_memory_limit=5)
     for first in range(0, 300, 7):
         assert await job.add(*range(first, first + 7)) == 7
@@ -382,7 +382,7 @@ async def test_a_changed_byte_in_a_pack_is_found_and_costs_only_its_request(star
 
 
 async def test_a_repair_keeps_the_known_urls_of_all_runs(start, backend, monkeypatch):
-    monkeypatch.setattr(seen, "MIN_RUN_SIZE", 10)
+    monkeypatch.setattr(seen, "MIN_MEMORY", 10)
     job = await start(seen_memory_limit=5)
     fingerprint_seed = backend.owner._job.fingerprint_seed
     record = encode_request(Request("", callback="parse_page"))

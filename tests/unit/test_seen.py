@@ -8,19 +8,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from skitter.frontier.embedded import runs as runs_module
 from skitter.frontier.embedded import seen as seen_sets
 from skitter.frontier.embedded.journal import SqliteJournal
-from skitter.frontier.embedded.seen import FOREVER, SHARDS, DiskSeen, MemorySeen, TimedSeen, load_runs
+from skitter.frontier.embedded.runs import FOREVER, SortedKeys, merge_keys
+from skitter.frontier.embedded.seen import SHARDS, DiskSeen, MemorySeen, TimedSeen
+from skitter.frontier.options import FrontierSettings
 
 NOW = 1_000.0
 
 
 def key(number: int) -> bytes:
     return hashlib.blake2b(str(number).encode(), digest_size=16).digest()
-
-
-def all_keys(seen) -> list[tuple[bytes, float]]:
-    return [pair for number in range(SHARDS) for pair in seen.sorted_shard(number)]
 
 
 def test_a_key_is_known_from_its_addition_until_it_is_forgotten():
@@ -55,24 +54,24 @@ def test_a_visit_is_known_until_its_time_and_no_longer():
 
 
 @pytest.mark.parametrize("kind", [MemorySeen, TimedSeen])
-def test_keys_come_sorted_and_can_be_loaded_again(kind):
+def test_keys_can_be_loaded_again(kind):
+    keys = [key(number) for number in range(1_000)]
     seen = kind()
-    for number in range(1_000):
-        seen.add(key(number))
-    keys = [found for found, until in all_keys(seen)]
-    assert keys == sorted(key(number) for number in range(1_000))
-    again = kind()
-    again.load(b"".join(keys))
-    assert len(again) == 1_000
-    assert all(again.known(key(number), NOW) for number in range(1_000))
-    assert not again.known(key(1_000), NOW)
+    seen.load(b"".join(keys))
+    assert len(seen) == 1_000
+    assert not any(seen.unknown(keys, NOW))
+    assert seen.unknown([key(1_000)], NOW) == [True]
+    shards = seen.take_shards()
+    assert len(shards) == SHARDS
+    assert sum(map(len, shards)) == 1_000
+    assert all(shards[one[0]].until(one) == FOREVER for one in keys)
 
 
 def test_timed_keys_keep_their_times():
     seen = TimedSeen()
     seen.load(key(1) + key(2), until=5.0)
     seen.add(key(3))
-    assert dict(all_keys(seen)) == {key(1): 5.0, key(2): 5.0, key(3): FOREVER}
+    assert [seen.until(key(number)) for number in range(1, 5)] == [5.0, 5.0, FOREVER, None]
 
 
 @pytest.fixture
@@ -89,44 +88,64 @@ async def known(seen, *numbers, now=NOW) -> list[bool]:
     return [seen.known(one, now) for one in keys]
 
 
-async def opened(journal, limit=1_000_000) -> DiskSeen:
-    return DiskSeen(journal, await journal.read(lambda tables: load_runs(tables.file)), limit)
+async def opened(journal, *, ttl=None) -> DiskSeen:
+    """Open the keys in the file, as a job does after its seen set has outgrown memory."""
+    seen = seen_sets.SeenSet(journal, journal, FrontierSettings(visited_ttl=ttl))
+    await seen.restore()
+    if not isinstance(seen.keys, DiskSeen):
+        return DiskSeen(journal, [], 0, seen.keys.take_shards())
+    return seen.keys
 
 
-async def written(seen) -> None:
-    """Write all keys in memory as a run."""
-    keys, seen._fresh = seen._fresh, TimedSeen()
-    seen.write(keys)
-    await seen._writer
+def add(journal, seen, *numbers) -> None:
+    for number in numbers:
+        seen.add(key(number))
+        journal.append("log_seen", ("+", NOW, key(number)))
+
+
+def forget(journal, seen, number) -> None:
+    seen.forget(key(number))
+    journal.append("log_seen", ("-", NOW, key(number)))
+
+
+async def moved(seen) -> None:
+    """Move all keys in memory to runs."""
+    seen._limit = seen._most = 0
+    await seen.write_if_large()
+    if seen._mover is not None:
+        await seen._mover
+
+
+def runs_of(seen):
+    return [run for shard in seen._shards for run in shard.runs]
 
 
 @pytest.fixture
-def small_runs(monkeypatch):
-    """Make every tenth change start a run."""
-    monkeypatch.setattr(seen_sets, "MIN_RUN_SIZE", 10)
+def short_steps(monkeypatch):
+    monkeypatch.setattr(seen_sets, "MIN_MEMORY", 10)
     monkeypatch.setattr(seen_sets, "KEYS_PER_STEP", 4)
+    monkeypatch.setattr(runs_module, "KEYS_PER_STEP", 4)
+    monkeypatch.setattr(runs_module, "KEYS_PER_BLOCK", 2)
 
 
-async def test_keys_moved_to_disk_keep_their_times(journal):
-    seen = TimedSeen()
-    seen.add(key(1))
-    seen.visited(key(2), NOW + 5)
-    on_disk = await opened(journal)
-    on_disk.write(seen)
-    assert await known(on_disk, 1, 2, 3) == [True, True, False]
-    await on_disk._writer
-    assert await known(on_disk, 1, 2, 3) == [True, True, False]
-    assert await known(on_disk, 1, 2, 3, now=NOW + 5) == [True, False, False]
-    assert len(on_disk) == 2
+async def test_keys_keep_their_times_in_runs(journal):
+    keys = TimedSeen()
+    keys.add(key(1))
+    keys.visited(key(2), NOW + 5)
+    seen = DiskSeen(journal, [], 0, keys.take_shards())
+    assert await known(seen, 1, 2, 3) == [True, True, False]
+    await moved(seen)
+    assert await known(seen, 1, 2, 3) == [True, True, False]
+    assert await known(seen, 1, 2, 3, now=NOW + 5) == [True, False, False]
+    assert len(seen) == 2
 
 
 async def test_runs_are_known_after_opening_again(journal):
     seen = await opened(journal)
-    for number in (1, 2):
-        seen.add(key(number))
-    await written(seen)
-    seen.forget(key(2))
-    await written(seen)
+    add(journal, seen, 1, 2)
+    await moved(seen)
+    forget(journal, seen, 2)
+    await moved(seen)
     again = await opened(journal)
     assert await known(again, 1, 2, 3) == [True, False, False]
 
@@ -142,21 +161,20 @@ async def test_a_key_added_in_a_batch_is_known_in_the_rest_of_it(journal):
 
 async def test_a_key_that_was_found_in_the_file_can_be_forgotten(journal):
     seen = await opened(journal)
-    seen.add(key(1))
-    await written(seen)
+    add(journal, seen, 1)
+    await moved(seen)
     assert await known(seen, 1) == [True]
     await seen.prepare([key(1)])
-    seen.forget(key(1))
-    await written(seen)
+    forget(journal, seen, 1)
+    await moved(seen)
     assert await known(seen, 1) == [False]
 
 
 async def test_keys_that_leave_memory_while_a_batch_is_looked_up_stay_known(journal, monkeypatch):
     monkeypatch.setattr(seen_sets, "FOUND_KEYS", 3)
     seen = await opened(journal)
-    for number in range(6):
-        seen.add(key(number))
-    await written(seen)
+    add(journal, seen, *range(6))
+    await moved(seen)
     batch = [*range(6), *range(10, 20)]
     await seen.prepare([key(number) for number in batch])
     for number in range(10, 20):
@@ -165,83 +183,130 @@ async def test_keys_that_leave_memory_while_a_batch_is_looked_up_stay_known(jour
     assert all(seen.known(key(number), NOW) for number in batch)
 
 
-async def test_runs_stay_few_and_lose_nothing(journal, small_runs):
-    seen = await opened(journal, 10)
-    for number in range(600):
-        assert await known(seen, number) == [False]
-        seen.add(key(number))
-        await seen.write_if_large()
-        if seen._writer is not None and number % 3:
-            await seen._writer
-    if seen._writer is not None:
-        await seen._writer
-    assert all(await known(seen, *range(600)))
-    assert 1 < len(seen._runs) < 8
-    assert sum(run.amount for run in seen._runs) + len(seen._fresh) == 600
+async def test_runs_stay_few_and_lose_nothing(journal, short_steps):
+    seen = await opened(journal)
+    for number in range(8_000):
+        if number % 100 == 0:
+            assert await known(seen, number) == [False]
+        add(journal, seen, number)
+        if number % 5 == 0:
+            await seen.write_if_large()
+            if seen._mover is not None and number % 3:
+                await asyncio.sleep(0)
+    await moved(seen)
+    assert all(await known(seen, *range(8_000)))
+    assert max(len(shard.runs) for shard in seen._shards) in range(2, 8)
+    assert sum(run.amount for run in runs_of(seen)) == len(seen) == 8_000
     blocks = await journal.read(
         lambda tables: tables.file.execute("SELECT DISTINCT id >> 32 FROM seen_blocks").fetchall()
     )
-    assert {number for (number,) in blocks} == {run.number for run in seen._runs}
+    assert {number for (number,) in blocks} == {run.number for run in runs_of(seen)}
+    rows = await journal.read(lambda tables: list(tables.seen_log()))
+    assert [kind for _, kind, *_ in rows] == ["m"], "no keys are in both the log and the runs"
+    assert all(await known(await opened(journal), *range(8_000)))
 
 
-async def test_new_keys_wait_for_a_run_that_is_far_behind(journal, small_runs):
-    seen = await opened(journal, 10)
-    for number in range(1_000):
+async def test_new_keys_wait_for_runs_that_are_far_behind(journal, short_steps):
+    seen = await opened(journal)
+    for number in range(2_000):
         seen.add(key(number))
         await seen.write_if_large()
-        assert len(seen._fresh) <= 20
-    assert all(await known(seen, *range(1_000)))
+        assert sum(len(shard.fresh) for shard in seen._shards) <= 60
+    assert all(await known(seen, *range(2_000)))
     await seen.stop()
 
 
-async def test_a_run_that_was_not_finished_is_removed_and_its_keys_are_in_the_log(journal, small_runs):
+async def test_no_more_is_written_at_once_than_was_added(journal, short_steps):
+    """A page must not pay for all keys that are in memory."""
+    keys = MemorySeen()
+    keys.load(b"".join(map(key, range(50_000))))
+    seen = DiskSeen(journal, [], 10_000, keys.take_shards())
+    await seen.write_if_large()
+    for added in range(1, 40):
+        add(journal, seen, 50_000 + added)
+        await seen.write_if_large()
+        for _ in range(20):
+            await journal.peek(lambda tables: None)
+        written = sum(run.amount for run in runs_of(seen))
+        assert written <= added * seen_sets.WRITES_PER_KEY + max(len(shard) for shard in seen._shards)
+    assert written > 0
+    await seen.stop()
+
+
+async def test_a_shard_whose_move_was_not_finished_is_in_the_log_and_the_others_in_runs(journal, short_steps):
     seen = await opened(journal)
-    for number in range(50):
-        seen.add(key(number))
-    keys, seen._fresh = seen._fresh, TimedSeen()
-    seen.write(keys)
-    stopping = asyncio.ensure_future(seen.stop())
-    await stopping
-    assert await opened(journal) is not None
-    count = await journal.read(lambda tables: (tables.count("seen_blocks"), tables.count("seen_runs")))
-    assert count == (0, 0)
+    add(journal, seen, *range(3_000))
+    seen._most = 0
+    writing = asyncio.ensure_future(seen.write_if_large())
+    while len(runs_of(seen)) < 20:
+        await asyncio.sleep(0)
+    await seen.stop()
+    await writing
+    finished = len(runs_of(seen))
+    assert 20 <= finished < SHARDS
+    again = await opened(journal)
+    assert len(runs_of(again)) == finished
+    assert len(again) == 3_000, "each key is in memory or in a run"
+    assert sum(len(shard.fresh) for shard in again._shards) == 3_000 - sum(
+        run.amount for run in runs_of(again)
+    )
+    blocks = await journal.read(
+        lambda tables: tables.file.execute("SELECT DISTINCT id >> 32 FROM seen_blocks").fetchall()
+    )
+    assert {number for (number,) in blocks} == {run.number for run in runs_of(again)}
+    await moved(again)
+    assert all(await known(again, *range(3_000)))
+    assert len(runs_of(again)) == SHARDS, "no shard was written twice"
 
 
 async def test_keys_of_a_run_that_cannot_be_written_stay_known(journal, monkeypatch):
     seen = await opened(journal)
-    seen.add(key(1))
+    add(journal, seen, 1)
 
     def fail(*_):
         raise sqlite3.OperationalError("database or disk is full")
 
     monkeypatch.setattr(seen_sets.RunWriter, "step", fail)
-    await written(seen)
-    seen.add(key(2))
+    await moved(seen)
+    add(journal, seen, 2)
     assert await known(seen, 1, 2, 3) == [True, True, False]
     monkeypatch.undo()
-    await written(seen)
+    await moved(seen)
+    assert len(runs_of(seen)) == 2
     assert await known(await opened(journal), 1, 2, 3) == [True, True, False]
+
+
+def test_later_sources_of_a_merge_prevail():
+    keys = sorted(map(key, range(4)))
+    older = SortedKeys(keys[:3], {keys[0]: 5.0, keys[1]: 6.0})
+    newer = SortedKeys(keys[1:], {keys[2]: 0.0})
+    assert merge_keys([older, newer]) == (keys, {keys[0]: 5.0, keys[2]: 0.0})
 
 
 numbers = st.integers(0, 40)
 changes = st.lists(
-    st.tuples(st.sampled_from(["add", "visited", "forget", "look", "write"]), st.lists(numbers, max_size=8)),
+    st.tuples(
+        st.sampled_from(["add", "visited", "forget", "look", "move", "reopen"]), st.lists(numbers, max_size=8)
+    ),
     max_size=25,
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(changes)
 async def test_a_seen_set_on_disk_answers_like_one_in_memory(tmp_path_factory, changes):
     journal = SqliteJournal(tmp_path_factory.mktemp("seen") / "frontier.db", "process")
     await journal.open()
     found, seen_sets.FOUND_KEYS = seen_sets.FOUND_KEYS, 5
     try:
-        memory, disk = TimedSeen(), await opened(journal)
+        memory, disk = TimedSeen(), await opened(journal, ttl=50.0)
         for change, touched in changes:
-            if change == "write" and disk._writer is None:
-                keys, disk._fresh = disk._fresh, TimedSeen()
-                disk.write(keys)
+            if change == "move" and disk._mover is None:
+                disk._limit = 0
+                await disk.write_if_large()
+            elif change == "reopen":
+                await disk.stop()
+                disk = await opened(journal, ttl=50.0)
             await disk.prepare([key(number) for number in touched])
             for number in touched:
                 assert disk.known(key(number), NOW) == memory.known(key(number), NOW)
@@ -251,6 +316,10 @@ async def test_a_seen_set_on_disk_answers_like_one_in_memory(tmp_path_factory, c
                         seen.visited(key(number), NOW + number - 20)
                     elif change in ("add", "forget"):
                         getattr(seen, change)(key(number))
+                if change == "visited":
+                    journal.append("log_seen", ("u", NOW + number - 20, key(number)))
+                elif change in ("add", "forget"):
+                    journal.append("log_seen", ("+" if change == "add" else "-", NOW, key(number)))
         everything = range(41)
         assert await known(disk, *everything) == [memory.known(key(number), NOW) for number in everything]
         await disk.stop()
@@ -262,7 +331,7 @@ async def test_a_seen_set_on_disk_answers_like_one_in_memory(tmp_path_factory, c
 def test_a_key_is_found_only_at_its_place_in_a_block():
     first, second = b"ab" * 8, b"ba" * 8
     block = first + second
-    assert seen_sets._index_of(second, block) == 1
-    assert seen_sets._index_of(b"ba" * 8, first + first) is None
-    assert seen_sets._index_of(first, block) == 0
-    assert seen_sets._index_of(b"x" * 16, block) is None
+    assert runs_module._index_of(second, block) == 1
+    assert runs_module._index_of(b"ba" * 8, first + first) is None
+    assert runs_module._index_of(first, block) == 0
+    assert runs_module._index_of(b"x" * 16, block) is None

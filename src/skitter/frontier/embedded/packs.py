@@ -62,8 +62,8 @@ def unpack(row: Values) -> Iterator[Values]:
         yield (seq + index, slot, rank, fingerprint, prefix + end, record, priority, 1, 0, 0)
 
 
-def unpack_in_file(file: sqlite3.Connection, numbers: Collection[int]) -> None:
-    """Replace packs by the rows that they represent, in one transaction."""
+def unpack_in_file(file: sqlite3.Connection, numbers: Collection[int]) -> list[Values]:
+    """Replace packs by the rows that they represent, in one transaction. Return the rows."""
     marks = ", ".join("?" * len(numbers))
     rows: list[Values] = []
     file.execute("BEGIN IMMEDIATE")
@@ -77,6 +77,7 @@ def unpack_in_file(file: sqlite3.Connection, numbers: Collection[int]) -> None:
         if file.in_transaction:
             file.execute("ROLLBACK")
         raise
+    return rows
 
 
 def execute_rows(connection: sqlite3.Connection, statement: str, rows: Sequence[Values]) -> None:

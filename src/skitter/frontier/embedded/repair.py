@@ -19,7 +19,8 @@ from skitter.errors import FrontierError
 from skitter.frontier.embedded.damage import REQUEST_TABLES, checksum_path, decode_text, find_damage, matches
 from skitter.frontier.embedded.lock import OwnerLock
 from skitter.frontier.embedded.packs import unpack
-from skitter.frontier.embedded.seen import FOREVER, MARKER, UNTIL, keys_of_block
+from skitter.frontier.embedded.runs import FOREVER, MARKER, keys_of_block
+from skitter.frontier.embedded.seen import UNTIL
 from skitter.frontier.embedded.tables import create_tables, explain_error
 
 _BY_NUMBER = {

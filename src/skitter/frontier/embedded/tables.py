@@ -300,8 +300,10 @@ class SqliteTables:
         """Return the next requests of some slots: for each slot number, rank and number those that follow."""
         heads = self._read_rows(starts, limit)
         if numbers := self._needed_packs(starts, heads, limit):
-            unpack_in_file(self.file, numbers)
-            heads = self._read_rows(starts, limit)
+            by_slot = {start[0]: head for start, head in zip(starts, heads, strict=True)}
+            for row in unpack_in_file(self.file, numbers):
+                by_slot[row[1]].append(RequestRow(*row))
+            heads = [sorted(head, key=_ORDER)[:limit] for head in heads]
         return heads
 
     def _needed_packs(
@@ -495,9 +497,9 @@ class SqliteTables:
         ]
         return VisitsPart(pages, str(rows[-1][0]) if len(rows) == limit else "")
 
-    def seen_log(self) -> Iterator[tuple[str, float, bytes]]:
-        """Return the log of fingerprints: kind of event, time, fingerprints."""
-        return self.file.execute("SELECT kind, at, fingerprints FROM seen_log ORDER BY id")
+    def seen_log(self) -> Iterator[tuple[int, str, float, bytes]]:
+        """Return the log of fingerprints: number, kind of event, time, fingerprints."""
+        return self.file.execute("SELECT id, kind, at, fingerprints FROM seen_log ORDER BY id")
 
 
 # --- the file ----------------------------------------------------------------------------------------------

@@ -73,14 +73,16 @@ CREATE TABLE seen_log (
     id INTEGER PRIMARY KEY, kind TEXT NOT NULL, at REAL NOT NULL, fingerprints BLOB NOT NULL
 );
 
--- The same in sorted runs, once there are too many for memory. Then the log has the keys that are newer than all runs, and
--- a row of the kind 'm' where the next run ends. A later run prevails over an earlier one. `filter`: its Bloom filter.
+-- The same in sorted runs, once there are too many for memory. Each run has keys with the same first byte, its `shard`. Later
+-- runs of a shard prevail. They have what the log had of the shard up to its row `log_end`, which has the kind 'm'. The log is
+-- removed up to where the runs of all shards reach. `filter`: a Bloom filter.
 CREATE TABLE seen_runs (
-    run INTEGER PRIMARY KEY, bits INTEGER NOT NULL, amount INTEGER NOT NULL, filter BLOB NOT NULL
+    run INTEGER PRIMARY KEY, shard INTEGER NOT NULL, blocks INTEGER NOT NULL, amount INTEGER NOT NULL,
+    log_end INTEGER NOT NULL, filter BLOB NOT NULL
 );
 
--- The keys of a run, in order, in blocks by their first `bits` bits. `id`: the run * 2^32 + these bits. `until`: times until
--- which the keys are known, as doubles (0: forgotten); NULL: without end.
+-- The keys of a run, in order, in blocks. `id`: the run * 2^32 + an index below `blocks`, to which the four bytes after the
+-- first one of a key are scaled. `until`: times until which the keys are known, as doubles (0: forgotten); NULL: without end.
 CREATE TABLE seen_blocks (id INTEGER PRIMARY KEY, fingerprints BLOB NOT NULL, until BLOB);
 
 -- What a job with the setting `changes` remembers of its pages. `since`: the pass that wrote the items; `ranges`: their

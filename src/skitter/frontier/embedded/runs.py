@@ -1,0 +1,327 @@
+"""Sorted runs: the known fingerprints of a job that are in the file.
+
+Keys are divided into 256 shards by their first byte, and each shard has its own runs. A run is written once, in the order of
+its keys, and is never changed. Later keys of its shard go to later runs, and runs of similar size are merged into one, as in
+a log-structured merge tree (O'Neil et al. 1996). A run is divided into blocks by the first bits of the keys, which are
+hashes and therefore evenly spread. A Bloom filter shows which blocks are worth reading.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import struct
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+import xxhash
+
+from skitter.frontier.embedded.packs import execute_rows
+
+if TYPE_CHECKING:  # loaded with the first run: the keys of most crawls stay in memory
+    from rbloom import Bloom
+
+FOREVER = float("inf")
+KEY_SIZE = 16
+KEYS_PER_BLOCK = 28
+"""Mean. With blocks of about half a kilobyte, few bytes at the end of each page of the file stay unused."""
+KEYS_PER_STEP = 2_048
+"""Keys that are written in one transaction, so that commits do not wait long: less than a millisecond."""
+FALSE_POSITIVE_RATE = 1e-3
+"""Of the filters, which then take 1.8 bytes per key."""
+MARKER = "m"
+"""Kind of a row of ``seen_log`` up to which the keys of a shard go to its next run."""
+_READ_BATCH = 500
+_REMOVED_BLOCKS = 1_024
+"""Blocks that are removed in one transaction."""
+REMOVED_ROWS = 2_048
+"""Rows of the log that are removed in one transaction."""
+_BLOCK_ROWS = "INSERT INTO seen_blocks VALUES (?, ?, ?)"
+_INDEX_BITS = 32
+_PREFIXES = 2**32
+"""A key is placed within its shard by the four bytes after the first one."""
+
+
+class ShardKeys:
+    """The keys of one shard that are in memory."""
+
+    __slots__ = ("endless", "timed")
+
+    def __init__(self, keys: set[bytes] | dict[bytes, float] | None = None) -> None:
+        """``keys``: known without limit, or each until a time. They belong to this object from now on."""
+        self.endless: set[bytes] = keys if isinstance(keys, set) else set()
+        self.timed: dict[bytes, float] = keys if isinstance(keys, dict) else {}
+        """Keys with the times until which they are known; 0: forgotten. None of them is in ``endless``."""
+
+    def __len__(self) -> int:
+        return len(self.endless) + len(self.timed)
+
+    def until(self, key: bytes) -> float | None:
+        """Return the time until which a key is known; ``None`` if it is not here."""
+        return FOREVER if key in self.endless else self.timed.get(key)
+
+    def visited(self, key: bytes, until: float) -> None:
+        """Make a key known until a time."""
+        if until == FOREVER and key not in self.timed:
+            self.endless.add(key)
+        else:
+            self.endless.discard(key)
+            self.timed[key] = until
+
+    def update(self, newer: ShardKeys) -> None:
+        """Add keys that prevail over those here."""
+        for key in newer.endless:
+            self.visited(key, FOREVER)
+        for key, until in newer.timed.items():
+            self.visited(key, until)
+
+
+class Run(NamedTuple):
+    """A run in the file."""
+
+    number: int
+    """Later runs have larger numbers, and prevail over earlier ones of their shard."""
+    shard: int
+    blocks: int
+    amount: int
+    log_end: int
+    """Number of a row of the log of fingerprints. What the log has of the shard up to there is in this run, or in an
+    earlier one."""
+    filter: Bloom
+
+    def block_of(self, prefix: int) -> int:
+        """Return the id of the block in which the keys with a prefix would be."""
+        return self.number << _INDEX_BITS | prefix * self.blocks >> _INDEX_BITS
+
+
+def _prefix(key: bytes) -> int:
+    return int.from_bytes(key[1:5], "big")
+
+
+def _first_key(shard: int, prefix: int) -> bytes:
+    """Return a lower bound of the keys of a shard with a prefix or later ones."""
+    return shard.to_bytes(1, "big") + prefix.to_bytes(4, "big")
+
+
+def _unpacked_filter(packed: bytes) -> Bloom:
+    from rbloom import Bloom  # noqa: PLC0415 - see above
+
+    return Bloom.load_bytes(packed, xxhash.xxh3_64_intdigest)
+
+
+def load_runs(file: sqlite3.Connection) -> list[Run]:
+    """Return all runs, the oldest first. Blocks of runs that were not finished or not removed are removed."""
+    query = "SELECT run, shard, blocks, amount, log_end, filter FROM seen_runs ORDER BY run"
+    runs = [Run(*row, _unpacked_filter(packed)) for *row, packed in file.execute(query)]
+    known, after = {run.number for run in runs}, -1
+    while (found := _next_block(file, after)) is not None:
+        number = found >> _INDEX_BITS
+        after = (number + 1 << _INDEX_BITS) - 1
+        if number not in known:
+            file.execute("DELETE FROM seen_blocks WHERE id BETWEEN ? AND ?", (number << _INDEX_BITS, after))
+    return runs
+
+
+def _next_block(file: sqlite3.Connection, after: int) -> int | None:
+    (found,) = file.execute("SELECT min(id) FROM seen_blocks WHERE id > ?", (after,)).fetchone()
+    return None if found is None else int(found)
+
+
+def find_keys(file: sqlite3.Connection, keys: Sequence[tuple[bytes, Sequence[Run]]]) -> dict[bytes, float]:
+    """Return the times of those keys that are in any of the runs given with each."""
+    found: dict[bytes, float] = {}
+    wanted: dict[int, list[bytes]] = {}
+    for key, runs in keys:
+        prefix = _prefix(key)
+        for run in runs:
+            if key in run.filter:
+                wanted.setdefault(run.block_of(prefix), []).append(key)
+    blocks = sorted(wanted)
+    for start in range(0, len(blocks), _READ_BATCH):
+        batch = blocks[start : start + _READ_BATCH]
+        marks = ", ".join("?" * len(batch))
+        # In the order of the runs, so that later ones prevail.
+        query = f"SELECT * FROM seen_blocks WHERE id IN ({marks}) ORDER BY id"  # noqa: S608 - marks
+        for block, fingerprints, until in file.execute(query, batch):
+            for key in wanted[block]:
+                index = _index_of(key, fingerprints)
+                if index is not None:
+                    found[key] = FOREVER if until is None else array("d", until)[index]
+    return found
+
+
+def _index_of(key: bytes, fingerprints: bytes) -> int | None:
+    at = fingerprints.find(key)
+    while at % KEY_SIZE and at > 0:
+        at = fingerprints.find(key, at + 1)
+    return None if at < 0 else at // KEY_SIZE
+
+
+def split_keys(packed: bytes) -> tuple[bytes, ...]:
+    """Return the keys in a sequence of 16-byte keys."""
+    return struct.unpack_from("16s" * (len(packed) // KEY_SIZE), packed)
+
+
+def keys_of_block(fingerprints: bytes, until: bytes | None) -> Iterator[tuple[bytes, float]]:
+    """Return the keys of a block and their times."""
+    keys = split_keys(fingerprints)
+    return zip(keys, [FOREVER] * len(keys) if until is None else array("d", until), strict=True)
+
+
+def last_marker(file: sqlite3.Connection) -> int:
+    """Return the number of the last marker in the log of fingerprints."""
+    query = "SELECT id FROM seen_log WHERE kind = ? ORDER BY id DESC LIMIT 1"
+    return int(file.execute(query, (MARKER,)).fetchone()[0])
+
+
+def remove_blocks(file: sqlite3.Connection, run: Run, start: int) -> int | None:
+    """Remove some blocks of a run, from an index. Return the index of the next one, if any is left."""
+    end = min(start + _REMOVED_BLOCKS, run.blocks)
+    base = run.number << _INDEX_BITS
+    file.execute("DELETE FROM seen_blocks WHERE id >= ? AND id < ?", (base + start, base + end))
+    return end if end < run.blocks else None
+
+
+def remove_log(file: sqlite3.Connection, before: int) -> bool:
+    """Remove the oldest rows of the log of fingerprints before a number. Return whether any are left.
+
+    The last marker always stays, because SQLite would use its number again, and runs refer to it.
+    """
+    oldest = "SELECT id FROM seen_log WHERE id < ? ORDER BY id LIMIT ?"
+    query = f"DELETE FROM seen_log WHERE id IN ({oldest})"  # noqa: S608 - a constant
+    return bool(file.execute(query, (before, REMOVED_ROWS)).rowcount == REMOVED_ROWS)
+
+
+class SortedKeys(NamedTuple):
+    """Keys in order, and the times of those that are not known without limit."""
+
+    keys: Sequence[bytes]
+    times: Mapping[bytes, float]
+
+
+def merge_keys(sources: Sequence[SortedKeys]) -> SortedKeys:
+    """Merge keys. Later sources prevail over earlier ones."""
+    keys = list(dict.fromkeys(sorted([key for source in sources for key in source.keys])))
+    times: dict[bytes, float] = {}
+    for source in sources:
+        if times:
+            for key in source.keys:
+                times.pop(key, None)
+        times.update(source.times)
+    return SortedKeys(keys, times)
+
+
+class RunWriter:
+    """Writes a run in steps: new keys of a shard, and those of the runs that it replaces.
+
+    ``forgets``: keys that are not known any more are left out, because no earlier run has them.
+    """
+
+    def __init__(
+        self, number: int, shard: int, log_end: int, new: ShardKeys, merged: Sequence[Run], *, forgets: bool
+    ) -> None:
+        from rbloom import Bloom  # noqa: PLC0415 - see above
+
+        self._number, self._shard, self._log_end = number, shard, log_end
+        self._new = SortedKeys(sorted([*new.endless, *new.timed]), new.timed)
+        self._merged = merged
+        self._forgets = forgets
+        most = len(new) + sum(run.amount for run in merged)
+        self._ranges = max(1, most // KEYS_PER_STEP)
+        """A range of keys is read and written at a time."""
+        self._blocks_per_range = max(1, most // self._ranges // KEYS_PER_BLOCK)
+        self._next_range = 0
+        self._filter = Bloom(max(1, most), FALSE_POSITIVE_RATE, xxhash.xxh3_64_intdigest)
+        self._amount = 0
+
+    def step(self, file: sqlite3.Connection, amount: int) -> tuple[int, Run | None]:
+        """Write the next blocks, with at least ``amount`` keys.
+
+        Return the number of keys read and written, and the run, once it is complete and recorded instead of those that
+        it replaces.
+        """
+        run = None
+        file.execute("BEGIN IMMEDIATE")
+        try:
+            if not self._next_range:  # a run that was not finished may have had the number
+                base = self._number << _INDEX_BITS
+                file.execute("DELETE FROM seen_blocks WHERE id >= ? AND id < ?", (base, base + _PREFIXES))
+            written = 0
+            while self._next_range < self._ranges and written < amount:
+                written += self._write_range(file, self._next_range)
+                self._next_range += 1
+            if self._next_range == self._ranges:
+                run = self._record(file)
+            file.execute("COMMIT")
+        except BaseException:
+            if file.in_transaction:
+                file.execute("ROLLBACK")
+            raise
+        return written, run
+
+    def _write_range(self, file: sqlite3.Connection, number: int) -> int:
+        first_block = number * self._blocks_per_range
+        blocks = range(first_block, first_block + self._blocks_per_range)
+        bounds = [self._bound(block) for block in (*blocks, blocks.stop)]
+        low, high = bounds[0], bounds[-1]
+        sources = [self._cut(_read_range(file, run, low, high), low, high) for run in self._merged]
+        keys, times = merge_keys([*sources, self._cut(self._new, low, high)])
+        if self._forgets and times:
+            keys = [key for key in keys if times.get(key, FOREVER)]
+        self._filter.update(keys)
+        self._amount += len(keys)
+        cuts = [0, *[bisect_left(keys, _first_key(self._shard, bound)) for bound in bounds[1:-1]], len(keys)]
+        rows = [
+            (
+                self._number << _INDEX_BITS | block,
+                b"".join(keys[start:end]),
+                _packed_times(keys[start:end], times),
+            )
+            for block, (start, end) in zip(blocks, pairwise(cuts), strict=True)
+            if start < end
+        ]
+        execute_rows(file, _BLOCK_ROWS, rows)
+        return len(keys)
+
+    def _bound(self, block: int) -> int:
+        """Return the first prefix of a block."""
+        return -(-block * _PREFIXES // (self._ranges * self._blocks_per_range))
+
+    def _cut(self, source: SortedKeys, low: int, high: int) -> SortedKeys:
+        """Return the keys with the prefixes from ``low`` until before ``high``."""
+        keys, times = source
+        start = bisect_left(keys, _first_key(self._shard, low)) if low else 0
+        end = bisect_left(keys, _first_key(self._shard, high)) if high < _PREFIXES else len(keys)
+        part = keys[start:end]
+        return SortedKeys(part, {key: times[key] for key in part if key in times} if times else {})
+
+    def _record(self, file: sqlite3.Connection) -> Run:
+        blocks = self._ranges * self._blocks_per_range
+        run = Run(self._number, self._shard, blocks, self._amount, self._log_end, self._filter)
+        packed = self._filter.save_bytes()
+        file.execute("INSERT INTO seen_runs VALUES (?, ?, ?, ?, ?, ?)", (*run[:5], packed))
+        for replaced in self._merged:
+            file.execute("DELETE FROM seen_runs WHERE run = ?", (replaced.number,))
+        return run
+
+
+def _read_range(file: sqlite3.Connection, run: Run, low: int, high: int) -> SortedKeys:
+    """Return the keys of the blocks of a run that have prefixes from ``low`` until before ``high``, and perhaps others."""
+    query = "SELECT fingerprints, until FROM seen_blocks WHERE id BETWEEN ? AND ? ORDER BY id"
+    rows = file.execute(query, (run.block_of(low), run.block_of(high - 1))).fetchall()
+    times = {
+        key: until
+        for fingerprints, packed in rows
+        if packed is not None
+        for key, until in keys_of_block(fingerprints, packed)
+        if until != FOREVER
+    }
+    return SortedKeys(split_keys(b"".join([fingerprints for fingerprints, _ in rows])), times)
+
+
+def _packed_times(keys: Sequence[bytes], times: Mapping[bytes, float]) -> bytes | None:
+    if not times or not any(key in times for key in keys):
+        return None
+    return array("d", [times.get(key, FOREVER) for key in keys]).tobytes()
