@@ -211,7 +211,17 @@ async def test_new_keys_wait_for_runs_that_are_far_behind(journal, short_steps):
     for number in range(2_000):
         seen.add(key(number))
         await seen.write_if_large()
-        assert sum(len(shard.fresh) for shard in seen._shards) <= 60
+        assert sum(shard.in_memory for shard in seen._shards) <= 60
+    assert all(await known(seen, *range(2_000)))
+    await seen.stop()
+
+
+async def test_too_many_keys_of_an_earlier_run_are_moved_before_new_ones_are_added(journal, short_steps):
+    journal.append("log_seen", ("+", NOW, b"".join(map(key, range(2_000)))))
+    seen = await opened(journal)
+    async with asyncio.timeout(30):
+        await seen.write_if_large()
+    assert sum(shard.in_memory for shard in seen._shards) <= 60
     assert all(await known(seen, *range(2_000)))
     await seen.stop()
 
@@ -247,7 +257,7 @@ async def test_a_shard_whose_move_was_not_finished_is_in_the_log_and_the_others_
     again = await opened(journal)
     assert len(runs_of(again)) == finished
     assert len(again) == 3_000, "each key is in memory or in a run"
-    assert sum(len(shard.fresh) for shard in again._shards) == 3_000 - sum(
+    assert sum(shard.in_memory for shard in again._shards) == 3_000 - sum(
         run.amount for run in runs_of(again)
     )
     blocks = await journal.read(

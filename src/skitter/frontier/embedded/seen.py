@@ -43,6 +43,8 @@ WRITES_PER_KEY = 16
 first move, of all keys in memory."""
 _MAX_STEPS = 16
 """Maximum number of steps in one transaction. There are several if many keys are added at once."""
+_MAX_ALLOWED = 65_536
+"""When more keys may be written than this, new keys wait until some of them are."""
 FOUND_KEYS = 200_000
 """Keys in each of the two generations of a set on disk that were found in the file."""
 PARTS_OF_LIMIT = 5
@@ -180,19 +182,23 @@ class Shard:
 
     __slots__ = ("filters", "fresh", "frozen", "number", "runs")
 
-    def __init__(self, number: int, keys: ShardKeys, runs: Sequence[Run]) -> None:
+    def __init__(self, number: int, runs: Sequence[Run]) -> None:
         self.number = number
-        self.fresh = keys
-        """Keys that are newer than all runs."""
+        self.fresh = ShardKeys()
+        """Keys that are newer than all others."""
         self.frozen: ShardKeys | None = None
-        """Keys of the run that is being written."""
+        """Keys of the next run. Others are not added to them before it begins: a large set may double for a single key."""
         self.runs: list[Run] = list(runs)
         self.filters: list[Bloom] = [run.filter for run in runs]
 
     def __len__(self) -> int:
         """Return the number of keys. One that is in several places counts several times."""
-        frozen = 0 if self.frozen is None else len(self.frozen)
-        return sum(run.amount for run in self.runs) + frozen + len(self.fresh)
+        return sum(run.amount for run in self.runs) + self.in_memory
+
+    @property
+    def in_memory(self) -> int:
+        """Number of keys in memory. One may count twice."""
+        return len(self.fresh) + (0 if self.frozen is None else len(self.frozen))
 
     @property
     def log_end(self) -> int:
@@ -206,14 +212,12 @@ class Shard:
 
     def freeze(self) -> ShardKeys:
         """Return the keys in memory for a new run. Later changes do not change them."""
-        self.frozen, self.fresh = self.fresh, ShardKeys()
-        return self.frozen
-
-    def unfreeze(self) -> None:
-        """Keep the keys of a run that could not be written."""
-        if self.frozen is not None:
+        if self.frozen is None:
+            self.frozen = self.fresh
+        else:
             self.frozen.update(self.fresh)
-            self.fresh, self.frozen = self.frozen, None
+        self.fresh = ShardKeys()
+        return self.frozen
 
     def first_merged(self, amount: int) -> int:
         """Return the index of the first of the last runs that become one with new keys.
@@ -251,16 +255,15 @@ class DiskSeen:
         by_shard: list[list[Run]] = [[] for _ in range(SHARDS)]
         for run in runs:
             by_shard[run.shard].append(run)
-        in_memory = keys or [ShardKeys() for _ in range(SHARDS)]
-        self._shards = [
-            Shard(number, *parts) for number, parts in enumerate(zip(in_memory, by_shard, strict=True))
-        ]
+        self._shards = [Shard(number, runs) for number, runs in enumerate(by_shard)]
+        for shard, frozen in zip(self._shards, keys, strict=False):
+            shard.frozen = frozen
         self._next_run = max((run.number for run in runs), default=0) + 1
         self._last_log_end = max((run.log_end for run in runs), default=0)
         self._limit = max(MIN_MEMORY, limit)
         self._most = (PARTS_OF_LIMIT + 1) * self._limit
         """Number of keys in memory above which new ones wait."""
-        self._changes = sum(map(len, in_memory))
+        self._changes = sum(map(len, keys))
         """Number of changes so far."""
         self._moved = 0
         """Number of those that are not in memory any more. It is determined when it matters."""
@@ -274,7 +277,8 @@ class DiskSeen:
         self._mover: asyncio.Task[None] | None = None
         self._added = asyncio.Event()
         """Set when the task may be able to continue."""
-        self._shard_moved = asyncio.Event()
+        self._progress = asyncio.Event()
+        """Set when the task has written something."""
         self._is_stopped = False
 
     async def prepare(self, fingerprints: Sequence[bytes]) -> None:
@@ -361,73 +365,74 @@ class DiskSeen:
             self._paid = WRITES_PER_KEY * self._changes
             self._mover = asyncio.create_task(self._move_shards())
         self._added.set()
-        while self._mover is not None and self._in_memory > self._most:
-            self._shard_moved.clear()
-            await self._shard_moved.wait()
+        while self._mover is not None and (self._allowed > _MAX_ALLOWED or self._in_memory > self._most):
+            self._progress.clear()
+            await self._progress.wait()
 
     @property
     def _in_memory(self) -> int:
         """At least the number of keys that changed since they were last moved."""
         return self._changes - self._moved
 
+    @property
+    def _allowed(self) -> int:
+        """Number of keys that may be written now."""
+        return WRITES_PER_KEY * self._changes - self._paid
+
     def _is_large(self) -> bool:
         if self._in_memory > self._limit:
-            self._moved = self._changes - sum(len(shard.fresh) for shard in self._shards)
+            self._moved = self._changes - sum(shard.in_memory for shard in self._shards)
         return self._in_memory > self._limit
 
     async def _move_shards(self) -> None:
         try:
             while await self._may_write() and self._is_large():
-                oldest = min((shard for shard in self._shards if len(shard.fresh)), key=attrgetter("log_end"))
+                oldest = min((shard for shard in self._shards if shard.in_memory), key=attrgetter("log_end"))
                 await self._move(oldest)
-                self._shard_moved.set()
         except FrontierError as error:
             # The file has the keys in its log. The next commit meets the error, too.
             log.warning("known URLs stay in memory: %s", error)
             self._moved = self._changes  # this is tried again after as many changes as usual
         finally:
             self._mover = None
-            self._shard_moved.set()
+            self._progress.set()
 
     async def _move(self, shard: Shard) -> None:
         """Write the keys in memory of a shard as a run. The file has them in its log until the run is complete."""
         keys = shard.freeze()
         number, self._next_run = self._next_run, self._next_run + 1
         self._journal.append("log_seen", (MARKER, 0.0, b""))
-        try:
-            index = shard.first_merged(len(keys))
-            begin = partial(_begin_run, number=number, shard=shard, keys=keys, index=index)
-            # Reading writes all that was appended. A key must not be known before its request is in the file.
-            writer = await self._journal.read(begin)
-            run = None
-            while run is None:
-                if not await self._may_write():
-                    return
-                step = partial(_write_step, writer=writer, amount=self._step_size())
-                written, run = await self._journal.peek(step)
-                self._paid += written
-            merged = shard.runs[index:]
-            shard.frozen = None
-            shard.replace(index, run)
-            self._last_log_end = run.log_end
-        finally:
-            shard.unfreeze()
+        index = shard.first_merged(len(keys))
+        begin = partial(_begin_run, number=number, shard=shard, keys=keys, index=index)
+        # Reading writes all that was appended. A key must not be known before its request is in the file.
+        writer = await self._journal.read(begin)
+        run = None
+        while run is None:
+            if not await self._may_write():
+                return
+            step = partial(_write_step, writer=writer, amount=self._step_size())
+            written, run = await self._journal.peek(step)
+            self._pay(written)
+        merged = shard.runs[index:]
+        shard.frozen = None
+        shard.replace(index, run)
+        self._last_log_end = run.log_end
         await self._clean_up(merged)
 
     async def _may_write(self) -> bool:
         """Wait until enough keys were added for the next step. Return ``False`` if the task is to end."""
-        while (
-            not self._is_stopped
-            and self._in_memory <= self._most
-            and self._paid >= WRITES_PER_KEY * self._changes
-        ):
+        while not self._is_stopped and self._allowed <= 0 and self._in_memory <= self._most:
+            self._progress.set()
             self._added.clear()
             await self._added.wait()
         return not self._is_stopped
 
+    def _pay(self, written: int) -> None:
+        self._paid += written
+        self._progress.set()
+
     def _step_size(self) -> int:
-        allowed = WRITES_PER_KEY * self._changes - self._paid
-        return max(KEYS_PER_STEP, min(allowed, _MAX_STEPS * KEYS_PER_STEP))
+        return max(KEYS_PER_STEP, min(self._allowed, _MAX_STEPS * KEYS_PER_STEP))
 
     async def _clean_up(self, merged: Sequence[Run]) -> None:
         """Remove what is in later runs. What is left when the process ends is removed by a later run."""
@@ -435,11 +440,11 @@ class DiskSeen:
             start: int | None = 0
             while start is not None and await self._may_write():
                 start = await self._journal.peek(partial(_remove_blocks, run=run, start=start))
-                self._paid += KEYS_PER_STEP
-        ends = [shard.log_end for shard in self._shards if len(shard.fresh)]
+                self._pay(KEYS_PER_STEP)
+        ends = [shard.log_end for shard in self._shards if shard.in_memory]
         before = min(ends, default=self._last_log_end)
         while await self._may_write() and await self._journal.peek(partial(_remove_log, before=before)):
-            self._paid += REMOVED_ROWS
+            self._pay(REMOVED_ROWS)
 
     async def stop(self) -> None:
         """End the task that moves keys. The file has all keys, in its log or in runs."""

@@ -1,0 +1,57 @@
+"""Kill test of the frontier file: its owner is killed again and again while known URLs move to sorted runs."""
+
+import random
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from crawling import PATIENCE, ROUNDS
+
+from skitter.frontier.embedded.damage import find_damage
+
+pytestmark = pytest.mark.chaos
+
+OWNER = Path(__file__).with_name("frontier_owner.py")
+PAGES = 12_000
+KILLS = 12
+
+
+@pytest.mark.parametrize("limit", [200, 2_000])
+@pytest.mark.parametrize("seed", ROUNDS)
+def test_known_urls_stay_exact_when_the_owner_is_killed_while_they_move(tmp_path, seed, limit):
+    rng = random.Random(f"{seed} {limit}")
+    path, notes = tmp_path / "frontier.db", tmp_path / "notes"
+    notes.touch()
+    moments = sorted(rng.sample(range(PAGES * 9 // 10), KILLS))
+    command = [sys.executable, OWNER, path, notes, str(PAGES), str(limit)]
+    runs = []
+    for moment in moments:
+        with subprocess.Popen(command) as owner:
+            try:
+                end = time.monotonic() + PATIENCE
+                while notes.read_bytes().count(b"\n") < moment:
+                    assert owner.poll() is None, "the owner ended before it was killed"
+                    assert time.monotonic() < end, "the owner does not commit"
+                    time.sleep(0.001)
+                time.sleep(rng.random() / 100)
+            finally:
+                owner.kill()
+        runs.append(runs_in(path))
+    found = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=PATIENCE).stdout
+    assert found.decode().split() == [str(PAGES), str(PAGES), "0"], "added, done and queued"
+    committed = notes.read_text().split()
+    assert len(committed) == len(set(committed)), "an answered commit is never done again"
+    assert runs[-1] > runs[0], "runs were written although each owner was killed"
+    assert find_damage(path) == []
+
+
+def runs_in(path):
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as file:
+        if not file.execute("SELECT 1 FROM sqlite_schema WHERE name = 'seen_runs'").fetchone():
+            return 0
+        (last,) = file.execute("SELECT coalesce(max(run), 0) FROM seen_runs").fetchone()
+    return last
