@@ -1,24 +1,28 @@
-"""The record of a job: the state, totals, settings and seeds of one job."""
+"""The record of a job: the state, totals, settings and seeds of one job, and the records that it keeps of its pages."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
 
+import msgspec
+
 from skitter.frontier.embedded.journal import Journal
 from skitter.frontier.embedded.leases import SeedLoading
 from skitter.frontier.embedded.packs import Values
 from skitter.frontier.embedded.tables import (
     COUNTERS_IN_ROWS,
+    RequestRow,
     StoredJob,
     new_fingerprint_seed,
     pack_counters,
 )
 from skitter.frontier.options import FrontierSettings, SettingsChanges, reached_limit, remaining_pages
-from skitter.frontier.records import JobState
+from skitter.frontier.records import JobState, Lease, Outcome, PageChange, PageVisit, VisitsPart
 from skitter.queues import without_queue
 from skitter.request import FINGERPRINT_VERSION
 
+_UNCHECKED = PageVisit(PageChange.UNCHECKED)
 SKIPPED_NUMBERS = 1 << 20
 """Numbers to skip after a crash: the last ones may not be in the file, and no number may be used twice."""
 
@@ -121,3 +125,57 @@ class EmbeddedJob:
             int(self.seeds.is_done), signed, FINGERPRINT_VERSION,
             self.pass_number, self._initial_options.changes or "", pack_counters(self.counters),
         )  # fmt: skip
+
+
+class VisitTable:
+    """Writes and reads the visits of a job that remembers pages; does nothing for another job. See ``docs/design/revisiting.md``."""
+
+    def __init__(self, journal: Journal, job: EmbeddedJob) -> None:
+        self._journal = journal
+        self._job = job
+        self._keeps_ranges = job.options.changes == "all"
+        self._is_on = job.options.changes is not None
+
+    async def recall(self, leases: list[Lease]) -> list[Lease]:
+        """Return leases with the stored records of their pages."""
+        if not (self._is_on and leases and self._job.pass_number > 1):
+            return leases
+        fingerprints = [lease.fingerprint for lease in leases]
+        # No flush is needed: what this pass writes about a page does not change the record of its last visit.
+        found = await self._journal.peek(lambda tables: tables.recall(fingerprints))
+        return [
+            msgspec.structs.replace(lease, memory=memory)
+            if (memory := found.get(lease.fingerprint)) is not None
+            else lease
+            for lease in leases
+        ]
+
+    def write(self, row: RequestRow, outcome: Outcome) -> None:
+        """Write the visit of an outcome that ended a lease."""
+        visit = outcome.visit
+        if visit is None or not (row.dedup or visit.page) or not self._is_on:
+            return
+        fingerprint = visit.page or row.fingerprint
+        if visit.memory is None:
+            self._mark(fingerprint, visit)
+            return
+        ranges = msgspec.msgpack.encode(outcome.outputs if self._keeps_ranges else [])
+        number = self._job.pass_number
+        self._journal.withdraw("mark_visit", fingerprint)  # because a group runs it after this
+        self._journal.put(
+            "put_visit", fingerprint,
+            (fingerprint, number, visit.change.value, visit.status, number, visit.url, ranges, visit.memory),
+        )  # fmt: skip
+
+    def mark_dead(self, row: RequestRow) -> None:
+        """Record that a page was given up, so that it does not count as unlinked."""
+        if self._is_on and row.dedup:
+            self._mark(row.fingerprint, _UNCHECKED)
+
+    def _mark(self, fingerprint: bytes, visit: PageVisit) -> None:
+        row = (self._job.pass_number, visit.change.value, visit.status, fingerprint)
+        self._journal.put("mark_visit", fingerprint, row)
+
+    async def read(self, cursor: str, limit: int) -> VisitsPart:
+        """Return some of the visits."""
+        return await self._journal.read(lambda tables: tables.visits(cursor, limit))

@@ -11,14 +11,13 @@ from itertools import groupby
 import msgspec
 
 from skitter.frontier.embedded.backlog import Backlog, BacklogSearch
-from skitter.frontier.embedded.job import EmbeddedJob
+from skitter.frontier.embedded.job import EmbeddedJob, VisitTable
 from skitter.frontier.embedded.journal import Journal, SqliteJournal
 from skitter.frontier.embedded.leases import HeldLease, LeaseTable
 from skitter.frontier.embedded.packs import MAX_PACK_SIZE, MIN_PACK_SIZE, pack
 from skitter.frontier.embedded.scheduler import Slot, SlotScheduler
 from skitter.frontier.embedded.seen import SeenSet
 from skitter.frontier.embedded.tables import FORGOTTEN, RequestRow, SqliteTables, StoredJob
-from skitter.frontier.embedded.visits import VisitTable
 from skitter.frontier.options import REFUSED_FULL, SlotBudgets
 from skitter.frontier.records import (
     AddResult,

@@ -114,7 +114,10 @@ def _unpacked_filter(packed: bytes) -> Bloom:
 def load_runs(file: sqlite3.Connection) -> list[Run]:
     """Return all runs, the oldest first. Blocks of runs that were not finished or not removed are removed."""
     query = "SELECT run, shard, blocks, amount, log_end, filter FROM seen_runs ORDER BY run"
-    runs = [Run(*row, _unpacked_filter(packed)) for *row, packed in file.execute(query)]
+    runs = [
+        Run(number, shard, blocks, amount, log_end, _unpacked_filter(packed))
+        for number, shard, blocks, amount, log_end, packed in file.execute(query)
+    ]
     known, after = {run.number for run in runs}, -1
     while (found := _next_block(file, after)) is not None:
         number = found >> _INDEX_BITS

@@ -435,7 +435,7 @@ class DiskSeen:
         return max(KEYS_PER_STEP, min(self._allowed, _MAX_STEPS * KEYS_PER_STEP))
 
     async def _clean_up(self, merged: Sequence[Run]) -> None:
-        """Remove what is in later runs. What is left when the process ends is removed by a later run."""
+        """Remove what later runs hold as well. If the process ends before, a later one removes it."""
         for run in merged:
             start: int | None = 0
             while start is not None and await self._may_write():
