@@ -229,7 +229,11 @@ class SlotLeases(msgspec.Struct, frozen=True):
 
 
 class Resolution(StrEnum):
-    """How a lease ends."""
+    """How a lease ends.
+
+    Code that runs for each page keeps the members in constants of its module, also those of other enumerations:
+    Python 3.11 takes 0.1 us to find a member in its class.
+    """
 
     DONE = "done"
     RETRY = "retry"

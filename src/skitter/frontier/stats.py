@@ -57,6 +57,7 @@ class StatsRow(msgspec.Struct, frozen=True):
 
 _WORKER, _HOST, _GROUP = (dimension.value for dimension in StatsDimension)
 """The members themselves are slow to look up, and outcomes are many."""
+_FAILED, _RETRY = Resolution.FAILED, Resolution.RETRY
 _WIDTH = len(StatsRow.__struct_fields__) - 1
 
 
@@ -69,9 +70,9 @@ def amounts_of(outcomes: Sequence[Outcome], counters: Mapping[str, int]) -> tupl
         counters.get("pages", 0),
         counters.get("items", 0),
         counters.get("bytes", 0),
-        sum(outcome.resolution is Resolution.FAILED for outcome in outcomes),
-        sum(outcome.resolution is Resolution.RETRY and not outcome.free for outcome in outcomes),
-        sum(FETCH_TIME in outcome.counters for outcome in outcomes),
+        sum([outcome.resolution is _FAILED for outcome in outcomes]),
+        sum([outcome.resolution is _RETRY and not outcome.free for outcome in outcomes]),
+        sum([FETCH_TIME in outcome.counters for outcome in outcomes]),
         counters.get(FETCH_TIME, 0),
     )
 

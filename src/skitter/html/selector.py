@@ -39,6 +39,8 @@ from skitter.html.query import CssQuery, Scoped, Take, through_tbody, warn_of_na
 
 _ONE_TAG = re.compile(r"([a-z][a-z0-9]*)(?:::(text)|::attr\(([a-z][a-z-]*)\))?")
 
+_ATTRIBUTE, _DEEP_TEXT, _ELEMENT = Take.ATTRIBUTE, Take.DEEP_TEXT, Take.ELEMENT
+
 
 @lru_cache(maxsize=4096)
 def compile_css(css: str) -> CssQuery:
@@ -258,10 +260,10 @@ class ParsedHtml:
     def take(self, query: CssQuery, nodes: list[Any]) -> list[str]:
         """Return the texts or attribute values that a query selects from the elements it matched."""
         engine = self.engine
-        if query.take is Take.ATTRIBUTE:
+        if query.take is _ATTRIBUTE:
             return [value for node in nodes if (value := engine.attribute(node, query.attribute)) is not None]
         nested = len(nodes) > 1 and any(engine.first(node, query.native) is not None for node in nodes)
-        if query.take is Take.DEEP_TEXT:
+        if query.take is _DEEP_TEXT:
             tops = engine.outermost(nodes) if nested else nodes
             return [text for node in tops for text in engine.deep_texts(node)]
         if nested:
@@ -504,7 +506,7 @@ class Selector:
             from skitter.html.translation import css_to_xpath  # noqa: PLC0415 - see compile_css
 
             return self.xpath(css_to_xpath(query.source))
-        if query.take is Take.ELEMENT:
+        if query.take is _ELEMENT:
             return _ElementList(self._page, nodes)
         return ValueList(self._page.take(query, nodes), _Value)
 
@@ -676,7 +678,7 @@ class Selector:
         engine, scoped = self._page.engine, query.scoped
         if scoped is None:
             return None
-        if query.take is Take.DEEP_TEXT and query.native == "*":
+        if query.take is _DEEP_TEXT and query.native == "*":
             return [self._node]
         if self._node is self._page.root:
             return engine.select(self._page.document, query.native)

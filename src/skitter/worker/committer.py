@@ -135,13 +135,19 @@ class Committer:
             pages = self._take_waiting()
             began = self._loop.time()
             ranges = await self._outputs.write(pages)
-            seconds = self._loop.time() - began
-            for page in pages:
-                if page.items:
-                    page.record_time(STORE, seconds)
+            self._record_store_time(pages, self._loop.time() - began)
             for start in range(0, len(pages), _MAX_BATCH):
                 end = start + _MAX_BATCH
                 await self._commit(pages[start:end], ranges[start:end])
+
+    def _record_store_time(self, pages: list[Page], seconds: float) -> None:
+        counters: dict[str, int] = {}
+        STORE.observe(counters, seconds)
+        for page in pages:
+            if page.items:
+                page.counters.update(counters)
+                if page.trace is not None:
+                    page.trace.add(STORE.name, seconds)
 
     def _raise_error(self) -> None:
         if self._error is not None:
@@ -224,12 +230,7 @@ class Committer:
             for page, new, page_ranges in zip(pages, batches, ranges, strict=True)
         ]  # fmt: skip
         await self._inflight.wait_reported()
-        spilled = [
-            SpilledPage(page.lease.url, outcome)
-            for page, outcome in zip(pages, outcomes, strict=True)
-            if not self._inflight.capacity.take(outcome.new_requests)
-        ]
-        if spilled:
+        if self._inflight.capacity.is_limited and (spilled := self._beyond_capacity(pages, outcomes)):
             await self._spill.put(spilled)
             spilled_ids = {page.outcome.lease_id for page in spilled}
             self._inflight.spill(spilled_ids)
@@ -239,6 +240,15 @@ class Committer:
             await self._close_leases(pages, outcomes)
         else:
             await self._close_by_partition(self._partitions, pages, outcomes)
+
+    def _beyond_capacity(self, pages: list[Page], outcomes: list[Outcome]) -> list[SpilledPage]:
+        """Return the pages whose links exceed the capacity of the queue."""
+        take = self._inflight.capacity.take
+        return [
+            SpilledPage(page.lease.url, outcome)
+            for page, outcome in zip(pages, outcomes, strict=True)
+            if not take(outcome.new_requests)
+        ]
 
     async def _close_leases(
         self, pages: list[Page], outcomes: list[Outcome], *, after: asyncio.Task[None] | None = None

@@ -43,6 +43,11 @@ class QueueCapacity:
         self._available = asyncio.Event()
         self._available.set()
 
+    @property
+    def is_limited(self) -> bool:
+        """Whether the number of new requests is limited."""
+        return self._left is not None
+
     def update(self, left: int | None) -> None:
         """Record an answer of the frontier; ``None``: no limit."""
         self._left = left

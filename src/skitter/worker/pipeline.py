@@ -100,6 +100,7 @@ _DEPTHS = [f"depth/{depth}" for depth in range(_MAX_DEPTH + 1)]
 """Counters of pages by depth."""
 _status_counter = cache("status/{}".format)
 _refused_counter = cache("refused/{}".format)
+_KNOWN = OriginState.KNOWN
 _HOLD_BACK_INTERVAL = 0.2
 """Seconds for which a slot is paused after a request for an unavailable origin was put back."""
 
@@ -377,7 +378,7 @@ class RequestPipeline:
             return self._hold_back(page, *refusal, inflight)
         page.began = time.monotonic()
         if has_answered:
-            return self._send(page, request, inflight, OriginState.KNOWN)
+            return self._send(page, request, inflight, _KNOWN)
         return self._contact(page, request, inflight)
 
     async def _refuse_pattern(self, page: Page, inflight: InflightRequest) -> None:
@@ -406,7 +407,7 @@ class RequestPipeline:
         robots = self._robots
         if (
             robots is not None
-            and not (origin_state is OriginState.KNOWN and robots.allows(request.url))  # nearly every request
+            and not (origin_state is _KNOWN and robots.allows(request.url))  # nearly every request
             and not await self._is_allowed(robots, page, request, inflight, origin_state)
         ):
             return None
@@ -425,7 +426,7 @@ class RequestPipeline:
         if size > LARGE and not response.prepare_plain():
             page.share = await self._large_pages.acquire(response)
         status, latency = response.status, response.latency
-        if origin_state is not OriginState.KNOWN or self._origins.outages:
+        if origin_state is not _KNOWN or self._origins.outages:
             self._origins.answered(page.origin)
         if status in THROTTLED:
             inflight.finish_fetch(latency, refused=True, retry_after=self._wait_for_slot(page, response))
@@ -515,7 +516,7 @@ class RequestPipeline:
         origin_state: OriginState,
     ) -> bool:
         """Return whether robots.txt allows the request; if not, finish it."""
-        is_first = origin_state is not OriginState.KNOWN
+        is_first = origin_state is not _KNOWN
         timeout = self._settings.unreachable_timeout if is_first else None
         # Several requests may wait for the same robots.txt, but not for long, because they count as fetches in flight of their slot.
         grace = CONTACT_GRACE if origin_state is OriginState.FOLLOWS else None
@@ -728,9 +729,8 @@ class RequestPipeline:
         if page.items:
             self._put_items(page, response.base_url if self._media is not None else "", visit)
         if page.has_output:  # otherwise the page is counted when its items are complete
-            depth = page.request.depth
-            page.count("pages")
-            page.count(_DEPTHS[min(depth, _MAX_DEPTH)])
+            counters, depth = page.counters, page.request.depth
+            counters["pages"] = counters[_DEPTHS[min(depth, _MAX_DEPTH)]] = 1
         if visit is not None:
             page.visit = visit if page.has_output else without_items(visit)
             page.count(f"visits/{visit.change}")

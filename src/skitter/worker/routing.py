@@ -23,6 +23,7 @@ from skitter.worker.revisit import keeps_items
 if TYPE_CHECKING:  # a process without workers does not need it
     from skitter.worker.page import Page
 
+_DONE = Resolution.DONE
 Route = tuple[str, ...]
 """Names of outputs. An empty route means the outputs of the job."""
 RoutedGroups = list[tuple[Sequence[Store] | StoreError, list[int]]]
@@ -120,7 +121,7 @@ class ItemWriter:
         done = [
             index
             for index, page in enumerate(pages)
-            if page.decision.resolution is Resolution.DONE
+            if page.decision.resolution is _DONE
             and page.has_output
             and (page.visit is None or page.items or not keeps_items(page))
         ]
@@ -133,10 +134,7 @@ class ItemWriter:
                         await self._fail(pages[index], str(stores))
                 else:
                     await self._write(stores, pages, chosen, ranges)
-        return [
-            written if page.decision.resolution is Resolution.DONE else []
-            for written, page in zip(ranges, pages, strict=True)
-        ]
+        return ranges
 
     async def _write(
         self, stores: Sequence[Store], pages: list[Page], done: list[int], ranges: list[list[OutputRange]]
@@ -155,7 +153,7 @@ class ItemWriter:
             if refused:
                 for earlier in stores[:number]:
                     await earlier.write(refused)  # without its items, which removes those of an earlier visit
-                done = [index for index in done if pages[index].decision.resolution is Resolution.DONE]
+                done = [index for index in done if pages[index].decision.resolution is _DONE]
                 groups = [ItemGroup(pages[index].item_key, pages[index].items) for index in done]
                 refused = []
 

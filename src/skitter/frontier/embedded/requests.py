@@ -33,6 +33,8 @@ from skitter.frontier.scheduling import lost_error, rank_of, retry_delay_after_l
 from skitter.frontier.stats import StatsTable
 from skitter.queues import without_queue
 
+_DONE, _FAILED = Resolution.DONE, Resolution.FAILED
+
 
 class SlotUsage:
     """What the slots of one job have used of their budgets (``docs/design/traps.md``)."""
@@ -426,14 +428,14 @@ class RequestTable:
 
     def end_with(self, outcome: Outcome, now: float) -> HeldLease[LeasedRequest] | None:
         """End a lease with an outcome, and return it; ``None`` if it is not in force."""
-        may_return = outcome.free or outcome.resolution is Resolution.FAILED
+        may_return = outcome.free or outcome.resolution is _FAILED
         held = self._end_lease(outcome.lease_id, now, may_return=may_return)
         if held is None:
             return None
         row = held.request.row
-        if outcome.resolution is Resolution.DONE:
+        if outcome.resolution is _DONE:
             self._mark_done(row, now)
-        elif outcome.resolution is Resolution.FAILED:
+        elif outcome.resolution is _FAILED:
             self._mark_dead(row, outcome.error, now)
         else:
             record = row.record if outcome.record is None else outcome.record

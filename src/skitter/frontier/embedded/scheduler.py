@@ -305,8 +305,10 @@ class SlotOrder:
 
     def first(self, *, only_answered: bool = False) -> tuple[float, int, int, int, Slot] | None:
         """Return the entry of the slot that is ready first, if there is one."""
-        heaps = (self._answered,) if only_answered else (self._answered, self._new)
-        return min((heap[0] for heap in heaps if _prune(heap)), default=None)
+        answered = self._answered[0] if _prune(self._answered) else None
+        if only_answered or not _prune(self._new):
+            return answered
+        return self._new[0] if answered is None else min(answered, self._new[0])
 
     def take(self, now: float, places: float = math.inf, *, only_answered: bool = False) -> Slot | None:
         """Remove the entry of the next slot that may be fetched, and return the slot, if there is one.
