@@ -7,6 +7,7 @@ import pytest
 from crawl_harness import CrawlHarness, Scripted
 from skitter import Request, Spider
 from skitter.errors import CrawlFailed, FrontierError
+from skitter.fetch.http import HttpFetcher
 from skitter.frontier.embedded.frontier import EmbeddedFrontier
 from skitter.frontier.records import JobState, Lease
 from skitter.testing import Answer, WireAnswer
@@ -214,6 +215,21 @@ async def test_a_fault_of_skitter_in_its_books_ends_the_worker_and_releases_its_
     assert isinstance(ran.failure, CrawlFailed)
     assert isinstance(ran.failure.__cause__, RuntimeError)
     assert ran.status.leased == 0
+
+
+async def test_an_error_of_the_frontier_during_a_fetch_is_not_one_of_the_page(bench, monkeypatch, caplog):
+    """The cookies of a job are in the frontier, for example."""
+
+    async def fail(self, request, **options):
+        raise FrontierError("the disk is full", remedy="free some disk space")
+
+    monkeypatch.setattr(HttpFetcher, "fetch", fail)
+    crawl = bench({"/": []}, robots=False)
+    with pytest.raises(FrontierError, match="the disk is full"):
+        await crawl.run()
+    assert "the disk is full" not in caplog.text
+    status = await crawl.frontier.status()
+    assert (status.done, status.queued, status.leased, status.failed) == (0, 1, 0, 0)
 
 
 async def test_an_error_of_the_frontier_at_a_page_ends_the_worker_and_loses_nothing(bench, monkeypatch):

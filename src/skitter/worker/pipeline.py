@@ -20,6 +20,7 @@ from skitter.directives import Directives
 from skitter.errors import (
     CrawlFailed,
     DeferRequest,
+    FrontierError,
     PageTooComplex,
     RetryRequest,
     StoreError,
@@ -204,7 +205,7 @@ class RequestPipeline:
         except FetchError as error:
             inflight.finish_fetch()
             await self._fetch_failed(page, error)
-        except (Exception, SystemExit, asyncio.CancelledError) as error:  # noqa: BLE001 - user code; a cancelled request raises again
+        except (Exception, SystemExit, asyncio.CancelledError) as error:
             await self._callback_failed(page, error)
         finally:
             self._spider.stats.end(page)
@@ -263,6 +264,8 @@ class RequestPipeline:
     async def _callback_failed(self, page: Page, error: BaseException) -> None:
         if isinstance(error, asyncio.CancelledError) and _is_cancelled():
             raise error
+        if isinstance(error, FrontierError) and page.response is None and not page.hook:
+            raise error  # no user code has run: the cookies of the job cannot be read, for example
         lost = page.open_page.failure if page.open_page is not None else None
         if isinstance(lost, FetchError):  # an error of the page, not of the callback
             return await self._fetch_failed(page, lost)
