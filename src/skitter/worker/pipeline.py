@@ -205,7 +205,7 @@ class RequestPipeline:
         except FetchError as error:
             inflight.finish_fetch()
             await self._fetch_failed(page, error)
-        except (Exception, SystemExit, asyncio.CancelledError) as error:
+        except (Exception, SystemExit, asyncio.CancelledError) as error:  # noqa: BLE001 - user code; a cancelled request raises again
             await self._callback_failed(page, error)
         finally:
             self._spider.stats.end(page)
