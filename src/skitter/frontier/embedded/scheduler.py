@@ -666,12 +666,16 @@ class SlotScheduler:
         ``allowances``: consider only queues with an allowance left. ``places``: how many more requests the worker can
         fetch. Those that are left for hosts that have answered are not free for others.
         """
-        for queue, order in self._unread.items():
-            if order.first() is None:
-                self._wake_next(queue, 1)
-        read = self._firsts(self._orders, allowances, now, places)
-        unread = self._firsts(self._unread, allowances, now, places)
-        return min((first[0] for firsts in (read, unread) for first, _ in firsts), default=None)
+        if len(self.dormant):
+            for queue, order in self._unread.items():
+                if order.first() is None:
+                    self._wake_next(queue, 1)
+        times = [
+            first[0]
+            for orders in (self._orders, self._unread)
+            for first, _ in self._firsts(orders, allowances, now, places)
+        ]
+        return min(times, default=None)
 
     def pause(self, slot: Slot, until: float) -> None:
         """Lease nothing from a slot before a time."""

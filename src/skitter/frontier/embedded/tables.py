@@ -56,6 +56,7 @@ _COLUMNS = "seq, slot, rank, fingerprint, url, record, priority, dedup, attempt,
 _ORDER = itemgetter(2, 0)
 """Rank and number of a row."""
 _decode_packs = msgspec.json.Decoder(list[tuple[int, int, int, int]]).decode
+_encode_counters = msgspec.json.Encoder().encode
 _decode_counters = msgspec.json.Decoder(dict[str, int]).decode
 _decode_rows = msgspec.json.Decoder(list[tuple[int, int, int, str, str, str, int, int, int, int]]).decode
 
@@ -120,8 +121,11 @@ class StoredJob(msgspec.Struct):
 
 def pack_counters(counters: Mapping[str, int]) -> str:
     """Return the counters that are stored in the row of the job."""
+    packed = _encode_counters(counters).decode()
+    if COUNTERS_IN_ROWS not in packed:  # nearly every job
+        return packed
     stored = {name: value for name, value in counters.items() if not name.startswith(COUNTERS_IN_ROWS)}
-    return msgspec.json.encode(stored).decode()
+    return _encode_counters(stored).decode()
 
 
 def new_fingerprint_seed() -> int:
