@@ -8,6 +8,7 @@ of it, each with four new links, as often in a new frontier.
 import argparse
 import array
 import asyncio
+import gc
 import json
 import random
 import sqlite3
@@ -15,8 +16,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from itertools import pairwise
 from pathlib import Path
-from statistics import quantiles
+from statistics import median, quantiles
 
 from measure import peak_mb, resident_mb
 from simulation import Web, name_of
@@ -26,12 +28,15 @@ from skitter.frontier.options import FrontierSettings
 from skitter.frontier.records import Entry, FetchReport, Outcome, Resolution
 from skitter.politeness import HostLimits, Politeness
 from skitter.request import Request, encode_request, fingerprint_of_url
+from skitter.run.process import run_async
 
 LINKS = 10
 """New links of a page, which share one record."""
 NEW_LINKS = 4
 """New links of each page in *work*."""
 LEASES = 16
+_CALLS_PER_CHUNK = 32
+"""Calls for leases in each part of *work* whose CPU is measured on its own."""
 _BATCH = 500
 """Pages that one call adds."""
 _SECTIONS = ("news", "products", "articles", "archive", "forum", "blog", "help", "events")
@@ -135,9 +140,12 @@ async def work(path, seen_limit, pages):
     await frontier.lease("w", 0)
     opened = resident_mb() - before
     waits, commits, done, reports, pending = [], [], 0, [], None
+    gc.freeze()  # as in an owner
     cpu, begin = time.process_time(), time.monotonic()
-    first = None
+    first, marks = None, []
     while done < pages:
+        if len(waits) % _CALLS_PER_CHUNK == 0:
+            marks.append((done, time.process_time()))
         asked = time.perf_counter()
         result = await frontier.lease("w", LEASES, reports)
         waits.append(time.perf_counter() - asked)
@@ -163,8 +171,9 @@ async def work(path, seen_limit, pages):
     await pending
     cpu, wall = time.process_time() - cpu, time.monotonic() - begin
     cuts = quantiles(waits, n=100)
+    chunks = [(after - before) / (end - start) for (start, before), (end, after) in pairwise(marks)]
     report = {
-        "pages": done, "cpu_us_per_page": cpu / done * 1e6, "wall_us_per_page": wall / done * 1e6, "first_lease_ms": first * 1e3,
+        "pages": done, "cpu_us_per_page": cpu / done * 1e6, "cpu_us_median": median(chunks) * 1e6, "cpu_us_max": max(chunks) * 1e6, "wall_us_per_page": wall / done * 1e6, "first_lease_ms": first * 1e3,
         "lease_ms_50": cuts[49] * 1e3, "lease_ms_99": cuts[98] * 1e3, "lease_ms_max": max(waits) * 1e3,
         "opened_mb": opened, "resident_mb": resident_mb() - before, "peak_mb": peak_mb() - before,
     }  # fmt: skip
@@ -199,7 +208,7 @@ def _shown(value):
 def main():
     if sys.argv[1:2] == ["--step"]:
         step, path, *numbers = sys.argv[2:]
-        print(json.dumps(asyncio.run(STEPS[step](Path(path), *map(int, numbers)))))
+        print(json.dumps(run_async(STEPS[step](Path(path), *map(int, numbers)))))
         return
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -207,6 +216,7 @@ def main():
     parser.add_argument("--urls", type=int, default=1_000_000)
     parser.add_argument("--hosts", type=int, default=50_000)
     parser.add_argument("--pages", type=int, default=5_000, help="in work")
+    parser.add_argument("--rounds", type=int, default=1, help="of work")
     parser.add_argument("--seen-limit", type=int, default=5_000_000, help="the setting seen_memory_limit")
     parser.add_argument("--steps", default="fill,reopen,work")
     parser.add_argument("--folder", type=Path, help="keeps the frontier (default: none is kept)")
@@ -214,16 +224,24 @@ def main():
     with tempfile.TemporaryDirectory(prefix="skitter-scale-") as temporary:
         folder = options.folder or Path(temporary)
         folder.mkdir(exist_ok=True)
-        full, empty = folder / "full.db", Path(temporary, "empty.db")
+        full = folder / "full.db"
         steps, limit = options.steps.split(","), options.seen_limit
         if "fill" in steps:
             run("fill", full, limit, options.urls, options.hosts)
         if "reopen" in steps:
             run("reopen", full, limit)
         if "work" in steps:
-            none, many = run("work", empty, limit, options.pages), run("work", full, limit, options.pages)
+            rounds = [
+                (
+                    run("work", Path(temporary, f"empty{number}.db"), limit, options.pages),
+                    run("work", full, limit, options.pages),
+                )
+                for number in range(options.rounds)
+            ]
+            ratios = sorted(many["cpu_us_median"] / none["cpu_us_median"] for none, many in rounds)
             print(
-                f"CPU per page: {many['cpu_us_per_page'] / none['cpu_us_per_page']:.2f} times that of an empty frontier"
+                f"CPU per page beside an empty frontier: {median(ratios):.2f} times"
+                f" ({', '.join(f'{ratio:.2f}' for ratio in ratios)}); medians of parts of {_CALLS_PER_CHUNK * LEASES} pages"
             )
 
 

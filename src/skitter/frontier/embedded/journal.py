@@ -108,6 +108,8 @@ class SqliteJournal:
             connection.execute(
                 "PRAGMA journal_size_limit = 0"
             )  # so that the size of the log shows what is in it
+            # Otherwise a statement that changes many pages saves them in a temporary file.
+            connection.execute("PRAGMA temp_store = MEMORY")
             connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
             if is_new:
                 create_tables(connection)

@@ -207,7 +207,9 @@ class Shard:
 
     def find_in_memory(self, key: bytes) -> float | None:
         """Return the time until which a key in memory is known; ``None`` if it is not there."""
-        until = self.fresh.until(key)
+        until = self.fresh.timed.get(key)
+        if until is None and key in self.fresh.endless:
+            return FOREVER
         return self.frozen.until(key) if until is None and self.frozen is not None else until
 
     def freeze(self) -> ShardKeys:
@@ -289,14 +291,19 @@ class DiskSeen:
         shards, found, older = self._shards, self._found, self._older
         for key in fingerprints:
             shard = shards[key[0]]
+            if key in shard.fresh.endless:
+                prepared[key] = FOREVER
+                continue
             until = shard.find_in_memory(key)
-            if until is None and (until := found.get(key)) is None and (until := older.get(key)) is None:
-                for filter_ in shard.filters:
-                    if key in filter_:
-                        unsure.append((key, shard.runs))
-                        break
-            else:
+            if until is None and found and (until := found.get(key)) is None:
+                until = older.get(key)
+            if until is not None:
                 prepared[key] = until
+                continue
+            for filter_ in shard.filters:
+                if key in filter_:
+                    unsure.append((key, shard.runs))
+                    break
         if unsure:
             stored = await self._journal.peek(lambda tables: find_keys(tables.file, unsure))
             for key, until in stored.items():
@@ -329,8 +336,9 @@ class DiskSeen:
     def visited(self, fingerprint: bytes, until: float) -> None:
         """Make a fingerprint known until a time."""
         self._prepared[fingerprint] = until
-        self._found.pop(fingerprint, None)
-        self._older.pop(fingerprint, None)
+        if self._found:
+            self._found.pop(fingerprint, None)
+            self._older.pop(fingerprint, None)
         self._shards[fingerprint[0]].fresh.visited(fingerprint, until)
         self._changes += 1
 
