@@ -263,6 +263,41 @@ async def test_counters_in_the_row_of_the_job_and_in_rows_of_their_own_survive_a
     assert (await job.status()).counters == {**after, "pages": 2, "values/color/red": 3}
 
 
+@pytest.mark.parametrize("together", [1, 3, 500])
+async def test_requests_that_return_after_their_rows_count_as_removed_are_kept(
+    start, backend, monkeypatch, together
+):
+    """Rows are removed from the queue together, some time after their pages are done, failed or delayed."""
+    monkeypatch.setattr(journal, "_REMOVALS", together)
+    job = await start()
+    await job.add(*range(12))
+    leases = await job.lease(12)
+    await job.done(*leases[:4])
+    for lease in leases[4:8]:
+        await job.fail(lease)
+    for lease in leases[8:]:
+        await job.retry(lease, after=10.0)
+    assert await job.counts() == {"done": 4, "failed": 4, "delayed": 4}
+    assert await job.frontier.dead_letters.replay() == 4
+    assert await job.counts() == {"done": 4, "queued": 4, "delayed": 4}
+    await job.kill()
+    assert await job.counts() == {"done": 4, "queued": 4, "delayed": 4}
+    again = await job.lease(4)
+    await job.fail(again[0])
+    assert await job.frontier.dead_letters.replay() == 1
+    await job.done(*again[1:])
+    await job.clock.advance(10.0)
+    assert len(await job.lease()) == 5
+    await backend.noted()
+    await backend.kill()
+    status = await asyncio.to_thread(read_status, backend.folder / "frontier.db")
+    assert (status.added, status.done, status.queued, status.leased, status.delayed) == (12, 7, 0, 5, 0)
+    await job.open()
+    assert len(await job.urls_left()) == 5
+    await job.reopen()
+    assert await job.counts() == {"done": 12}
+
+
 async def test_the_file_of_a_closed_frontier_lists_the_same_slots_and_counts(start, backend):
     job = await start()
     await job.add(*range(3), host="full.test")
@@ -279,11 +314,14 @@ async def test_the_file_of_a_closed_frontier_lists_the_same_slots_and_counts(sta
     assert [row.fetch_time for row in stats] == [2.0]
 
 
+WAITING_ROWS = "SELECT count(*) FROM queue WHERE seq NOT IN (SELECT seq FROM removed)"
+
+
 def packs_of(backend):
     """Return the amounts of the packs in the file, and the number of its other rows."""
     with contextlib.closing(sqlite3.connect(backend.folder / "frontier.db")) as file:
         amounts = [amount for (amount,) in file.execute("SELECT amount FROM packs ORDER BY seq")]
-        return amounts, file.execute("SELECT count(*) FROM queue").fetchone()[0]
+        return amounts, file.execute(WAITING_ROWS).fetchone()[0]
 
 
 async def test_links_behind_the_head_of_a_slot_wait_in_packs_that_survive_a_kill(

@@ -14,7 +14,7 @@ import xxhash
 from skitter.errors import FrontierError, SkitterError
 from skitter.frontier.embedded.inspection import read_only_address
 from skitter.frontier.embedded.packs import unpack
-from skitter.frontier.embedded.tables import check_format
+from skitter.frontier.embedded.tables import check_format, hide_removed
 from skitter.request import decode_request, fingerprint
 
 HASHED_BYTES = 2**30
@@ -89,6 +89,8 @@ def find_damage(path: Path) -> list[str]:
             file.text_factory = decode_text
             check_format(file, path)
             found = [line for (line,) in file.execute(f"PRAGMA integrity_check({_SHOWN})") if line != "ok"]
+            if not found:
+                hide_removed(file)
             return found or _altered_requests(file)
     except sqlite3.DatabaseError as error:
         return [str(error)]

@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from skitter.frontier.embedded.tables import SqliteTables, check_format, explain_error
+from skitter.frontier.embedded.tables import SqliteTables, check_format, explain_error, hide_removed
 from skitter.frontier.options import SettingsChanges
 from skitter.frontier.records import (
     BUSIEST_SLOTS,
@@ -102,7 +102,10 @@ def _reading(path: Path) -> Iterator[SqliteTables | None]:
         with closing(sqlite3.connect(read_only_address(path), uri=True)) as file:
             file.isolation_level = None
             file.execute("BEGIN")
-            yield None if check_format(file, path) else SqliteTables(file)
+            is_empty = check_format(file, path)
+            if not is_empty:
+                hide_removed(file)
+            yield None if is_empty else SqliteTables(file)
     except sqlite3.Error as error:
         raise explain_error(error, path) from error
 

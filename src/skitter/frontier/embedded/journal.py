@@ -31,6 +31,7 @@ from skitter.frontier.embedded.tables import (
     decode_ranges,
     explain_error,
     remove_file,
+    remove_rows,
 )
 from skitter.frontier.options import FrontierSettings
 from skitter.frontier.records import DeadLetter, PageChange, TaskFilter, VisitedPage, VisitsPart
@@ -43,6 +44,8 @@ _SHORT_GROUP = 2_000
 """Rows that may be written on the event loop, if no write is synchronised with the disk. They take about 5 ms."""
 _SIZE_CHECK_INTERVAL = 32
 """Groups between two checks of the size of the log."""
+_REMOVALS = 500
+"""Rows of the queue that are removed together. That takes a millisecond."""
 CACHE_KIB = 8 * 1024
 FLUSH_DELAY = 0.02
 """Maximum delay in seconds of changes for which no caller waits."""
@@ -73,6 +76,8 @@ class SqliteJournal:
         self._writer: asyncio.Task[None] | None = None
         self._flush_timer: asyncio.TimerHandle | None = None
         self._failure: FrontierError | None = None
+        self._removals = 0
+        """Number of rows that were removed from the queue since they were last removed together."""
         self._groups = 0
         """Number of groups that were written."""
         self._begins_log = True
@@ -236,6 +241,10 @@ class SqliteJournal:
             for name, statement in _STATEMENTS.items():
                 if name in pending:
                     execute_rows(connection, statement, list(pending[name].values()))
+            self._removals += len(pending.get("dequeue", ()))
+            if self._removals >= _REMOVALS:
+                remove_rows(connection)
+                self._removals = 0
             connection.execute("COMMIT")
         except Exception as error:
             if connection.in_transaction:
@@ -257,6 +266,7 @@ class SqliteJournal:
         try:
             if self._failure is None:
                 await self.flush()
+                await self._thread.run(self._query, SqliteTables.apply_removals)
         finally:
             await self._thread.run(tables.file.close)
             self._tables = None

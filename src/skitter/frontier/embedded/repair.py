@@ -136,7 +136,7 @@ class _Copying:
         self._target.execute("BEGIN")
         for table, key in _BY_NUMBER.items():
             rows = self._by_number(table, key)
-            self._copy(table, chain(rows, self._unpacked()) if table == "queue" else rows)
+            self._copy(table, chain(self._not_removed(rows), self._unpacked()) if table == "queue" else rows)
             if table == "job":
                 self._read_job(path)
         for table in _BY_KEY:
@@ -173,6 +173,11 @@ class _Copying:
             except sqlite3.Error:  # such as a missing value: the row is damaged
                 self._miss(table)
         self._repair.kept[table], self._repair.altered = kept, list(altered)
+
+    def _not_removed(self, queue: Iterator[Row]) -> Iterator[Row]:
+        """Give the rows of the queue that do not count as removed."""
+        removed = {number for (number,) in self._by_number("removed", "seq")}
+        return (row for row in queue if row[0] not in removed)
 
     def _unpacked(self) -> Iterator[Row]:
         """Give the requests of all packs that can be read, as rows of the queue."""

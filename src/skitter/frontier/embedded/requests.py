@@ -495,6 +495,7 @@ class RequestTable:
     def _remove(self, seq: int) -> None:
         """Remove the row of a queued or leased request."""
         self._journal.withdraw("enqueue", seq)  # because a group runs it after the removal
+        self._journal.withdraw("take_back", seq)
         self._journal.append("dequeue", (seq,))
 
     def drop_if_refused(self, row: RequestRow) -> bool:
@@ -540,6 +541,7 @@ class RequestTable:
             if row.dedup:
                 self.seen.keys.add(row.fingerprint)
                 self.seen.log_added([row.fingerprint], now)
+            self._journal.put("take_back", row.seq, (row.seq,))
             self._place(row._replace(attempt=0, lost=0, dedup=min(row.dedup, 1)), now, now)
         return True
 

@@ -155,6 +155,7 @@ class SqliteTables:
             )
         if changes is not None and changes != (options.changes or ""):
             raise changed_mode(changes, options.changes or "", "the job")
+        self.apply_removals()
         killed = self.count("leases") > 0
         new_dead = self._take_back_leases(options, now)
         failed, delayed, queued = self.count("dead"), self.count("delayed"), self.queued_by_slot()
@@ -300,8 +301,16 @@ class SqliteTables:
 
     # --- queued and delayed requests ---------------------------------------------------------------------
 
+    def apply_removals(self) -> None:
+        """Remove the rows of the queue that only count as removed. All other methods see them removed."""
+        if self.file.execute("SELECT 1 FROM removed LIMIT 1").fetchone():
+            self.file.execute("BEGIN IMMEDIATE")
+            remove_rows(self.file)
+            self.file.execute("COMMIT")
+
     def read_heads(self, starts: Sequence[tuple[int, int, int]], limit: int) -> list[list[RequestRow]]:
         """Return the next requests of some slots: for each slot number, rank and number those that follow."""
+        self.apply_removals()
         heads = self._read_rows(starts, limit)
         if numbers := self._needed_packs(starts, heads, limit):
             by_slot = {start[0]: head for start, head in zip(starts, heads, strict=True)}
@@ -350,6 +359,7 @@ class SqliteTables:
 
     def take_due(self, now: float, limit: int) -> tuple[list[RequestRow], float]:
         """Move due requests to the queue. Return them, and when the next one is due."""
+        self.apply_removals()
         self.file.execute("BEGIN IMMEDIATE")
         due = f"FROM delayed WHERE at <= ? ORDER BY at, seq LIMIT {limit:d}"
         rows = [RequestRow(*row) for row in self.file.execute(f"SELECT {_COLUMNS} {due}", (now,))]
@@ -363,6 +373,7 @@ class SqliteTables:
 
         Return how many of them were delayed, and when the next delayed request is due.
         """
+        self.apply_removals()
         self.file.execute("BEGIN IMMEDIATE")
         self.file.execute(
             "DELETE FROM queue WHERE slot = ? AND seq <= ? AND seq NOT IN (SELECT value FROM json_each(?))",
@@ -391,6 +402,7 @@ class SqliteTables:
 
         Return number, slot, rank and record of each match, and the number after which to continue; 0 at the end.
         """
+        self.apply_removals()
         page = "SELECT seq FROM queue WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT 1 OFFSET ?"
         bound = self.file.execute(page, (after, last, limit - 1)).fetchone()
         until = last if bound is None else bound[0]
@@ -507,6 +519,19 @@ class SqliteTables:
 
 
 # --- the file ----------------------------------------------------------------------------------------------
+
+
+def remove_rows(connection: sqlite3.Connection) -> None:
+    """Remove the rows of the queue that only count as removed, within a transaction."""
+    connection.execute("DELETE FROM queue WHERE seq IN (SELECT seq FROM removed)")
+    connection.execute("DELETE FROM removed")
+
+
+def hide_removed(connection: sqlite3.Connection) -> None:
+    """Hide the rows of the queue that only count as removed from a connection that cannot remove them."""
+    connection.execute(
+        "CREATE TEMP VIEW queue AS SELECT * FROM main.queue WHERE seq NOT IN (SELECT seq FROM main.removed)"
+    )
 
 
 def file_of(url: str, directory: str | Path) -> Path:

@@ -35,6 +35,10 @@ CREATE TABLE queue (
 );
 CREATE INDEX queue_order ON queue (slot, rank, seq);
 
+-- Numbers of rows of `queue` that count as removed. They are removed together, because the rows of pages that are done
+-- together lie on different pages of the file.
+CREATE TABLE removed (seq INTEGER PRIMARY KEY);
+
 -- Waiting requests behind the heads of their slots: links of one page that differ only in URL and fingerprint. `seq`: the
 -- number of the first one; the others follow. `urls`: what all have in common, and the end of each, as MessagePack. Before
 -- a slot needs them, they become rows of `queue`.

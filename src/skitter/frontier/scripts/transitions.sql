@@ -3,7 +3,10 @@
 -- one transaction, in the order of this file: a row can be replaced, but a removed row never comes back.
 
 -- name: dequeue
-DELETE FROM queue WHERE (seq) IN (VALUES (?))
+INSERT OR IGNORE INTO removed VALUES (?)
+
+-- name: take_back
+DELETE FROM removed WHERE (seq) IN (VALUES (?))
 
 -- name: enqueue
 INSERT OR REPLACE INTO queue VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
