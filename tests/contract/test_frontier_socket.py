@@ -9,7 +9,7 @@ import pytest
 
 from skitter.errors import FrontierError
 from skitter.frontier.contract import Control, Frontier
-from skitter.frontier.records import Entry, Outcome, Resolution
+from skitter.frontier.records import Entry, LinkBatch, Outcome, Resolution
 from skitter.frontier.rpc.client import OwnerGone, remote_frontier
 from skitter.frontier.rpc.server import FrontierServer
 
@@ -62,6 +62,51 @@ async def test_a_worker_that_commits_before_it_leaves_loses_nothing(job, worker)
     await worker.close()
     assert await job.counts() == {"done": 1}
     assert "leases/lost" not in (await job.status()).counters
+
+
+def found_on(lease, *names, job):
+    """Return the outcome of a page with links."""
+    entries = [job.entry(name) for name in names]
+    template = Entry(b"", "", "", entries[0].record)
+    batch = LinkBatch(
+        template,
+        [entry.url for entry in entries],
+        [entry.fingerprint for entry in entries],
+        [entry.slot for entry in entries],
+        [0] * len(entries),
+    )
+    return Outcome(lease.id, Resolution.DONE, batches=[batch])
+
+
+async def known_urls(worker, name="worker"):
+    return (await worker.lease(name, 0)).known_urls
+
+
+async def test_a_worker_gets_the_urls_that_others_have_added_once_with_its_next_leases(job, worker, backend):
+    other = remote_frontier(backend.folder / "socket", "other")
+    await other.open()
+    await job.add("a", "b")
+    own, late = (await worker.lease("worker", 2)).leases
+    assert await worker.commit([found_on(own, "c", "d", job=job)]) == [True]
+    assert await known_urls(other, "other") == [job.entry("c").url, job.entry("d").url]
+    assert await known_urls(other, "other") == await known_urls(worker) == []
+    await worker.release([late.id])
+    assert await worker.commit([found_on(late, "e", job=job)]) == [False]
+    assert await known_urls(other, "other") == [], "they are not in the frontier"
+    await other.close()
+
+
+async def test_urls_wait_for_a_worker_only_up_to_a_bound(job, worker, backend):
+    other = remote_frontier(backend.folder / "socket", "other")
+    await other.open()
+    await job.add(*range(30))
+    pages = (await other.lease("other", 30)).leases
+    for page in pages:
+        links = [f"{page.id}-{number}" for number in range(100)]
+        assert await other.commit([found_on(page, *links, job=job)]) == [True]
+    assert len(await known_urls(worker)) == 1_000
+    assert (await job.status()).added == 30 * 101
+    await other.close()
 
 
 async def test_a_worker_learns_that_the_owner_has_gone(job, worker, backend):

@@ -154,6 +154,18 @@ def test_links_of_a_pattern_lose_priority_until_its_pages_prove_it(traps):
     assert penalty(67) == -2
 
 
+def test_links_that_another_worker_has_queued_count_for_the_probation_of_their_path():
+    traps = TrapDetector(UrlFormRules(), max_urls=10)
+    traps.count_urls([f"{HOST}/unknown?id={number}" for number in range(70)])
+    assert traps.path_of(f"{HOST}/unknown?id=1") is None
+    own = HOST + "/product?id=0"
+    assert traps.admit(own, 2, None) == (None, 0, False)
+    traps.count_urls([f"{HOST}/product?id={number}" for number in range(1, 64)] + [f"{HOST}/about"])
+    assert traps.admit(f"{HOST}/product?id=64", 2, traps.path_of(own)) == (None, -1, True)
+    found = [traps.admit(f"{HOST}/product?id={number}", 2, None)[0] for number in range(65, 75)]
+    assert found == [None] * 8 + [PATTERN_URLS] * 2, "this worker has followed two of them before"
+
+
 def test_the_number_of_urls_of_a_pattern_can_be_limited():
     traps = TrapDetector(UrlFormRules(), max_urls=10)
     found = [traps.admit(f"{HOST}/p?id={number}", 1, None)[0] for number in range(12)]

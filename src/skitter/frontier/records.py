@@ -206,6 +206,8 @@ class LeaseResult(msgspec.Struct, array_like=True, frozen=True):
     """Number of new requests that may be added before the next answer (``max_queued``); ``None``: any number."""
     revision: int = 0
     """Increases whenever settings are changed while the job runs; 0: they were never changed."""
+    known_urls: list[str] = []
+    """Some of the URLs that other workers of this machine have added since the last answer, so that this one need not check them."""
 
 
 class SlotDecision(Enum):

@@ -272,7 +272,8 @@ class Committer:
             if not accepted:
                 _log_late(page.lease.url)
         self._learn(pages if all(answers) else list(compress(pages, answers)))
-        self._inflight.close([page.lease.id for page in pages])
+        adds_requests = any(map(_adds_requests, outcomes))
+        self._inflight.close([page.lease.id for page in pages], adds_requests=adds_requests)
 
     def _learn(self, pages: list[Page]) -> None:
         """Record what the frontier has accepted: the totals of this worker, and the links, which are known now."""
@@ -381,6 +382,10 @@ def _add_counters(counters: dict[str, int], others: dict[str, int]) -> None:
     """Add counters to others."""
     for name, amount in others.items():
         counters[name] = counters.get(name, 0) + amount
+
+
+def _adds_requests(outcome: Outcome) -> bool:
+    return bool(outcome.batches or outcome.entries or outcome.resolution is Resolution.RETRY)
 
 
 def _log_late(url: str) -> None:

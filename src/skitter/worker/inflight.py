@@ -273,7 +273,7 @@ class Inflight:
         self.draining = False
         """Whether the worker no longer leases requests."""
         self.wants_more = True
-        """Whether the last answer had fewer leases than requested. Then every commit is a reason to ask again."""
+        """Whether the last answer had fewer leases than requested. Then a commit that adds requests is a reason to ask again."""
         self.lease_wakeup = asyncio.Event()
         """Set when the leaser should check whether to request leases or to end."""
         self.commit_wakeup = asyncio.Event()
@@ -426,13 +426,13 @@ class Inflight:
         self._spilled.update(lease_ids)
         self.lease_wakeup.set()
 
-    def close(self, lease_ids: Iterable[int]) -> None:
-        """Record leases that ended with their commit."""
+    def close(self, lease_ids: Iterable[int], *, adds_requests: bool = True) -> None:
+        """Record leases that ended with their commit. ``adds_requests``: whether it may have put requests into the queue."""
         lease_ids = list(lease_ids)
         self._held.difference_update(lease_ids)
         if self._spilled:
             self._spilled.difference_update(lease_ids)
-        if self.draining or self.wants_more:
+        if self.draining or not self._held or (self.wants_more and adds_requests):
             self.lease_wakeup.set()
 
     def update_capacity(self, left: int | None) -> None:

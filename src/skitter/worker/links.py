@@ -76,7 +76,7 @@ class LinkCache:
     """
 
     def __init__(self, *, known_forever: bool) -> None:
-        self._known_forever = known_forever
+        self.known_forever = known_forever
         self.urls: set[str] = set()
         """Normalized URLs that are in the frontier."""
         self._folders: dict[str, FolderLinkCache] = {}
@@ -116,7 +116,7 @@ class LinkCache:
 
     def learn(self, urls: Sequence[str]) -> None:
         """Add URLs that the frontier has accepted."""
-        if self._known_forever:
+        if self.known_forever:
             if len(self.urls) > _MAX_CACHED_URLS:
                 self.urls.clear()
             self.urls.update(urls)
@@ -313,6 +313,13 @@ class LinkCollector:
         self.callback_names: CallbackNames | None = None
         """Checks the callbacks of requests; ``None``: they are not known in this process."""
         self._origins: dict[str, tuple[str | None, str]] = {}
+
+    def learn(self, urls: Sequence[str]) -> None:
+        """Record URLs that another worker has added to the frontier: links to them are known from now on."""
+        if self.cache.known_forever:
+            self.cache.learn(urls)
+            if self.traps is not None:
+                self.traps.count_urls(urls)
 
     def group_of(self, request: Request) -> str:
         """Return the group of a request, or an empty string for a request without a group."""

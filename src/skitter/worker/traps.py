@@ -280,6 +280,17 @@ class TrapDetector:
         if refused:
             decisions.append((refused, (PATTERN_URLS, 0, is_own)))
 
+    def count_urls(self, urls: Sequence[str]) -> None:
+        """Count links that another worker has queued for the probation of their paths, if these are known here."""
+        first = 0
+        for shape, amount in _shapes(urls):
+            pattern = self._shapes.get(shape)
+            if pattern is None and not _is_without_pattern(shape):
+                pattern = self._named(urls[first], shape)
+            if pattern is not None:
+                pattern.path.admitted += amount
+            first += amount
+
     def _find(self, url: str) -> _Pattern | None:
         """Return the pattern of a page. Successive calls are for the same page, so the last answer is kept."""
         if url != self._last_url:

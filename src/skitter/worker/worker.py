@@ -220,6 +220,8 @@ class Worker:
         """Apply the changes that an answer of the frontier reports."""
         if self._observer is not None:
             self._observer.answered(len(result.leases))
+        if result.known_urls:
+            self._links.learn(result.known_urls)
         if result.data_loss:
             self._links.cache.forget()
             self._control.start(self._guard.restore())

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import cached_property
 from operator import attrgetter
 from pathlib import Path
@@ -16,7 +16,7 @@ import msgspec
 
 from skitter.errors import FrontierError, SkitterError
 from skitter.frontier.contract import Frontier
-from skitter.frontier.records import JobInfo, LeaseResult
+from skitter.frontier.records import JobInfo, LeaseResult, Outcome
 from skitter.frontier.rpc.protocol import (
     CONNECT,
     CONNECT_OPERATION,
@@ -31,6 +31,9 @@ from skitter.frontier.rpc.protocol import (
 
 log = logging.getLogger(__name__)
 
+_MAX_KNOWN_URLS = 1_000
+"""From this number of URLs on, no more are kept for a worker until its next call for leases. It finds out by itself
+which of the others are known."""
 _read_call = msgspec.msgpack.Decoder(CallRequest).decode
 
 
@@ -107,6 +110,21 @@ class FrontierServer:
         with contextlib.suppress(SkitterError):  # a broken frontier has reported its error to its callers
             await self.frontier.abandon(worker)
 
+    def share_links(self, sender: _Connection, outcomes: Sequence[Outcome], accepted: Sequence[bool]) -> None:
+        """Pass the URLs of committed links on to the other workers, which get them with their next leases."""
+        others = [
+            connection
+            for connection in self._connections
+            if connection.takes_urls and connection is not sender
+        ]
+        if not others:
+            return
+        for outcome, is_accepted in zip(outcomes, accepted, strict=True):
+            if is_accepted:
+                for batch in outcome.batches:
+                    for connection in others:
+                        connection.known_urls += batch.urls
+
     def run(self, work: Coroutine[Any, Any, None]) -> None:
         """Run a coroutine to its end, even if the connection of its caller closes."""
         task = asyncio.get_running_loop().create_task(work)
@@ -136,7 +154,15 @@ class _Connection(asyncio.Protocol):
         self._own_methods: dict[str, Callable[..., Awaitable[object]]] = {
             CONNECT: self._connect,
             "lease": self._lease,
+            "commit": self._commit,
         }
+        self.known_urls: list[str] = []
+        """URLs that other workers have added since the last answer to this one."""
+
+    @property
+    def takes_urls(self) -> bool:
+        """Whether the connection is that of a worker, for which not too many URLs wait."""
+        return self.worker is not None and len(self.known_urls) < _MAX_KNOWN_URLS
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's transport is not a subclass
@@ -183,4 +209,10 @@ class _Connection(asyncio.Protocol):
         result = await self._server.frontier.lease(worker, *arguments)
         if self._transport is None:  # the worker died during the call
             await self._server.frontier.abandon(worker)
-        return result
+        known_urls, self.known_urls = self.known_urls, []
+        return msgspec.structs.replace(result, known_urls=known_urls) if known_urls else result
+
+    async def _commit(self, outcomes: Sequence[Outcome]) -> list[bool]:
+        accepted = await self._server.frontier.commit(outcomes)
+        self._server.share_links(self, outcomes, accepted)
+        return accepted
