@@ -164,6 +164,20 @@ async def test_a_commit_does_not_wait_for_reports_after_the_last_call_for_leases
         await held.wait_reported()
 
 
+@pytest.mark.parametrize(
+    ("adds_requests", "ends_last", "asks"), [(True, False, True), (False, True, True), (False, False, False)]
+)
+async def test_a_commit_is_a_reason_to_ask_again_if_it_may_have_changed_the_queue(
+    adds_requests, ends_last, asks
+):
+    held = inflight.Inflight(4)
+    for lease_id in (1, 2):
+        lease = Lease(lease_id, b"f" * 16, "host", "http://host/", b"", 0, 0, 9e9)
+        held.add(lease, asyncio.create_task(asyncio.sleep(0)))
+    held.close([1, 2] if ends_last else [1], adds_requests=adds_requests)
+    assert held.lease_wakeup.is_set() is asks
+
+
 def plant(monkeypatch, error):
     """Let the handling of fetch errors itself raise an error, as a fault of skitter would."""
 

@@ -432,7 +432,7 @@ class Inflight:
         self._held.difference_update(lease_ids)
         if self._spilled:
             self._spilled.difference_update(lease_ids)
-        if self.draining or not self._held or (self.wants_more and adds_requests):
+        if self.draining or (self.wants_more and (adds_requests or not self._held)):
             self.lease_wakeup.set()
 
     def update_capacity(self, left: int | None) -> None:
