@@ -12,6 +12,7 @@ from skitter.request import decode_request, fingerprint
 from skitter.scope import Scope
 from skitter.web.urls import normalize
 from skitter.worker.links import LinkCollector
+from skitter.worker.traps import TrapDetector, UrlFormRules
 
 BASE = "http://h.test/dir/page.html"
 PARENT = Request(BASE, depth=3)
@@ -117,6 +118,18 @@ def test_a_request_to_a_known_url_is_a_duplicate_unless_its_identity_differs(gat
     assert [entry.fingerprint for entry in gathered.entries] == [
         fingerprint(request, 42) for request in requests[2:]
     ]
+
+
+@pytest.mark.parametrize("known_forever", [True, False])
+def test_a_link_that_another_worker_has_added_is_known_unless_urls_are_forgotten(known_forever):
+    collector = LinkCollector(Scope(), Politeness(), 42, known_forever=known_forever)
+    collector.traps = TrapDetector(UrlFormRules())
+    collector.learn(["http://h.test/dir/y", "http://h.test/p?id=1"])
+    gathered = collector.collect([links("y", "../p?id=1", "z")], PARENT)
+    new = ["http://h.test/dir/z"]
+    if not known_forever:
+        new = ["http://h.test/dir/y", "http://h.test/p?id=1", *new]
+    assert (urls_of(gathered), gathered.refused.get("duplicate", 0)) == (new, 3 - len(new))
 
 
 def test_a_request_that_is_yielded_twice_is_counted_as_a_duplicate(gatherer):
