@@ -205,6 +205,23 @@ async def test_a_lease_is_noted_soon_without_anybody_asking(job, backend):
     await until(lambda: lease_notes(backend) == 1)
 
 
+async def test_leases_that_are_written_together_are_one_row_without_those_that_have_ended(job, backend):
+    await job.add("a", "b", "c")
+    first = await job.one()
+    await job.one()
+    await job.one()
+    await job.done(first)
+    assert lease_notes(backend) == 1
+    await job.kill()
+    assert (await job.status()).counters["leases/lost"] == 2
+
+
+async def test_a_lease_that_ends_before_it_was_written_leaves_no_row(job, backend):
+    await job.add("a")
+    await job.done(await job.one())
+    assert lease_notes(backend) == 0
+
+
 async def test_a_lease_with_a_fixed_delay_is_written_before_it_is_returned(start, backend):
     job = await start(HostLimits(delay=30.0))
     await job.add("a")

@@ -70,7 +70,7 @@ class SqliteJournal:
         self._thread = SingleThreadExecutor("journal")
         self._tables: SqliteTables | None = None
         self._pending: dict[str, dict[Any, Values]] = {}
-        self._latest: dict[str, Callable[[], Values]] = {}
+        self._latest: dict[str, Callable[[], Values | None]] = {}
         """Functions that return the rows of :meth:`put_latest`, by statement."""
         self._waiters: list[asyncio.Future[None]] = []
         self._writer: asyncio.Task[None] | None = None
@@ -138,8 +138,8 @@ class SqliteJournal:
         """
         self._pending.setdefault(statement, {})[key] = row
 
-    def put_latest(self, statement: str, row: Callable[[], Values]) -> None:
-        """Write the only row of a table with the next group. ``row`` is called when the group begins."""
+    def put_latest(self, statement: str, row: Callable[[], Values | None]) -> None:
+        """Put a row that is only known when the next group begins: ``row`` returns it then, or ``None`` for no row."""
         self._latest[statement] = row
 
     def withdraw(self, statement: str, key: Any) -> None:
@@ -175,13 +175,9 @@ class SqliteJournal:
             self._flush_timer.cancel()
             self._flush_timer = None
         while True:
-            pending, self._pending = self._pending, {}
-            latest, self._latest = self._latest, {}
             waiters, self._waiters = self._waiters, []
             try:
-                for statement, row in latest.items():
-                    pending[statement] = {None: row()}
-                if pending:
+                if pending := self._take_pending():
                     await self._write_group(pending)
             except Exception as error:  # noqa: BLE001 - callers of flush would wait forever, for example without memory
                 self._failure = error if isinstance(error, FrontierError) else explain_error(error, self.path)
@@ -198,6 +194,15 @@ class SqliteJournal:
             if not self._waiters:
                 break
         self._writer = None
+
+    def _take_pending(self) -> dict[str, dict[Any, Values]]:
+        """Begin a group: return all rows that were appended."""
+        pending, self._pending = self._pending, {}
+        latest, self._latest = self._latest, {}
+        for statement, make_row in latest.items():
+            if (row := make_row()) is not None:
+                pending.setdefault(statement, {})[None] = row
+        return pending
 
     async def _write_group(self, pending: dict[str, dict[Any, Values]]) -> None:
         is_short = self._durability == "process" and sum(map(len, pending.values())) <= _SHORT_GROUP
@@ -313,7 +318,7 @@ class MemoryJournal:
         """Keep a row if it is read back."""
         self.append(statement, row)
 
-    def put_latest(self, statement: str, row: Callable[[], Values]) -> None:
+    def put_latest(self, statement: str, row: Callable[[], Values | None]) -> None:
         """Do nothing: the frontier itself holds its state."""
 
     def withdraw(self, statement: str, key: Any) -> None:

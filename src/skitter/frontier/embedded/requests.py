@@ -14,7 +14,7 @@ from skitter.frontier.embedded.backlog import Backlog, BacklogSearch
 from skitter.frontier.embedded.job import EmbeddedJob, VisitTable
 from skitter.frontier.embedded.journal import Journal, SqliteJournal
 from skitter.frontier.embedded.leases import HeldLease, LeaseTable
-from skitter.frontier.embedded.packs import MAX_PACK_SIZE, MIN_PACK_SIZE, pack
+from skitter.frontier.embedded.packs import MAX_PACK_SIZE, MIN_PACK_SIZE, Values, pack
 from skitter.frontier.embedded.scheduler import Slot, SlotScheduler
 from skitter.frontier.embedded.seen import SeenSet
 from skitter.frontier.embedded.tables import FORGOTTEN, RequestRow, SqliteTables, StoredJob
@@ -77,13 +77,24 @@ OWNER = 0
 
 
 class LeaseBatch:
-    """Leases that were granted together. They share one row in the file."""
+    """Leases that were granted between two writes to the file. They share one row in it."""
 
     __slots__ = ("id", "members")
 
-    def __init__(self, batch_id: int, rows: Sequence[RequestRow]) -> None:
+    def __init__(self, batch_id: int) -> None:
         self.id = batch_id
-        self.members = {row.seq: (row.seq, row.attempt, row.lost) for row in rows}
+        self.members: dict[int, tuple[int, int, int]] = {}
+        """Number, attempt and losses of each request, by its number."""
+
+    def add(self, leased: LeasedRequest) -> None:
+        """Add a request."""
+        row = leased.row
+        self.members[row.seq] = (row.seq, row.attempt, row.lost)
+        leased.batch = self
+
+    def row(self) -> Values:
+        """Return the row of the batch."""
+        return (self.id, msgspec.msgpack.encode(list(self.members.values())))
 
 
 class LeasedRequest(msgspec.Struct):
@@ -165,6 +176,8 @@ class RequestTable:
         self.visits = VisitTable(journal, job)
         self.adding = asyncio.Lock()
         """Held from the look-up of fingerprints until the decision which requests are new."""
+        self._open_batch: LeaseBatch | None = None
+        """The leases that are written next."""
         self._moving_delayed = asyncio.Lock()
         self._slot_numbers: dict[str, int] = {}
         self.slot_keys: dict[int, str] = {}
@@ -386,17 +399,19 @@ class RequestTable:
         return held
 
     def write_leases(self, leases: Sequence[HeldLease[LeasedRequest]]) -> None:
-        """Write leases that were granted together."""
+        """Write leases that were granted."""
         if self._file is None:
             return
-        batch = LeaseBatch(self._job.next_number(), [held.request.row for held in leases])
+        if self._open_batch is None:
+            self._open_batch = LeaseBatch(self._job.next_number())
+            self._journal.put_latest("put_leases", self._close_batch)
         for held in leases:
-            held.request.batch = batch
-        self._write_batch(batch)
+            self._open_batch.add(held.request)
 
-    def _write_batch(self, batch: LeaseBatch) -> None:
-        members = msgspec.msgpack.encode(list(batch.members.values()))
-        self._journal.put("put_leases", batch.id, (batch.id, members))
+    def _close_batch(self) -> Values | None:
+        """Return the row of the open batch, which is about to be written; ``None`` if all of its leases have ended."""
+        batch, self._open_batch = self._open_batch, None
+        return batch.row() if batch is not None and batch.members else None
 
     def _end_lease(
         self, lease_id: int, now: float, *, may_return: bool = False
@@ -413,10 +428,11 @@ class RequestTable:
         batch = held.request.batch
         if batch is not None:
             del batch.members[held.request.row.seq]
-            if not batch.members:
-                self._journal.append("remove_leases", (batch.id,))
-            elif may_return:
-                self._write_batch(batch)
+            if batch is not self._open_batch:
+                if not batch.members:
+                    self._journal.append("remove_leases", (batch.id,))
+                elif may_return:
+                    self._journal.put("put_leases", batch.id, batch.row())
         self.backlog.leased.discard(held.request.row.seq)
         return held
 
