@@ -13,6 +13,8 @@ pytestmark = pytest.mark.chaos
 PAGES, HOLES, HOSTS = 400, 40, 2
 KILLS = 4
 """In one crawl; 48 in one round."""
+IN_HAND = 4 * CONCURRENCY
+"""Requests of one worker: in flight, and three times as many that wait to be committed."""
 OUTPUTS = ["items.jsonl", "items.csv", "items.db"]
 if len(ROUNDS) > 1:
     OUTPUTS += ["items.jsonl.gz", "items.csv.zst", "items.parquet"]
@@ -48,7 +50,7 @@ def check_fetched_twice(crawl, site, dead_workers, *, owner_lives=False):
     An owner that lives counts every lease that is lost; one that is killed has not noted those of the last moment.
     """
     twice = sum(count - 1 for count in visits(site).values())
-    counted, at_most = crawl.counters().get("leases/lost", 0), dead_workers * 2 * CONCURRENCY
+    counted, at_most = crawl.counters().get("leases/lost", 0), dead_workers * IN_HAND
     assert counted <= at_most
     assert twice <= (counted if owner_lives else at_most)
 
