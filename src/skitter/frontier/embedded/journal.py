@@ -46,7 +46,11 @@ _SIZE_CHECK_INTERVAL = 32
 """Groups between two checks of the size of the log."""
 _REMOVALS = 500
 """Rows of the queue that are removed together. That takes a millisecond."""
-CACHE_KIB = 8 * 1024
+CACHE_BYTES = 8 * 2**20
+MAX_CACHE_BYTES = 64 * 2**20
+_CACHED_SHARE = 32
+"""SQLite's cache has one in this many bytes of the file, within these bounds: requests of slots that take turns lie on many
+pages of a large file."""
 FLUSH_DELAY = 0.02
 """Maximum delay in seconds of changes for which no caller waits."""
 _STATEMENTS = named_statements("transitions.sql")
@@ -115,12 +119,17 @@ class SqliteJournal:
             )  # so that the size of the log shows what is in it
             # Otherwise a statement that changes many pages saves them in a temporary file.
             connection.execute("PRAGMA temp_store = MEMORY")
-            connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+            self._size_cache(connection)
             if is_new:
                 create_tables(connection)
         except sqlite3.Error as error:
             raise explain_error(error, self.path) from error
         return connection
+
+    def _size_cache(self, connection: sqlite3.Connection) -> None:
+        share = self.path.stat().st_size // _CACHED_SHARE
+        kib = min(max(CACHE_BYTES, share), MAX_CACHE_BYTES) // 1024
+        connection.execute(f"PRAGMA cache_size = -{kib}")
 
     async def erase(self) -> None:
         """Delete the file, before it is opened; see :func:`~skitter.frontier.embedded.tables.remove_file`."""
@@ -219,6 +228,7 @@ class SqliteJournal:
         with contextlib.suppress(OSError, sqlite3.Error):
             if self.path.with_name(f"{self.path.name}-wal").stat().st_size > CHECKPOINT_BYTES:
                 self._tables.file.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+                self._size_cache(self._tables.file)
                 return True
         return False
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from rbloom import Bloom
 
 SHARDS = 256
-WRITES_PER_KEY = 16
+WRITES_PER_KEY = 8
 """Keys that may be written to runs for each key that is added. Four suffice for 100 million keys; the rest shortens the
 first move, of all keys in memory."""
 _MAX_STEPS = 16
