@@ -436,6 +436,27 @@ async def test_a_changed_byte_in_a_pack_is_found_and_costs_only_its_request(star
     assert len(await job.urls_left()) == 39
 
 
+async def test_a_repair_brings_no_finished_request_back(start, backend):
+    """Their rows may still be in the queue, and count as removed."""
+    job = await start()
+    seed = backend.owner._job.fingerprint_seed
+    record = encode_request(Request("", callback="parse_page"))
+    urls = [f"http://h.test/page-{number}.html" for number in range(30)]
+    await job.add(*[Entry(fingerprint_of_url(url, seed), "h.test", url, record) for url in urls])
+    await job.done(*await job.lease(20))
+    await backend.kill()
+    path = backend.folder / "frontier.db"
+    with contextlib.closing(sqlite3.connect(path)) as file:
+        assert file.execute("SELECT count(*) FROM removed").fetchone() == (20,)
+        file.execute("UPDATE queue SET url = url || 'x' WHERE seq = (SELECT max(seq) FROM queue)")
+        file.commit()
+    repair = await asyncio.to_thread(repair_file, path)
+    assert (len(repair.altered), repair.lost) == (1, 1)
+    await job.open()
+    assert await job.counts() == {"queued": 9, "done": 20}
+    assert len(await job.urls_left()) == 9
+
+
 async def test_a_repair_keeps_the_known_urls_of_all_runs(start, backend, monkeypatch):
     monkeypatch.setattr(seen, "MIN_MEMORY", 10)
     job = await start(seen_memory_limit=5)
