@@ -9,7 +9,7 @@ from skitter import Request, Spider
 from skitter.errors import CrawlFailed, FrontierError
 from skitter.fetch.http import HttpFetcher
 from skitter.frontier.embedded.frontier import EmbeddedFrontier
-from skitter.frontier.records import JobState, Lease
+from skitter.frontier.records import FetchReport, JobState, Lease
 from skitter.testing import Answer, WireAnswer
 from skitter.worker import inflight
 from skitter.worker.committer import Committer
@@ -176,6 +176,19 @@ async def test_a_commit_is_a_reason_to_ask_again_if_it_may_have_changed_the_queu
         held.add(lease, asyncio.create_task(asyncio.sleep(0)))
     held.close([1, 2] if ends_last else [1], adds_requests=adds_requests)
     assert held.lease_wakeup.is_set() is asks
+
+
+async def test_a_commit_is_a_reason_to_ask_again_if_waiting_pages_took_the_place_of_fetches():
+    held = inflight.Inflight(1)
+    for lease_id in range(5):  # one more than the fetch in progress and the three pages that may wait
+        lease = Lease(lease_id, b"f" * 16, "host", "http://host/", b"", 0, 0, 9e9)
+        held.add(lease, asyncio.create_task(asyncio.sleep(0)))
+        if lease_id:
+            held.finish_fetch("host", FetchReport(lease_id), was_aside=False)
+    held.lease_wakeup.clear()
+    assert held.free() == 0
+    held.close([1, 2], adds_requests=False)
+    assert held.lease_wakeup.is_set()
 
 
 def plant(monkeypatch, error):

@@ -429,10 +429,11 @@ class Inflight:
     def close(self, lease_ids: Iterable[int], *, adds_requests: bool = True) -> None:
         """Record leases that ended with their commit. ``adds_requests``: whether it may have put requests into the queue."""
         lease_ids = list(lease_ids)
+        was_full = len(self._held) > self.backlog + self.fetching + self.aside
         self._held.difference_update(lease_ids)
         if self._spilled:
             self._spilled.difference_update(lease_ids)
-        if self.draining or (self.wants_more and (adds_requests or not self._held)):
+        if self.draining or (self.wants_more and (adds_requests or was_full or not self._held)):
             self.lease_wakeup.set()
 
     def update_capacity(self, left: int | None) -> None:
