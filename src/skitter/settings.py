@@ -195,13 +195,16 @@ class FrontierSettings(msgspec.Struct, frozen=True, kw_only=True):
         section="When to stop", unit="pages", above=0, cli="--limit PAGES", live=True, api=True,
     )] = None
     max_items: Annotated[int | None, Setting(
-        "Stop after this number of items.", above=0, live=True, api=True,
+        "Stop after this number of items. Pages in progress are finished: usually at most four times `concurrency` in each worker.",
+        above=0, live=True, api=True,
     )] = None
     max_errors: Annotated[int | None, Setting(
-        "Stop after this number of dead letters.", above=0, live=True, api=True,
+        "Stop after this number of dead letters. Pages in progress are finished, as with `max_items`.",
+        above=0, live=True, api=True,
     )] = None
     max_bytes: Annotated[int | None, Setting(
-        "Stop after this amount of fetched body data.", unit="bytes", above=0, live=True, api=True,
+        "Stop after this amount of fetched body data. Pages in progress are finished, as with `max_items`.",
+        unit="bytes", above=0, live=True, api=True,
     )] = None
 
     max_pages_per_slot: Annotated[int | None, Setting(
