@@ -511,6 +511,8 @@ class Keyboard:
         while stops[-1]["place"] + 1 < stops[-1]["count"]:
             self.press("Tab")
             stops.append(self.focus)
+            if stops[-1]["count"] != stops[0]["count"]:  # the view was still being drawn
+                return self.walk()
             assert stops[-1]["place"] == len(stops) - 1, (stops[-2:], self.page.url)
             assert stops[-1]["isMarked"], (stops[-1], self.page.url)
         return len(stops)
