@@ -205,6 +205,11 @@ def _shown(value):
     )
 
 
+def _compare(title, name, rounds):
+    ratios = sorted(many[name] / none[name] for none, many in rounds)
+    print(f"{title}: {median(ratios):.2f} times ({', '.join(f'{ratio:.2f}' for ratio in ratios)})")
+
+
 def main():
     if sys.argv[1:2] == ["--step"]:
         step, path, *numbers = sys.argv[2:]
@@ -238,10 +243,11 @@ def main():
                 )
                 for number in range(options.rounds)
             ]
-            ratios = sorted(many["cpu_us_median"] / none["cpu_us_median"] for none, many in rounds)
-            print(
-                f"CPU per page beside an empty frontier: {median(ratios):.2f} times"
-                f" ({', '.join(f'{ratio:.2f}' for ratio in ratios)}); medians of parts of {_CALLS_PER_CHUNK * LEASES} pages"
+            _compare("CPU per page beside an empty frontier", "cpu_us_per_page", rounds)
+            _compare(
+                f"medians of parts of {_CALLS_PER_CHUNK * LEASES} pages, without bursts",
+                "cpu_us_median",
+                rounds,
             )
 
 

@@ -135,19 +135,13 @@ class Committer:
             pages = self._take_waiting()
             began = self._loop.time()
             ranges = await self._outputs.write(pages)
-            self._record_store_time(pages, self._loop.time() - began)
+            seconds = self._loop.time() - began
+            for page in pages:
+                if page.items:
+                    page.record_time(STORE, seconds)
             for start in range(0, len(pages), _MAX_BATCH):
                 end = start + _MAX_BATCH
                 await self._commit(pages[start:end], ranges[start:end])
-
-    def _record_store_time(self, pages: list[Page], seconds: float) -> None:
-        counters: dict[str, int] = {}
-        STORE.observe(counters, seconds)
-        for page in pages:
-            if page.items:
-                page.counters.update(counters)
-                if page.trace is not None:
-                    page.trace.add(STORE.name, seconds)
 
     def _raise_error(self) -> None:
         if self._error is not None:

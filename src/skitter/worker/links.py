@@ -196,7 +196,7 @@ class FolderLinkCache:
             self.known.add(href)
 
     def add_part(self, href: str) -> None:
-        """Add an href such as ``#top``, which leads to the page itself. One with a number is hardly found on another page."""
+        """Add an href such as ``#top``, which leads to the page itself. Parts with numbers are left out: other pages rarely have them."""
         if href == "#" or href[1:].isalpha():
             self._host.known.add(href)
 
