@@ -39,9 +39,9 @@ CORE = ("html", "web", "_utils", "frontier", "fetch", "store", "worker", "run")
 OPTIONAL_BACK_ENDS = (
     "frontier/redis",
     "frontier/cluster",
-    "store/mongodb",
-    "store/mysql",
-    "store/postgresql",
+    "store/mongodb.py",
+    "store/mysql.py",
+    "store/postgresql.py",
     "store/kafka.py",
     "store/opensearch.py",
 )

@@ -14,9 +14,9 @@ completes it at every stop; each worker writes through a :class:`Store` of its o
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -54,6 +54,20 @@ class GroupError(msgspec.Struct, frozen=True):
         if not isinstance(error, SkitterError):
             reason = f"{type(error).__name__}: {reason}"
         return cls(f"item {index + 1} of the page: {reason}")
+
+
+_Encoded = TypeVar("_Encoded")
+
+
+def encode_items(group: ItemGroup, encode: Callable[[Any], _Encoded]) -> list[_Encoded] | GroupError:
+    """Return the items of a page in the form of a store, or the error of the first one that ``encode`` refuses."""
+    encoded: list[_Encoded] = []
+    try:
+        for item in group.items:
+            encoded.append(encode(item))  # noqa: PERF401 - their count gives the index of a failing item
+    except Exception as error:  # noqa: BLE001 - serialisers of items are user code and may raise anything
+        return GroupError.of(error, len(encoded))
+    return encoded
 
 
 class Buffering(msgspec.Struct, frozen=True):

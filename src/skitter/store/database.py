@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Annotated, Any, Protocol, TypeVar
 
 import msgspec
 import xxhash
+from msgspec import Meta
 
 from skitter._utils.backoff import Backoff, Unavailable
 from skitter._utils.visible import one_line
@@ -25,41 +26,27 @@ from skitter.store.contract import (
     Output,
     OutputContext,
     StoreContext,
+    encode_items,
     item_id,
 )
 
 LARGEST_BATCH = 8 << 20
 """Bytes of encoded items after which a batch is complete, whatever its number of items."""
+_LONGEST = 10**9
+"""Largest number of seconds in an option: some 30 years."""
 
 
-class BufferOptions(msgspec.Struct, frozen=True):
+class BufferOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How items are buffered before they are written to a database. Each field is an option of the output's URL."""
 
-    buffer: int = 1000
+    buffer: Annotated[int, Meta(ge=1)] = 1000
     """Items in one write to the server. With 1, every item is written by itself."""
-    flush: float = 0.0
+    flush: Annotated[float, Meta(ge=0, le=_LONGEST)] = 0.0
     """Longest time that pages wait for others so that a write becomes larger, in seconds. With 0, no page waits; a write
     takes what has arrived during the previous one.
     """
-    outage_timeout: float = 600.0
+    outage_timeout: Annotated[float, Meta(ge=0, le=_LONGEST)] = 600.0
     """How long the store waits for an unavailable server, in seconds. Then the crawl fails and can be resumed."""
-
-    @classmethod
-    def pop_from(cls, target: str, options: dict[str, str]) -> BufferOptions:
-        """Remove the buffer options from the options of a URL. Raises :class:`~skitter.errors.StoreError`."""
-        values = {name: options.pop(name) for name in cls.__struct_fields__ if name in options}
-        try:
-            buffering = msgspec.convert(values, cls, strict=False)
-        except msgspec.ValidationError as error:
-            raise _invalid_buffer_option(target, str(error), values) from None
-        if (
-            buffering.buffer < 1
-            or not 0 <= buffering.flush < float("inf")
-            or not 0 <= buffering.outage_timeout < float("inf")
-        ):
-            problem = "buffer must be at least 1; flush and outage_timeout must be at least 0 seconds"
-            raise _invalid_buffer_option(target, problem, values)
-        return buffering
 
     @property
     def buffering(self) -> Buffering | None:
@@ -67,15 +54,13 @@ class BufferOptions(msgspec.Struct, frozen=True):
         return Buffering(self.buffer, self.flush) if self.flush else None
 
 
-def _invalid_buffer_option(target: str, problem: str, values: Mapping[str, str]) -> StoreError:
-    return StoreError(
-        f"output {target!r}: {problem}",
-        remedy="write, for example, ?buffer=1000&flush=0.5&outage_timeout=600",
-        field=", ".join(values),
-    )
-
-
 _Options = TypeVar("_Options", bound=msgspec.Struct)
+
+
+def take_options(target: str, options: dict[str, str], kind: type[_Options]) -> _Options:
+    """Remove the options that a struct declares from those of a URL, and return them. Raises as :func:`read_options`."""
+    values = {name: options.pop(name) for name in kind.__struct_fields__ if name in options}
+    return read_options(target, values, kind)
 
 
 def read_options(target: str, options: Mapping[str, str], kind: type[_Options]) -> _Options:
@@ -87,7 +72,7 @@ def read_options(target: str, options: Mapping[str, str], kind: type[_Options]) 
         wrong = [name for name in options if name not in known or f"`$.{name}`" in str(error)]
         raise StoreError(
             f"output {target}: {error}",
-            remedy=f"its options are {', '.join((*known, *BufferOptions.__struct_fields__))}",
+            remedy=f"its options are {', '.join(dict.fromkeys((*known, *BufferOptions.__struct_fields__)))}",
             field=", ".join(wrong),
         ) from None
 
@@ -193,11 +178,11 @@ class DatabaseStore:
         results: list[GroupError | None] = [None] * len(groups)
         pages: dict[int, PageItems] = {}
         for index, group in enumerate(groups):
-            page = self._encode(group)
-            if isinstance(page, GroupError):
-                results[index] = page
+            encoded = encode_items(group, self._driver.encode)
+            if isinstance(encoded, GroupError):
+                results[index] = encoded
             else:
-                pages[index] = page
+                pages[index] = PageItems(item_id(self._job, group.fingerprint, 0)[:-1], encoded)
         for batch in _batches(pages, self._buffer_options.buffer):
             refusals = await self._backoff.call(lambda batch=batch: self._driver.put(list(batch.values())))  # type: ignore[misc]
             for index, refusal in zip(batch, refusals, strict=True):
@@ -208,15 +193,6 @@ class DatabaseStore:
     async def close(self) -> None:
         """Disconnect."""
         await self._driver.close()
-
-    def _encode(self, group: ItemGroup) -> PageItems | GroupError:
-        encoded: list[Encoded] = []
-        try:
-            for item in group.items:
-                encoded.append(self._driver.encode(item))  # noqa: PERF401 - their count gives the index of a failing item
-        except Exception as error:  # noqa: BLE001 - serialisers of items are user code and may raise anything
-            return GroupError.of(error, len(encoded))
-        return PageItems(item_id(self._job, group.fingerprint, 0)[:-1], encoded)
 
 
 def _batches(pages: dict[int, PageItems], largest: int) -> Iterator[dict[int, PageItems]]:

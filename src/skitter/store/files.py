@@ -16,6 +16,7 @@ from skitter.store.contract import (
     OutputContext,
     RangesByPart,
     StoreContext,
+    encode_items,
     parts_folder,
 )
 from skitter.store.disk import disk_error, sync_file, sync_folder
@@ -157,23 +158,12 @@ def ranges_of(
 
 def encode_group(group: ItemGroup, encode: Callable[[Any], bytes] = encode_item) -> bytes | GroupError | None:
     """Return the items of a page as lines, a :class:`GroupError`, or ``None`` if there are no items."""
+    if not group.items:
+        return None
     lines = encode_items(group, encode)
-    if not isinstance(lines, list):
+    if isinstance(lines, GroupError):
         return lines
     block = b"\n".join([*lines, b""])
     if block.count(b"\n") != len(group.items):
         return GroupError("an item contains raw JSON text with a line break")
     return block
-
-
-def encode_items(group: ItemGroup, encode: Callable[[Any], bytes]) -> list[bytes] | GroupError | None:
-    """Return the items of a page as bytes, a :class:`GroupError`, or ``None`` if there are no items."""
-    if not group.items:
-        return None
-    encoded: list[bytes] = []
-    try:
-        for item in group.items:
-            encoded.append(encode(item))  # noqa: PERF401 - their count gives the index of a failing item
-    except Exception as error:  # noqa: BLE001 - serialisers of items are user code and may raise anything
-        return GroupError.of(error, len(encoded))
-    return encoded

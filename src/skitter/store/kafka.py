@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
 from urllib.parse import unquote
@@ -29,8 +29,8 @@ from skitter._utils.backoff import Unavailable
 from skitter._utils.visible import one_line
 from skitter.errors import StoreError
 from skitter.item import encode_item
-from skitter.store.contract import StoreContext
-from skitter.store.database import Encoded, PageItems, read_options, tls_context
+from skitter.store.contract import OutputAddress, StoreContext
+from skitter.store.database import BufferOptions, Encoded, PageItems, read_options, tls_context
 
 _REFUSALS = (
     AuthenticationFailedError,
@@ -248,3 +248,11 @@ class KafkaDriver:
             ) from error
         except (KafkaError, OSError, TimeoutError) as error:
             raise Unavailable(one_line(error)) from error
+
+
+def driver_of(
+    address: OutputAddress, options: dict[str, str], _buffer: BufferOptions
+) -> Callable[[], KafkaDriver]:
+    """Return the factory of the drivers of an output. Raises :class:`~skitter.errors.StoreError`."""
+    topic = KafkaTopic.parse(address.rest, options, address.secret("kafka"))
+    return lambda: KafkaDriver(topic)

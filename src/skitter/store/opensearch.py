@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import unquote
@@ -25,8 +25,8 @@ from skitter._utils.backoff import Unavailable
 from skitter._utils.visible import one_line
 from skitter.errors import StoreError
 from skitter.item import encode_item
-from skitter.store.contract import StoreContext
-from skitter.store.database import Encoded, PageItems, read_options, tls_context
+from skitter.store.contract import OutputAddress, StoreContext
+from skitter.store.database import BufferOptions, Encoded, PageItems, read_options, tls_context
 
 logging.getLogger("opensearch").setLevel(logging.CRITICAL)  # it also raises what it logs
 JOB_FIELD = "skitter_job"
@@ -245,3 +245,11 @@ def _reason(error: Any) -> str:
         return str(error)
     cause = (error.get("caused_by") or {}).get("reason", "")
     return f"{error.get('type', '')}: {error.get('reason', '')}" + (f": {cause}" if cause else "")
+
+
+def driver_of(
+    address: OutputAddress, options: dict[str, str], _buffer: BufferOptions
+) -> Callable[[], OpenSearchDriver]:
+    """Return the factory of the drivers of an output. Raises :class:`~skitter.errors.StoreError`."""
+    index = OpenSearchIndex.parse(address.kind, address.rest, options, address.secret("opensearch"))
+    return lambda: OpenSearchDriver(index)

@@ -10,23 +10,19 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import cast
 from urllib.parse import parse_qsl
 
 import msgspec
 
 from skitter.errors import StoreError, close_names
-from skitter.plugins import PluginKind, needing
+from skitter.plugins import PluginKind, import_path, needing
 from skitter.secrets import refuse_raw_password, shown_url
 from skitter.store.contract import Output, OutputAddress, Store
 from skitter.store.file_output import FileOutput
 from skitter.store.merge import Format
 from skitter.store.saving import Saver, SavingOutput
-
-if TYPE_CHECKING:  # a run has one output or two
-    from skitter.store.database import BufferOptions, Driver
 
 OutputFactory = Callable[[OutputAddress], Output]
 
@@ -37,7 +33,7 @@ def open_output(target: str) -> Output:
     Raises :class:`~skitter.errors.StoreError` for an unknown kind or option; the remedy names similar ones.
     """
     if target == "-":
-        from skitter.store.stdout import StdoutOutput  # noqa: PLC0415 - see above
+        from skitter.store.stdout import StdoutOutput  # noqa: PLC0415 - a run has one output or two
 
         return StdoutOutput()
     try:
@@ -174,76 +170,31 @@ def _refuse_options(address: OutputAddress, known: tuple[str, ...]) -> None:
             )
 
 
-def _database(
-    extra: str, make_driver: Callable[[OutputAddress, dict[str, str], BufferOptions], Callable[[], Driver]]
-) -> OutputFactory:
-    """Return the factory of a database. ``make_driver`` takes the options that do not concern the buffer."""
+def _database(name: str) -> OutputFactory:
+    """Return the factory of a database, whose module and extra have the same name."""
 
     def make(address: OutputAddress) -> Output:
-        from skitter.store.database import BufferOptions, DatabaseOutput  # noqa: PLC0415 - see above
+        from skitter.store.database import BufferOptions, DatabaseOutput, take_options  # noqa: PLC0415 - see above
 
         options = dict(address.options)
-        buffer = BufferOptions.pop_from(shown_url(address.target), options)
-        with needing(extra, f"output kind {address.kind!r}", StoreError):
-            driver = make_driver(address, options, buffer)
-        return DatabaseOutput(extra, address.target, driver, buffer)
+        buffer = take_options(shown_url(address.target), options, BufferOptions)
+        with needing(name, f"output kind {address.kind!r}", StoreError):
+            driver_of = import_path(f"skitter.store.{name}:driver_of")
+        return DatabaseOutput(name, address.target, driver_of(address, options, buffer), buffer)
 
     return make
 
 
-def _mongodb(address: OutputAddress, options: dict[str, str], buffer: BufferOptions) -> Callable[[], Driver]:
-    from skitter.store.mongodb.driver import MongoDriver  # noqa: PLC0415 - its client is an extra
-    from skitter.store.mongodb.location import MongoLocation  # noqa: PLC0415 - as above
-
-    location = MongoLocation.parse(address.kind, address.rest, options, address.secret("mongodb"))
-    return partial(MongoDriver, location, plain=buffer.buffer == 1)
-
-
-def _postgresql(
-    address: OutputAddress, options: dict[str, str], _buffer: BufferOptions
-) -> Callable[[], Driver]:
-    from skitter.store.postgresql.driver import PostgresDriver  # noqa: PLC0415 - its client is an extra
-    from skitter.store.postgresql.location import PostgresLocation  # noqa: PLC0415 - as above
-
-    return partial(
-        PostgresDriver, PostgresLocation.parse(address.rest, options, address.secret("postgresql"))
-    )
-
-
-def _mysql(address: OutputAddress, options: dict[str, str], _buffer: BufferOptions) -> Callable[[], Driver]:
-    from skitter.store.mysql.driver import MySqlDriver  # noqa: PLC0415 - its client is an extra
-    from skitter.store.mysql.location import MySqlLocation  # noqa: PLC0415 - as above
-
-    return partial(MySqlDriver, MySqlLocation.parse(address.rest, options, address.secret("mysql")))
-
-
-def _kafka(address: OutputAddress, options: dict[str, str], _buffer: BufferOptions) -> Callable[[], Driver]:
-    from skitter.store.kafka import KafkaDriver, KafkaTopic  # noqa: PLC0415 - its client is an extra
-
-    return partial(KafkaDriver, KafkaTopic.parse(address.rest, options, address.secret("kafka")))
-
-
-def _opensearch(
-    address: OutputAddress, options: dict[str, str], _buffer: BufferOptions
-) -> Callable[[], Driver]:
-    from skitter.store.opensearch import OpenSearchDriver, OpenSearchIndex  # noqa: PLC0415 - as above
-
-    index = OpenSearchIndex.parse(address.kind, address.rest, options, address.secret("opensearch"))
-    return partial(OpenSearchDriver, index)
-
-
 def _remote(address: OutputAddress) -> Output:
     with needing("s3", f"output kind {address.kind!r}", StoreError):
-        from skitter.store.database import BufferOptions  # noqa: PLC0415 - see above
+        from skitter.store.database import BufferOptions, take_options  # noqa: PLC0415 - see above
         from skitter.store.remote import RemoteOutput  # noqa: PLC0415 - fsspec is an extra
         from skitter.store.remote_location import RemoteLocation  # noqa: PLC0415 - as above
     secrets = {
         option: secret for option in _REMOTE_SECRETS if (secret := address.secret(address.kind, option))
     }
-    options = secrets | address.options
-    buffer_options = BufferOptions.pop_from(shown_url(address.target), {"flush": "1"} | options)
-    for name in BufferOptions.__struct_fields__:
-        options.pop(name, None)
+    options = {"flush": "1"} | secrets | address.options
+    buffer_options = take_options(shown_url(address.target), options, BufferOptions)
     file_format = next((FORMATS[suffix] for suffix in _suffixes(address.rest) if suffix in FORMATS), None)
     if file_format is None:
         raise StoreError(
@@ -304,15 +255,15 @@ _BUILT_IN: dict[str, OutputFactory] = {
     "sqlite": _sqlite,
     "sqlite3": _sqlite,
     "db": _sqlite,
-    "mongodb": _database("mongodb", _mongodb),
-    "mongodb+srv": _database("mongodb", _mongodb),
-    "postgresql": _database("postgresql", _postgresql),
-    "postgres": _database("postgresql", _postgresql),
-    "mysql": _database("mysql", _mysql),
-    "mariadb": _database("mysql", _mysql),
-    "kafka": _database("kafka", _kafka),
-    "opensearch": _database("opensearch", _opensearch),
-    "elasticsearch": _database("opensearch", _opensearch),
+    "mongodb": _database("mongodb"),
+    "mongodb+srv": _database("mongodb"),
+    "postgresql": _database("postgresql"),
+    "postgres": _database("postgresql"),
+    "mysql": _database("mysql"),
+    "mariadb": _database("mysql"),
+    "kafka": _database("kafka"),
+    "opensearch": _database("opensearch"),
+    "elasticsearch": _database("opensearch"),
     "redis": _redis,
     "rediss": _redis,
 }

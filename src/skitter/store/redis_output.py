@@ -42,13 +42,13 @@ from skitter.store.contract import (
     OutputContext,
     RangesByPart,
     StoreContext,
+    encode_items,
     parts_folder,
 )
 from skitter.store.files import (
     ITEMS_STREAM,
     PartFileStore,
     encode_group,
-    encode_items,
     items_stream,
     ranges_for,
     ranges_of,
@@ -487,7 +487,7 @@ class RedisOutput(Output):
 
         def encode_page(group: ItemGroup) -> bytes | GroupError | None:
             frames = encode_items(group, lambda item: to_frame(encode(item)))
-            return b"".join(frames) if isinstance(frames, list) else frames
+            return frames if isinstance(frames, GroupError) else b"".join(frames) or None
 
         return encode_page
 

@@ -6,7 +6,7 @@ import asyncio
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,6 @@ from skitter._utils.backoff import Backoff
 from skitter._utils.concurrency import SingleThreadExecutor
 from skitter.errors import StoreError
 from skitter.item import encode_item, item_fields, without_surrogates
-from skitter.store.columns import ID_COLUMN, Columns, quoted
 from skitter.store.contract import (
     GroupError,
     ItemGroup,
@@ -26,8 +25,10 @@ from skitter.store.contract import (
     OutputContext,
     RangesByPart,
     StoreContext,
+    encode_items,
     item_id,
 )
+from skitter.store.sql import ID_COLUMN, FieldLimitError, column_for, quoted
 
 SqliteRow = tuple[tuple[str, ...], list[Any]]
 
@@ -75,7 +76,7 @@ class SqliteStore:
 
     async def write(self, groups: Sequence[ItemGroup]) -> list[GroupError | None]:
         """Write all groups in one transaction; see :meth:`skitter.store.contract.Store.write`."""
-        rows = [_rows_of(group, self._fields) for group in groups]
+        rows = [encode_items(group, partial(_row_of, self._fields)) for group in groups]
         return await self._thread.run(self._write, groups, rows)
 
     async def close(self) -> None:
@@ -231,21 +232,12 @@ def translated_errors(path: Path) -> Iterator[None]:
         raise StoreError(f"cannot write {path}: {error}", remedy=remedy) from error
 
 
-def _rows_of(group: ItemGroup, chosen: tuple[str, ...]) -> list[SqliteRow] | GroupError:
-    rows: list[SqliteRow] = []
-    try:
-        for item in group.items:
-            fields = item_fields(item)
-            if chosen:
-                fields = {name: fields.get(name) for name in chosen}
-            original: Callable[[str], Any] = (
-                item.get if isinstance(item, Mapping) else partial(_attribute, item)
-            )
-            values = [_value(value, original(field)) for field, value in fields.items()]
-            rows.append((tuple(map(_text, fields)), values))
-    except Exception as error:  # noqa: BLE001 - serialisers of items are user code and may raise anything
-        return GroupError.of(error, len(rows))
-    return rows
+def _row_of(chosen: tuple[str, ...], item: Any) -> SqliteRow:
+    fields = item_fields(item)
+    if chosen:
+        fields = {name: fields.get(name) for name in chosen}
+    original: Callable[[str], Any] = item.get if isinstance(item, Mapping) else partial(_attribute, item)
+    return tuple(map(_text, fields)), [_value(value, original(field)) for field, value in fields.items()]
 
 
 def _attribute(item: Any, name: str) -> Any:
@@ -271,6 +263,67 @@ def _text(value: str) -> str:
     except UnicodeEncodeError:
         return str(without_surrogates(value))
     return value
+
+
+class Columns:
+    """The columns of one table. New fields add columns; other processes may add columns too.
+
+    A field is stored in the column of its own name; see :func:`~skitter.store.sql.column_for`.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, table: str) -> None:
+        self._connection = connection
+        self._table = quoted(table)
+        self._column_of: dict[str, str] = {}
+        self._inserts: dict[tuple[str, ...], str] = {}
+
+    def forget(self) -> None:
+        """Read the table again before the next statement, because a change was rolled back."""
+        self._column_of.clear()
+        self._inserts.clear()
+
+    def insert_for(self, fields: tuple[str, ...]) -> str:
+        """Return the statement that inserts an item: its id, then the values of its fields.
+
+        Call it inside a write transaction, because it adds missing columns. Raises
+        :class:`~skitter.store.sql.FieldLimitError`.
+        """
+        statement = self._inserts.get(fields)
+        if statement is None:
+            if any(field not in self._column_of for field in fields):
+                self._learn(fields)
+            names = [ID_COLUMN, *(self._column_of[field] for field in fields)]
+            statement = (
+                f"INSERT OR REPLACE INTO {self._table} ({', '.join(map(quoted, names))})"  # noqa: S608 - quoted
+                f" VALUES ({', '.join('?' * len(names))})"
+            )
+            self._inserts[fields] = statement
+        return statement
+
+    def _learn(self, fields: Iterable[str]) -> None:
+        rows = self._connection.execute(f"PRAGMA table_info({self._table})")
+        columns = {_folded(name): name for _, name, *_ in rows}
+        chosen: dict[str, str] = {}
+        missing: list[str] = []
+        for field in fields:
+            column = chosen[field] = column_for(field, columns, _folded)
+            if _folded(column) not in columns:
+                missing.append(column)
+                columns[_folded(column)] = column
+        limit = self._connection.getlimit(sqlite3.SQLITE_LIMIT_COLUMN)
+        if len(columns) > limit:
+            raise FieldLimitError(
+                f"the table would need {len(columns)} columns, but can have at most {limit};"
+                " move fields with variable names into one nested field"
+            )
+        for column in missing:
+            self._connection.execute(f"ALTER TABLE {self._table} ADD COLUMN {quoted(column)}")
+        self._column_of.update(chosen)
+
+
+def _folded(name: str) -> str:
+    """Fold ASCII letters only, as SQLite does when it compares names."""
+    return name.encode().lower().decode()
 
 
 class SqliteOutput(Output):

@@ -1,4 +1,4 @@
-"""A driver that stores items as rows in MySQL or MariaDB, under their ids.
+"""A driver that stores items as rows in MySQL or MariaDB, under their ids. Needs the extra ``mysql``.
 
 The statements contain the values as literals, because a batch then is one statement for all rows with the same fields.
 The session has the modes ``STRICT_ALL_TABLES`` (no value is changed silently), ``ANSI_QUOTES`` and
@@ -8,28 +8,41 @@ The session has the modes ``STRICT_ALL_TABLES`` (no value is changed silently), 
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
+import decimal
 import math
 import os
 import ssl
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+import unicodedata
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any
+from typing import Any, Literal
+from urllib.parse import unquote, urlsplit
 
 import aiomysql
+import msgspec
 import xxhash
 from pymysql import err
 from pymysql.constants import CLIENT
 
 from skitter._utils.backoff import Unavailable
 from skitter.errors import StoreError
-from skitter.item import encode_item, item_fields
+from skitter.item import encode_item, item_fields, without_surrogates
 from skitter.secrets import output_variable
-from skitter.store.columns import ID_COLUMN, FieldLimitError, quoted
-from skitter.store.contract import StoreContext
-from skitter.store.database import Encoded, PageItems, put_or_bisect
-from skitter.store.mysql.columns import RULES, column_for, folded, legal_name, literal, quoted_text, type_of
-from skitter.store.mysql.location import URL_REMEDY, MySqlLocation
-from skitter.store.table_columns import KEPT, GeneratedColumnError, RowShape, TableColumns
+from skitter.store.contract import OutputAddress, StoreContext
+from skitter.store.database import BufferOptions, Encoded, PageItems, put_or_bisect, read_options
+from skitter.store.sql import (
+    ID_COLUMN,
+    KEPT,
+    ColumnRules,
+    FieldLimitError,
+    GeneratedColumnError,
+    RowShape,
+    TableColumns,
+    column_for,
+    kind_of,
+    quoted,
+)
 
 _CONNECT_SECONDS = 10.0
 _COMMAND_SECONDS = 60.0
@@ -77,6 +90,209 @@ _OF_ITEMS = {
 }  # fmt: skip
 
 
+# --- the URL -----------------------------------------------------------------------------------------------
+
+_DEFAULT_PORT = 3306
+
+
+class MySqlOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The options of a ``mysql://`` URL. Those of TLS have the names that PostgreSQL's client uses."""
+
+    table: str = "items"
+    layout: Literal["columns", "json"] = "columns"
+    sslmode: Literal["", "disable", "require", "verify-ca", "verify-full"] = ""
+    sslrootcert: str = ""
+    sslcert: str = ""
+    sslkey: str = ""
+    unix_socket: str = ""
+
+    def ssl_context(self) -> ssl.SSLContext | None:
+        """Return the TLS settings of the client. This blocks: it reads certificates. Raises ``OSError``."""
+        has_files = self.sslrootcert or self.sslcert or self.sslkey
+        mode = self.sslmode or ("verify-full" if has_files else "disable")
+        if mode == "disable":
+            return None
+        context = ssl.create_default_context(cafile=self.sslrootcert or None)
+        context.check_hostname = mode == "verify-full"
+        if mode == "require":
+            context.verify_mode = ssl.CERT_NONE
+        if self.sslcert:
+            context.load_cert_chain(self.sslcert, self.sslkey or None)
+        return context
+
+
+class MySqlLocation(msgspec.Struct, frozen=True):
+    """A table of a database."""
+
+    client: dict[str, Any]
+    """Arguments for the client: host, port, user, password, database, socket."""
+    name: str
+    """The name for messages."""
+    options: MySqlOptions
+
+    @classmethod
+    def parse(cls, rest: str, options: dict[str, str], password: str = "") -> MySqlLocation:
+        """Parse a URL. ``password`` completes a URL without one. Raises :class:`~skitter.errors.StoreError`."""
+        name = f"mysql://{rest.rpartition('@')[2]}"
+        chosen = read_options(name, options, MySqlOptions)
+        table, display_name = chosen.table, f"{name}?table={chosen.table}"
+        if not table or len(table) > 64 or table != table.rstrip(" ") or any(c in "\0/\\." for c in table):
+            raise StoreError(
+                f"invalid name of a table: {table!r}",
+                remedy="use 1 to 64 characters, such as ?table=NAME",
+                field="table",
+            )
+        client = _client_arguments(rest, display_name, password)
+        if chosen.unix_socket:
+            client["unix_socket"] = chosen.unix_socket
+        return cls(client, display_name, chosen)
+
+
+def _client_arguments(rest: str, display_name: str, password: str) -> dict[str, Any]:
+    try:
+        url = urlsplit(f"mysql://{rest}")
+        port = url.port or _DEFAULT_PORT
+    except ValueError as error:
+        raise StoreError(f"output {display_name!r}: {error}", remedy=URL_REMEDY, field="output") from None
+    database = unquote(url.path.removeprefix("/"))
+    if not database or "/" in database:
+        raise StoreError(
+            f"output {display_name!r} does not name a database", remedy=URL_REMEDY, field="output"
+        )
+    return {
+        "host": url.hostname or "localhost",
+        "port": port,
+        "user": unquote(url.username or "") or None,
+        "password": unquote(url.password) if url.password is not None else password,
+        "db": database,
+    }
+
+
+URL_REMEDY = "write mysql://[USER:PASSWORD@]HOST[:PORT]/DATABASE?table=NAME"
+
+
+# --- columns ------------------------------------------------------------------------------------------------
+
+_MAX_NAME = 64
+_DECIMAL = decimal.Context(prec=65, traps=[decimal.Inexact, decimal.InvalidOperation])
+_SMALLEST = decimal.Decimal("1e-30")
+_LARGEST = decimal.Decimal(10) ** 35
+_FIRST_YEAR = 1000
+"""Dates before it are outside the range that the servers document."""
+
+BOOLEAN, BIGINT, DOUBLE, DECIMAL = "tinyint(1)", "bigint", "double", "decimal(65,30)"
+TEXT, BYTES, JSON = "longtext", "longblob", "json"
+LOCAL, UTC, DATE = "datetime(6)", "datetime(6) COMMENT 'UTC'", "date"
+"""Neither server has a type for times with a time zone, and JSON is a plain text in MariaDB: comments mark such columns."""
+_TYPE_FOR = {
+    "bool": BOOLEAN,
+    "int": BIGINT,
+    "long": BIGINT,
+    "huge": DECIMAL,
+    "float": DOUBLE,
+    "fraction": DOUBLE,
+    "decimal": DECIMAL,
+    "text": TEXT,
+    "bytes": BYTES,
+    "moment": UTC,
+    "local": LOCAL,
+    "date": DATE,
+    "json": f"{JSON} COMMENT 'JSON'",
+}
+RULES = ColumnRules(
+    type_for=_TYPE_FOR,
+    takes={
+        BOOLEAN: frozenset({"bool"}),
+        BIGINT: frozenset({"bool", "int", "long"}),
+        DOUBLE: frozenset({"bool", "int", "float", "fraction"}),
+        DECIMAL: frozenset({"bool", "int", "long", "huge", "float", "decimal"}),
+        UTC: frozenset({"moment"}),
+        LOCAL: frozenset({"local"}),
+        DATE: frozenset({"date"}),
+        _TYPE_FOR["json"]: frozenset({"json"}),
+        TEXT: frozenset(_TYPE_FOR) - {"bytes"},
+        BYTES: frozenset(_TYPE_FOR),
+    },
+    wider=(BIGINT, DOUBLE, DECIMAL, TEXT, BYTES),
+    max_columns=1017,  # limit of InnoDB
+    layout="json",
+)
+
+
+def type_of(shown: str, comment: str) -> str:
+    """Return the type of a column in the form of :data:`RULES`, from the output of ``SHOW FULL COLUMNS``."""
+    shown = BIGINT if shown.startswith("bigint(") and "unsigned" not in shown else shown
+    if comment == "UTC" and shown == LOCAL:
+        return UTC
+    return _TYPE_FOR["json"] if comment == "JSON" and shown in {TEXT, JSON} else shown
+
+
+def literal(value: Any) -> tuple[str, str]:
+    """Return the kind of a value that is not null, and the value in SQL (with the mode ``NO_BACKSLASH_ESCAPES``).
+
+    The literal is right for each type to which the column of such a value may be widened.
+    """
+    kind = kind_of(value)
+    if kind in ("int", "long", "bool"):
+        return kind, str(int(value))
+    if kind == "float":
+        return "float" if _is_exact(decimal.Decimal(repr(value))) else "fraction", repr(value)
+    if kind == "bytes":
+        return kind, f"X'{value.hex()}'"
+    if kind in ("huge", "decimal"):
+        number = decimal.Decimal(value)
+        return (kind, f"{number:f}") if _is_exact(number) else ("text", quoted_text(str(value)))
+    if kind == "json":
+        text = encode_item({"": value})[4:-1].decode()
+    elif kind == "text":
+        text = value
+    elif value.year < _FIRST_YEAR:
+        kind, text = "text", value.isoformat()
+    elif kind == "date":
+        text = value.isoformat()
+    else:
+        moment = value.astimezone(dt.UTC).replace(tzinfo=None) if kind == "moment" else value
+        text = moment.isoformat(" ", "microseconds")
+    return kind, quoted_text(text)
+
+
+def _is_exact(number: decimal.Decimal) -> bool:
+    """Return whether a column of type ``decimal(65,30)`` stores a number without a change of its value."""
+    if not number.is_finite() or abs(number) >= _LARGEST:
+        return False
+    try:
+        return _DECIMAL.quantize(number, _SMALLEST) == number
+    except decimal.DecimalException:
+        return False
+
+
+def quoted_text(text: str) -> str:
+    """Return a text as a literal for a session with the mode ``NO_BACKSLASH_ESCAPES``."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        text = str(without_surrogates(text))
+    return "'" + text.replace("'", "''") + "'"
+
+
+def legal_name(field: str) -> str:
+    """Return the name of a field, or a name with a hash if a column cannot have it."""
+    name = str(without_surrogates(field))
+    legal = "".join("\ufffd" if char == "\0" or char > "\uffff" else char for char in name).rstrip(" ")
+    if legal == name and name and len(name) <= _MAX_NAME:
+        return name
+    return f"{legal[: _MAX_NAME - 9]}_{xxhash.xxh32_hexdigest(name.encode())}"
+
+
+def folded(name: str) -> str:
+    """Fold case and accents, as the servers do when they compare the names of columns."""
+    plain = "".join(char for char in unicodedata.normalize("NFKD", name) if not unicodedata.combining(char))
+    return plain.casefold()
+
+
+# --- the driver ---------------------------------------------------------------------------------------------
+
+
 class ItemRefusedError(Exception):
     """The server would reject the items, or did so."""
 
@@ -89,14 +305,15 @@ class MySqlDriver:
     """Uses one connection, which is opened again when it breaks. Each batch is one transaction.
 
     The layout ``columns`` has a column for each field, which is added when the field first appears and widened when a
-    value does not fit (see :mod:`skitter.store.mysql.columns`). The layout ``json`` stores the whole item in the column
+    value does not fit (see :data:`RULES`). The layout ``json`` stores the whole item in the column
     ``item``.
     """
 
     def __init__(self, location: MySqlLocation) -> None:
         self.name = location.name
         self._location = location
-        self._relation = quoted(location.table)
+        self._relation = quoted(location.options.table)
+        self._layout = location.options.layout
         self._columns = TableColumns(RULES)
         self._folded: dict[str, str] = {}
         self._connection: aiomysql.Connection | None = None
@@ -107,7 +324,7 @@ class MySqlDriver:
         with self._translated_errors():
             await self._connect()
             if not await self._rows(f"SHOW TABLES WHERE {self._is_table()}"):
-                item = ", item json NOT NULL" if self._location.layout == "json" else ""
+                item = ", item json NOT NULL" if self._layout == "json" else ""
                 await self._run(
                     f"CREATE TABLE IF NOT EXISTS {self._relation} ({ID_COLUMN} varchar(255) CHARACTER SET utf8mb4"
                     f" COLLATE utf8mb4_bin PRIMARY KEY{item}) DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
@@ -146,7 +363,7 @@ class MySqlDriver:
 
     def encode(self, item: Any) -> Encoded:
         """Return the item's values as literals, and the names and kinds of its fields. Null values are left out."""
-        if self._location.layout == "json":
+        if self._layout == "json":
             return Encoded(quoted_text(encode_item(item).decode()).encode(), (("item",), ("json",)))
         names, kinds, literals = [], [], []
         for field, value in item_fields(item, keep=KEPT).items():
@@ -236,11 +453,11 @@ class MySqlDriver:
         yield chunk
 
     def _columns_of(self, shape: RowShape) -> tuple[str, ...]:
-        return tuple([column_for(name, self._folded) for name in shape[0]])
+        return tuple([column_for(name, self._folded, folded, _MAX_NAME) for name in shape[0]])
 
     def _replacement(self, columns: Sequence[str]) -> str:
         """Return the clause that gives an existing row exactly the values of these columns."""
-        known = self._columns.types if self._location.layout == "columns" else {"item": ""}
+        known = self._columns.types if self._layout == "columns" else {"item": ""}
         values = [
             f"{quoted(name)} = {f'VALUES({quoted(name)})' if name in columns else 'NULL'}" for name in known
         ]
@@ -263,14 +480,14 @@ class MySqlDriver:
     # --- the table -------------------------------------------------------------------------------------
 
     def _is_table(self) -> str:
-        return f"{quoted('Tables_in_' + self._location.client['db'])} = {quoted_text(self._location.table)}"
+        return f"{quoted('Tables_in_' + self._location.client['db'])} = {quoted_text(self._location.options.table)}"
 
     async def _check_table(self) -> None:
         rows = await self._shown_columns()
         keys = [(row[0], row[1].partition("(")[0], row[2] or "") for row in rows if row[4] == "PRI"]
         items = {row[0]: row[1] for row in rows}
         proper_key = len(keys) == 1 and keys[0][0] == ID_COLUMN and keys[0][1] in {"varchar", "char"}
-        proper_item = self._location.layout == "columns" or items.get("item") in {"json", "longtext"}
+        proper_item = self._layout == "columns" or items.get("item") in {"json", "longtext"}
         if not proper_key or not proper_item:
             raise StoreError(
                 f"{self.name}: the table was not created by skitter with this layout",
@@ -301,7 +518,7 @@ class MySqlDriver:
 
     async def _fit(self, shapes: Iterable[RowShape]) -> None:
         """Add and widen columns as these shapes need."""
-        if self._location.layout == "json":
+        if self._layout == "json":
             self._folded = {}
             return
         if not self._columns.types:
@@ -309,7 +526,9 @@ class MySqlDriver:
         if not self._misfits(shapes):
             return
         # A change of a table ends the transaction, so workers take turns by a lock of their own.
-        digest = xxhash.xxh3_64_hexdigest(f"{self._location.client['db']}\0{self._location.table}".encode())
+        digest = xxhash.xxh3_64_hexdigest(
+            f"{self._location.client['db']}\0{self._location.options.table}".encode()
+        )
         lock = quoted_text(f"skitter-{digest}")
         [[locked]] = await self._rows(f"SELECT GET_LOCK({lock}, {_LOCK_SECONDS})")
         if locked != 1:
@@ -333,7 +552,7 @@ class MySqlDriver:
         for fields, kinds in shapes:
             columns = []
             for field in fields:
-                column = column_for(field, names)
+                column = column_for(field, names, folded, _MAX_NAME)
                 names.setdefault(folded(column), column)
                 columns.append(column)
             renamed.append((tuple(columns), kinds))
@@ -357,7 +576,7 @@ class MySqlDriver:
 
     def _ssl_context(self) -> ssl.SSLContext | None:
         try:
-            return self._location.ssl_context()
+            return self._location.options.ssl_context()
         except OSError as error:
             raise StoreError(
                 f"{self.name}: cannot read the certificates: {error}",
@@ -458,3 +677,11 @@ def _translated(name: str, error: Exception) -> Exception:
     elif code in _PRIVILEGE:
         remedy = "grant the user SELECT, INSERT, UPDATE, DELETE, CREATE and ALTER on the database"
     return StoreError(f"{name}: {text}", remedy=remedy)
+
+
+def driver_of(
+    address: OutputAddress, options: dict[str, str], _buffer: BufferOptions
+) -> Callable[[], MySqlDriver]:
+    """Return the factory of the drivers of an output. Raises :class:`~skitter.errors.StoreError`."""
+    location = MySqlLocation.parse(address.rest, options, address.secret("mysql"))
+    return lambda: MySqlDriver(location)

@@ -1,15 +1,41 @@
-"""The typed columns of a table on a database server: which ones the items need, and how they are widened."""
+"""Columns of SQL tables: their names, and on a database server their types and how these are widened."""
 
 from __future__ import annotations
 
 import datetime as dt
 import decimal
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
+import xxhash
 
-from skitter.store.columns import FieldLimitError
+ID_COLUMN = "_id"
+
+
+class FieldLimitError(ValueError):
+    """The items have more different fields than a table can have columns."""
+
+
+def quoted(name: str) -> str:
+    """Return a name as a quoted SQL identifier."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def column_for(
+    field: str, columns: Mapping[str, str], fold: Callable[[str], str], longest: int | None = None
+) -> str:
+    """Return the column of a field, among the columns of a table by their folded names.
+
+    SQL does not distinguish ``Name`` from ``name``: the second one, and a field called ``_id``, gets a column with a short
+    hash of its name, such as ``name_1c3f``, so that all processes choose the same column. ``fold``: returns what two names
+    have in common that the server does not distinguish. ``longest``: number of characters that a name may have.
+    """
+    if columns.get(fold(field), field) == field and fold(field) != ID_COLUMN:
+        return field
+    suffix = f"_{xxhash.xxh32_intdigest(field.encode()) & 0xFFFF:04x}"
+    return field[: longest and longest - len(suffix)] + suffix
+
 
 INT64 = 2**63
 _EXACT = 2**53
@@ -95,7 +121,7 @@ class TableColumns:
     def misfits(self, shapes: Iterable[RowShape]) -> dict[str, str]:
         """Return the columns that items of these shapes lack, or that are too narrow, with the types they need.
 
-        Raises :class:`GeneratedColumnError` and :class:`~skitter.store.columns.FieldLimitError`.
+        Raises :class:`GeneratedColumnError` and :class:`FieldLimitError`.
         """
         needed: dict[str, str] = {}
         unknown = [shape for shape in shapes if shape not in self._fitting]

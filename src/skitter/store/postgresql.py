@@ -1,4 +1,4 @@
-"""A driver that stores items as rows in PostgreSQL, under their ids.
+"""A driver that stores items as rows in PostgreSQL, under their ids. Needs the extra ``postgresql``.
 
 A batch of items is sent as one JSON text, from which the server builds the rows (``json_populate_recordset``). So
 single values need no conversion here, and a user's own table with other types works too.
@@ -8,22 +8,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, Literal
+from urllib.parse import urlencode
 
 import asyncpg
 import msgspec
+import xxhash
 
 from skitter._utils.backoff import Unavailable
 from skitter._utils.visible import one_line
 from skitter.errors import StoreError
-from skitter.item import encode_item, item_fields
+from skitter.item import encode_item, item_fields, without_surrogates
 from skitter.secrets import output_variable
-from skitter.store.columns import ID_COLUMN, FieldLimitError, quoted
-from skitter.store.contract import StoreContext
-from skitter.store.database import Encoded, PageItems, put_or_bisect
-from skitter.store.postgresql.columns import RULES, column_of
-from skitter.store.postgresql.location import PostgresLocation
-from skitter.store.table_columns import KEPT, GeneratedColumnError, RowShape, TableColumns, kind_of
+from skitter.store.contract import OutputAddress, StoreContext
+from skitter.store.database import BufferOptions, Encoded, PageItems, put_or_bisect, take_options
+from skitter.store.sql import (
+    ID_COLUMN,
+    KEPT,
+    ColumnRules,
+    FieldLimitError,
+    GeneratedColumnError,
+    RowShape,
+    TableColumns,
+    kind_of,
+    quoted,
+)
 
 _CONNECT_SECONDS = 10.0
 _COMMAND_SECONDS = 60.0
@@ -60,11 +69,99 @@ _ITEM_ERRORS = (
 _RETRY_REMEDY = "fix the cause, then run the same command again: nothing that was committed is lost"
 
 
+class TableOptions(msgspec.Struct, frozen=True):
+    """The options of a ``postgresql://`` URL that do not concern the client."""
+
+    table: str = "items"
+    schema: str = ""
+    layout: Literal["columns", "jsonb"] = "columns"
+
+
+class PostgresLocation(msgspec.Struct, frozen=True):
+    """A table of a database."""
+
+    dsn: str
+    """Connection URL for the client, with user and password."""
+    password: str
+    """Password from outside the URL; empty if the URL contains one, or if the client finds one itself."""
+    name: str
+    """The name for messages."""
+    relation: str
+    """The qualified name of the table in SQL."""
+    layout: Literal["columns", "jsonb"]
+
+    @classmethod
+    def parse(cls, rest: str, options: dict[str, str], password: str = "") -> PostgresLocation:
+        """Parse a URL. The remaining ``options`` are passed to the client. ``password`` completes a URL without one.
+
+        Raises :class:`~skitter.errors.StoreError`.
+        """
+        access, _, server = rest.rpartition("@")
+        chosen = take_options(f"postgresql://{server}", options, TableOptions)
+        table, schema = chosen.table, chosen.schema
+        display_name = f"postgresql://{server}?table={table}"
+        for name in filter(None, (table, schema)) if table else [table]:
+            if not name or "\0" in name or len(name.encode()) > 63:
+                raise StoreError(
+                    f"invalid name of a table or schema: {name!r}",
+                    remedy="use 1 to 63 bytes, such as ?table=NAME",
+                    field="table" if name == table else "schema",
+                )
+        dsn = f"postgresql://{rest}" + (f"?{urlencode(options)}" if options else "")
+        separate_password = "" if ":" in access or "password" in options else password
+        relation = f"{quoted(schema)}.{quoted(table)}" if schema else quoted(table)
+        return cls(dsn, separate_password, display_name, relation, chosen.layout)
+
+
+_MAX_NAME_BYTES = 63
+_TYPE_FOR = {
+    "bool": "boolean",
+    "int": "bigint",
+    "long": "bigint",
+    "huge": "numeric",
+    "float": "double precision",
+    "decimal": "numeric",
+    "text": "text",
+    "bytes": "bytea",
+    "moment": "timestamp with time zone",
+    "local": "timestamp without time zone",
+    "date": "date",
+    "json": "jsonb",
+}
+RULES = ColumnRules(
+    type_for=_TYPE_FOR,
+    takes={
+        "boolean": frozenset({"bool"}),
+        "bigint": frozenset({"int", "long"}),
+        "double precision": frozenset({"float", "int"}),
+        "numeric": frozenset({"int", "long", "huge", "float", "decimal"}),
+        "bytea": frozenset({"bytes"}),
+        "timestamp with time zone": frozenset({"moment"}),
+        "timestamp without time zone": frozenset({"local"}),
+        "date": frozenset({"date"}),
+        "text": frozenset(_TYPE_FOR) - {"json"},
+        "jsonb": frozenset(_TYPE_FOR),
+    },
+    wider=("numeric", "text", "jsonb"),
+    max_columns=1600,  # appendix K of PostgreSQL's manual
+    layout="jsonb",
+)
+
+
+def column_of(field: str) -> str:
+    """Return the column of a field: its own name, or a name with a hash if PostgreSQL does not allow it."""
+    name = without_surrogates(field)
+    if "\0" not in name and name and name != ID_COLUMN and len(name.encode()) <= _MAX_NAME_BYTES:
+        return str(name)
+    short = name.replace("\0", "\ufffd").encode()[: _MAX_NAME_BYTES - 9].decode(errors="ignore")
+    return f"{short}_{xxhash.xxh32_hexdigest(name.encode())}"
+
+
 class PostgresDriver:
     """Uses one connection, which is opened again when it breaks. Each batch is one transaction.
 
     The layout ``columns`` has a column for each field, which is added when the field first appears and widened when a
-    value does not fit (see :mod:`skitter.store.postgresql.columns`). The layout ``jsonb`` stores the whole item in the
+    value does not fit (see :data:`RULES`). The layout ``jsonb`` stores the whole item in the
     column ``item``.
     """
 
@@ -318,3 +415,11 @@ def _translated_errors(location: PostgresLocation) -> Iterator[None]:
         raise Unavailable(one_line(error)) from error
     except asyncpg.PostgresError as error:
         raise StoreError(f"{name}: {one_line(error)}", remedy=_RETRY_REMEDY) from error
+
+
+def driver_of(
+    address: OutputAddress, options: dict[str, str], _buffer: BufferOptions
+) -> Callable[[], PostgresDriver]:
+    """Return the factory of the drivers of an output. Raises :class:`~skitter.errors.StoreError`."""
+    location = PostgresLocation.parse(address.rest, options, address.secret("postgresql"))
+    return lambda: PostgresDriver(location)

@@ -1,1 +1,0 @@
-"""A store for MongoDB: items as documents. Needs the extra ``mongodb``."""

@@ -1,1 +1,0 @@
-"""The store in MySQL and MariaDB. Its client is an extra."""

@@ -1,1 +1,0 @@
-"""PostgreSQL: items as rows. Needs the extra ``postgresql``."""
