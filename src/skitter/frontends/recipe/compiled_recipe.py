@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -10,10 +10,9 @@ import msgspec
 from skitter.errors import SettingsError, SkitterError
 from skitter.frontends.recipe.compile_context import CompileContext
 from skitter.frontends.recipe.forms import LoginStep
-from skitter.frontends.recipe.model import Recipe
-from skitter.frontends.recipe.page_loading import page_loading
-from skitter.frontends.recipe.pages import PageReader
-from skitter.frontends.recipe.source import FieldPath, RecipeProblems, RecipeSource
+from skitter.frontends.recipe.model import Recipe, scripts_in
+from skitter.frontends.recipe.pages import PageReader, page_loading
+from skitter.frontends.recipe.source import RecipeProblems, RecipeSource
 from skitter.frontends.recipe.starts import StartRule, check_domains, domains_of
 from skitter.frontends.recipe.validation import given_variables, substitute, validate
 from skitter.settings import build_settings
@@ -46,6 +45,8 @@ class CompiledRecipe:
             if (found := page_loading(page, compile_context.at("pages", name))) is not None
         }
         """How the pages of a kind are loaded, for the kinds that say so."""
+        self.uses_scripts = any(scripts_in(recipe))
+        """Whether the recipe needs a JavaScript engine."""
         self.allowed_domains = self._domains()
         self._check(compile_context)
 
@@ -102,13 +103,6 @@ class CompiledRecipe:
         for name in self.pages.keys() - reached:
             compile_context.problem("not reachable", "add a link to it, or remove it", "pages", name)
 
-    @property
-    def uses_scripts(self) -> bool:
-        """Whether the recipe needs a JavaScript engine."""
-        return any(page.uses_scripts for page in self.pages.values()) or any(
-            rule.uses_scripts for rule in self.starts
-        )
-
 
 def compile_recipe(
     source: RecipeSource,
@@ -133,34 +127,12 @@ def compile_recipe(
     recipe = msgspec.convert(data, Recipe)
     compiled = CompiledRecipe(recipe, CompileContext(problems, recipe.pages.keys(), recipe=recipe.name))
     if scripts is not None:
-        for path, script, is_rule in _scripts_of(data):
+        for path, script, is_rule in scripts_in(recipe):
             if fault := scripts.fault_of(script, is_rule=is_rule):
                 problems.add(path, fault, "correct the script")
     if problems:
         raise source.error(problems.found)
     return compiled
-
-
-_VALUES = frozenset({"variables", "form", "json", "headers", "each", "settings"})
-"""Parts of a recipe whose keys are not those of recipes."""
-
-
-def _scripts_of(value: Any, path: FieldPath = ()) -> Iterator[tuple[FieldPath, str, bool]]:
-    """Yield every script of a recipe with its path, and whether it is a rule."""
-    if isinstance(value, list):
-        for place, inner in enumerate(value):
-            yield from _scripts_of(inner, (*path, place))
-    elif isinstance(value, dict):
-        by_name = path[-1:] in {("fields",), ("data",), ("pages",)}
-        for name, inner in value.items():
-            if name == "script" and isinstance(inner, str) and not by_name:
-                yield (
-                    (*path, name),
-                    inner,
-                    path == ("start",) or (len(path) == 2 and path[0] in {"pages", "start"}),
-                )
-            elif by_name or name not in _VALUES:
-                yield from _scripts_of(inner, (*path, name))
 
 
 def _place_of_start(recipe: Recipe, place: int) -> tuple[str | int, ...]:

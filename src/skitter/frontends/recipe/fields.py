@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -28,11 +28,6 @@ class ObjectReader:
             name: FieldReader(field, name, compile_context.at(name), self) for name, field in fields.items()
         }
 
-    @property
-    def uses_scripts(self) -> bool:
-        """Whether any field has a script."""
-        return any(reader.uses_scripts for reader in self._readers.values())
-
     def read(self, node: Any, context: PageContext) -> dict[str, Any]:
         """Return the object. Raises :class:`~skitter.frontends.recipe.page_context.PageError` for a value that does not fit."""
         found: dict[str, Any] = {}
@@ -47,7 +42,11 @@ class FieldReader:
     def __init__(
         self, declared: str | Field, name: str, compile_context: CompileContext, around: ObjectReader
     ) -> None:
-        self._field = field = declared if isinstance(declared, Field) else _bare(declared, compile_context)
+        if isinstance(declared, Field):
+            field = declared
+        else:
+            field = Field(json=declared) if compile_context.reads_json else Field(css=declared)
+        self._field = field
         self._name = name
         self._selects = any((field.css, field.xpath, field.json))
         self._finder = Finder(declared, compile_context)
@@ -59,25 +58,12 @@ class FieldReader:
         ]
         self._pattern = None if field.regexp is None else compile_context.pattern(field.regexp, "regexp")
         self._nested = self._make_nested(compile_context, around)
-        formats = [field.format] if isinstance(field.format, str) else field.format or []
-        self._dates = DateReader(formats) if field.type in {"date", "datetime"} else None
+        self._date_formats = [field.format] if isinstance(field.format, str) else field.format or []
         self._locale = None if field.locale is None else Template(field.locale)
         self._convert = self._converter()
         self._check(compile_context)
-        self._load_packages()
-
-    def _load_packages(self) -> None:
-        """Import optional packages now, so that a missing one is reported before the crawl starts."""
-        if self._field.locale is not None:
+        if field.locale is not None:  # a missing package is reported before the crawl starts
             need("dateparser", "recipes", "dates in words")
-
-    @property
-    def uses_scripts(self) -> bool:
-        """Whether this field, or a nested one, has a script."""
-        own_nested = self._nested is not None and isinstance(self._field.fields, dict)
-        return self._field.script is not None or (
-            own_nested and self._nested is not None and self._nested.uses_scripts
-        )
 
     def _make_nested(self, compile_context: CompileContext, around: ObjectReader) -> ObjectReader | None:
         fields = self._field.fields
@@ -207,13 +193,13 @@ class FieldReader:
         texts = self._texts_of(self._raw_text(node), node)
         if field.type == "url":
             return [self._url(text, context) for text in texts]
-        if self._dates is not None:
-            return [self._date(text, context, self._dates) for text in texts]
+        if field.type in {"date", "datetime"}:
+            return [self._date(text, context) for text in texts]
         return texts if self._convert is None else [self._convert(text) for text in texts]
 
-    def _date(self, text: str, context: PageContext, dates: DateReader) -> date:
+    def _date(self, text: str, context: PageContext) -> date:
         locale = None if self._locale is None else self._locale.text_of(context.variables())
-        moment = dates.read(text, locale)
+        moment = to_datetime(text, self._date_formats, locale)
         return moment.date() if self._field.type == "date" else moment
 
     def _keeps(self, value: Any) -> bool:
@@ -277,10 +263,6 @@ class FieldReader:
         return context.scripts.evaluate(script, variables)
 
 
-def _bare(text: str, compile_context: CompileContext) -> Field:
-    return Field(json=text) if compile_context.reads_json else Field(css=text)
-
-
 _NUMBER = re.compile(r"(?:[-+\u2212]\s*+)?(?:\d[\d.,'\u2019\s\u00a0\u202f]*|[.,]\d+)(?:[eE][-+]?\d+)?")
 _GROUPING = re.compile(r"['\u2019\s\u00a0\u202f]")
 _NO = frozenset({"", "0", "false", "f", "no", "n", "off", "none", "null"})
@@ -312,37 +294,32 @@ def to_bool(text: str) -> bool:
     return text.strip().lower() not in _NO
 
 
-class DateReader:
-    """Reads dates in ISO 8601, RFC 5322 or Unix time, or in given formats or a given language."""
+def to_datetime(text: str, formats: Sequence[str] = (), locale: str | None = None) -> datetime:
+    """Return a date in ISO 8601, RFC 5322 or Unix time, or in one of the formats or in the language ``locale``.
 
-    def __init__(self, formats: list[str]) -> None:
-        self._formats = formats
+    It has a time zone only if the text has one. Raises ``ValueError`` for an invalid date.
+    """
+    if formats:
+        return _by_format(text, formats)
+    if locale is not None:
+        return _in_words(text, locale)
+    if re.fullmatch(r"\d{9,10}(\.\d+)?", text):
+        return datetime.fromtimestamp(float(text), UTC)
+    for read in (datetime.fromisoformat, parsedate_to_datetime):
+        try:
+            return read(text)
+        except ValueError:
+            continue
+    raise ValueError(f"{text!r:.60} is not a date in ISO 8601 or RFC 5322: set `format` or `locale`")
 
-    def read(self, text: str, locale: str | None) -> datetime:
-        """Return the date and time, with a time zone only if the text has one. ``locale``: the language of the text.
 
-        Raises ``ValueError`` for an invalid date.
-        """
-        if self._formats:
-            return self._by_format(text)
-        if locale is not None:
-            return _in_words(text, locale)
-        if re.fullmatch(r"\d{9,10}(\.\d+)?", text):
-            return datetime.fromtimestamp(float(text), UTC)
-        for read in (datetime.fromisoformat, parsedate_to_datetime):
-            try:
-                return read(text)
-            except ValueError:
-                continue
-        raise ValueError(f"{text!r:.60} is not a date in ISO 8601 or RFC 5322: set `format` or `locale`")
-
-    def _by_format(self, text: str) -> datetime:
-        for form in self._formats:
-            try:
-                return datetime.strptime(text, form)  # noqa: DTZ007 - pages often omit the time zone
-            except ValueError:
-                continue
-        raise ValueError(f"{text!r:.60} is not a date of the format {' or '.join(self._formats)}")
+def _by_format(text: str, formats: Sequence[str]) -> datetime:
+    for form in formats:
+        try:
+            return datetime.strptime(text, form)  # noqa: DTZ007 - pages often omit the time zone
+        except ValueError:
+            continue
+    raise ValueError(f"{text!r:.60} is not a date of the format {' or '.join(formats)}")
 
 
 def _in_words(text: str, locale: str) -> datetime:

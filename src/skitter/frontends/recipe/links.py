@@ -47,11 +47,6 @@ class LinkRule:
         elif not self._selects and self._url is None and self._each is None:
             compile_context.problem("no selector", "give css, xpath, json, url, each or form")
 
-    @property
-    def uses_scripts(self) -> bool:
-        """Whether any of its data has a script."""
-        return self._data is not None and self._data.uses_scripts
-
     def follow(self, context: PageContext) -> Iterator[Links | Request]:
         """Yield the requests. Raises :class:`~skitter.frontends.recipe.page_context.PageError` for a page that does not fit."""
         if self._follow.form is not None:

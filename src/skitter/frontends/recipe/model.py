@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib.resources import files
 from typing import Annotated, Any, Literal
@@ -19,6 +20,10 @@ Json = Annotated[str, Meta(min_length=1, description="JMESPath.")]
 RegExp = Annotated[str, Meta(min_length=1, description="Python regular expression.")]
 PageName = Annotated[str, Meta(min_length=1, description="A name from `pages`.")]
 QueueName = Annotated[str, Meta(pattern="^[A-Za-z0-9_-]{1,64}$", description="Queue of the requests.")]
+Text = Annotated[str, Meta(min_length=1)]
+Language = Annotated[str, Meta(min_length=2)]
+Count = Annotated[int, Meta(ge=1)]
+Period = Annotated[float, Meta(gt=0)]
 Plain = str | int | float | bool | None
 TypeName = Literal["str", "int", "float", "bool", "date", "datetime", "url", "html", "markdown", "json"]
 
@@ -37,37 +42,31 @@ class Field(Selection, forbid_unknown_fields=True, kw_only=True, omit_defaults=T
     value: Annotated[
         Plain, Meta(description="A constant, or text with {url} or {data.NAME}, instead of a selector.")
     ] = None
-    type: Annotated[TypeName, Meta(description="Type of the value. Default: str.")] | None = None
+    type: Annotated[TypeName | None, Meta(description="Type of the value. Default: str.")] = None
     many: Annotated[bool, Meta(description="Return all matches as a list. Default: the first match.")] = False
     strip: Annotated[bool, Meta(description="Remove white space at both ends. Default: true.")] = True
     replace: Annotated[
         list[Annotated[list[str], Meta(min_length=2, max_length=2)]],
         Meta(description="Pairs of a regular expression and its replacement."),
     ] = []
-    regexp: (
-        Annotated[
-            RegExp,
-            Meta(description="Keep the match of this expression: its first group, or the whole match."),
-        ]
-        | None
-    ) = None
-    split: (
-        Annotated[str, Meta(min_length=1, description="Separator at which the text is split into a list.")]
-        | None
-    ) = None
-    join: (
-        Annotated[str, Meta(description="Separator with which all matches are joined to one text.")] | None
-    ) = None
-    format: (
-        Annotated[
-            str | list[str], Meta(description="Date format for strptime; several formats are tried in order.")
-        ]
-        | None
-    ) = None
+    regexp: Annotated[
+        RegExp | None,
+        Meta(description="Keep the match of this expression: its first group, or the whole match."),
+    ] = None
+    split: Annotated[Text | None, Meta(description="Separator at which the text is split into a list.")] = (
+        None
+    )
+    join: Annotated[
+        str | None, Meta(description="Separator with which all matches are joined to one text.")
+    ] = None
+    format: Annotated[
+        str | list[str] | None,
+        Meta(description="Date format for strptime; several formats are tried in order."),
+    ] = None
     decimal: Annotated[Literal[".", ","], Meta(description="Decimal mark of a number. Default: a point.")] = (
         "."
     )
-    locale: Annotated[str, Meta(min_length=2, description="Language of a date, such as fr.")] | None = None
+    locale: Annotated[Language | None, Meta(description="Language of a date, such as fr.")] = None
     default: Annotated[
         Any,
         Meta(
@@ -75,21 +74,15 @@ class Field(Selection, forbid_unknown_fields=True, kw_only=True, omit_defaults=T
         ),
     ] = UNSET
     required: Annotated[bool, Meta(description="Fail the page if nothing is found. Default: false.")] = False
-    fields: (
-        Annotated[
-            dict[str, str | Field] | Literal["same"],
-            Meta(
-                description="Fields of nested objects, one object per match. `same`: the fields of the enclosing object."
-            ),
-        ]
-        | None
-    ) = None
-    script: (
-        Annotated[
-            str, Meta(min_length=1, description="JavaScript expression that computes the field from `value`.")
-        ]
-        | None
-    ) = None
+    fields: Annotated[
+        dict[str, str | Field] | Literal["same"] | None,
+        Meta(
+            description="Fields of nested objects, one object per match. `same`: the fields of the enclosing object."
+        ),
+    ] = None
+    script: Annotated[
+        Text | None, Meta(description="JavaScript expression that computes the field from `value`.")
+    ] = None
 
 
 class Items(Struct, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
@@ -99,9 +92,20 @@ class Items(Struct, forbid_unknown_fields=True, kw_only=True, omit_defaults=True
     each: Annotated[str | Selection, Meta(description="Block that contains one item. Default: the page.")] = (
         ""
     )
-    when: Annotated[str | Selection, Meta(description="Skip items in which this finds nothing.")] | None = (
+    when: Annotated[str | Selection | None, Meta(description="Skip items in which this finds nothing.")] = (
         None
     )
+
+
+class Range(Struct, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
+    """A range of integers."""
+
+    from_: Annotated[int, Meta(description="First number.")] = field(name="from")
+    to: Annotated[int, Meta(description="Last number (inclusive).")]
+    step: Count = 1
+
+
+Choices = dict[str, list[str | int] | Range]
 
 
 class Form(Struct, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
@@ -111,59 +115,37 @@ class Form(Struct, forbid_unknown_fields=True, kw_only=True, omit_defaults=True)
     fields: Annotated[
         dict[str, str | int | list[str]], Meta(description="Values by the name of the form field.")
     ] = {}
-    each: Annotated[
-        dict[str, list[str | int] | Range],
-        Meta(description="Send the form once per combination of these values."),
-    ] = {}
+    each: Annotated[Choices, Meta(description="Send the form once per combination of these values.")] = {}
     submit: Annotated[
         str | bool,
         Meta(description="CSS of the button to press; false: no button. Default: the first button."),
     ] = True
 
 
-class Range(Struct, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
-    """A range of integers."""
-
-    from_: Annotated[int, Meta(description="First number.")] = field(name="from")
-    to: Annotated[int, Meta(description="Last number (inclusive).")]
-    step: Annotated[int, Meta(ge=1)] = 1
-
-
 class Follow(Selection, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
     """Links to follow."""
 
     page: Annotated[PageName, Meta(description="Kind of the pages that the links lead to.")]
-    each: (
-        Annotated[str | Selection, Meta(description="Blocks that contain a link and its `data`.")] | None
-    ) = None
+    each: Annotated[
+        str | Selection | None, Meta(description="Blocks that contain a link and its `data`.")
+    ] = None
     match: Annotated[
         str | list[str], Meta(description="Follow only URLs that match one of these regular expressions.")
     ] = []
     skip: Annotated[
         str | list[str], Meta(description="Skip URLs that match one of these regular expressions.")
     ] = []
-    url: (
-        Annotated[
-            str,
-            Meta(
-                min_length=1, description="Template of the URL; {value} is the value that the selector found."
-            ),
-        ]
-        | None
-    ) = None
+    url: Annotated[
+        Text | None, Meta(description="Template of the URL; {value} is the value that the selector found.")
+    ] = None
     data: Annotated[
         dict[str, str | Field], Meta(description="Values that the request carries to its page.")
     ] = {}
     form: Annotated[Form | None, Meta(description="Send this form instead of following links.")] = None
-    first: (
-        Annotated[
-            int,
-            Meta(
-                ge=1, description="Maximum number of links to follow per page; the first ones are followed."
-            ),
-        ]
-        | None
-    ) = None
+    first: Annotated[
+        Count | None,
+        Meta(description="Maximum number of links to follow per page; the first ones are followed."),
+    ] = None
     priority: int = 0
     queue: QueueName = ""
     headers: dict[str, str] = {}
@@ -172,16 +154,9 @@ class Follow(Selection, forbid_unknown_fields=True, kw_only=True, omit_defaults=
 class Paginate(Selection, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
     """How to find the next page of a list: by a link, a number or a cursor."""
 
-    parameter: (
-        Annotated[
-            str,
-            Meta(
-                min_length=1,
-                description="Parameter of the URL or the body that contains the number or cursor.",
-            ),
-        ]
-        | None
-    ) = None
+    parameter: Annotated[
+        Text | None, Meta(description="Parameter of the URL or the body that contains the number or cursor.")
+    ] = None
     place: Annotated[Literal["query", "form", "json"], Meta(description="Place of the parameter.")] = "query"
     from_: Annotated[int, Meta(description="Number or offset of the first page. Default: 1.")] = field(
         name="from", default=1
@@ -189,23 +164,15 @@ class Paginate(Selection, forbid_unknown_fields=True, kw_only=True, omit_default
     step: Annotated[
         int, Meta(ge=1, description="Increment to the next page; for an offset: the page size.")
     ] = 1
-    last: Annotated[int, Meta(description="Last number to request.")] | None = None
-    total: (
-        Annotated[
-            str | Selection,
-            Meta(description="Selection of the total number of results, at which an offset ends."),
-        ]
-        | None
-    ) = None
-    cursor: (
-        Annotated[
-            str | Selection,
-            Meta(
-                description="Selection of the cursor of the next page. The list ends when nothing is found."
-            ),
-        ]
-        | None
-    ) = None
+    last: Annotated[int | None, Meta(description="Last number to request.")] = None
+    total: Annotated[
+        str | Selection | None,
+        Meta(description="Selection of the total number of results, at which an offset ends."),
+    ] = None
+    cursor: Annotated[
+        str | Selection | None,
+        Meta(description="Selection of the cursor of the next page. The list ends when nothing is found."),
+    ] = None
 
 
 class RecipePage(Struct, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
@@ -215,22 +182,16 @@ class RecipePage(Struct, forbid_unknown_fields=True, kw_only=True, omit_defaults
         Literal["auto", "html", "xml", "json", "feed"],
         Meta(description="Format of the page. Default: according to its Content-Type."),
     ] = "auto"
-    expect: (
-        Annotated[
-            str | Selection,
-            Meta(
-                description="Fail the page if this finds nothing, for example on a ban page or after a new layout."
-            ),
-        ]
-        | None
-    ) = None
-    fetch: (
-        Annotated[
-            Literal["http", "browser", "adaptive"],
-            Meta(description="Fetcher of the pages. Default: that of the job."),
-        ]
-        | None
-    ) = None
+    expect: Annotated[
+        str | Selection | None,
+        Meta(
+            description="Fail the page if this finds nothing, for example on a ban page or after a new layout."
+        ),
+    ] = None
+    fetch: Annotated[
+        Literal["http", "browser", "adaptive"] | None,
+        Meta(description="Fetcher of the pages. Default: that of the job."),
+    ] = None
     wait_for: Annotated[
         str | dict[str, Any],
         Meta(description="In a browser: CSS of an element to wait for, or a wait action."),
@@ -240,16 +201,10 @@ class RecipePage(Struct, forbid_unknown_fields=True, kw_only=True, omit_defaults
         Meta(description="In a browser: what to do with the page, such as {do: click, selector: button}."),
     ] = []
     items: Items | list[Items] = []
-    script: (
-        Annotated[
-            str,
-            Meta(
-                min_length=1,
-                description="JavaScript that reads the page with ctx.output(item) and ctx.follow(url, {page}).",
-            ),
-        ]
-        | None
-    ) = None
+    script: Annotated[
+        Text | None,
+        Meta(description="JavaScript that reads the page with ctx.output(item) and ctx.follow(url, {page})."),
+    ] = None
     follow: list[str | Follow] = []
     next: Annotated[
         str | Paginate | None, Meta(description="Selection of the next page of the same kind.")
@@ -259,23 +214,18 @@ class RecipePage(Struct, forbid_unknown_fields=True, kw_only=True, omit_defaults
 class Start(Struct, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
     """A start of the crawl: a page, a sitemap or a script."""
 
-    url: Annotated[str, Meta(min_length=1)] | None = None
-    sitemap: (
-        Annotated[str, Meta(min_length=1, description="URL of a sitemap, a sitemap index or a robots.txt.")]
-        | None
-    ) = None
-    script: (
-        Annotated[
-            str,
-            Meta(min_length=1, description="JavaScript that makes requests with ctx.follow(url, {page})."),
-        ]
-        | None
-    ) = None
+    url: Text | None = None
+    sitemap: Annotated[
+        Text | None, Meta(description="URL of a sitemap, a sitemap index or a robots.txt.")
+    ] = None
+    script: Annotated[
+        Text | None, Meta(description="JavaScript that makes requests with ctx.follow(url, {page}).")
+    ] = None
     page: Annotated[PageName | None, Meta(description="Kind of the page. Default: the first of `pages`.")] = (
         None
     )
     each: Annotated[
-        dict[str, list[str | int] | Range],
+        Choices,
         Meta(description="Values by name; one request per combination, with {NAME} in the URL and the body."),
     ] = {}
     match: Annotated[
@@ -301,10 +251,9 @@ class Login(Struct, forbid_unknown_fields=True, kw_only=True, omit_defaults=True
 
     url: Annotated[str, Meta(min_length=1, description="URL of the page with the form.")]
     fields: Annotated[dict[str, str | int], Meta(min_length=1)]
-    form: (
-        Annotated[Css, Meta(description="CSS of the form. Default: the first form with a password field.")]
-        | None
-    ) = None
+    form: Annotated[
+        Css | None, Meta(description="CSS of the form. Default: the first form with a password field.")
+    ] = None
     submit: str | bool = True
     check: Annotated[
         str | Selection,
@@ -339,15 +288,30 @@ class Recipe(Struct, forbid_unknown_fields=True, kw_only=True, omit_defaults=Tru
         dict[str, str], Meta(description="Cookies for all requests to the hosts of `start`.")
     ] = {}
     priority: Annotated[int, Meta(description="Added to the priority of every request.")] = 0
-    reload: (
-        Annotated[
-            float,
-            Meta(gt=0, description="Length of a period in seconds; each page is fetched once per period."),
-        ]
-        | None
-    ) = None
+    reload: Annotated[
+        Period | None,
+        Meta(description="Length of a period in seconds; each page is fetched once per period."),
+    ] = None
     settings: Annotated[dict[str, Any], Meta(description="Settings of the job, such as delay.")] = {}
     outputs: Annotated[list[str], Meta(description="Default outputs of the items.")] = []
+
+
+def scripts_in(
+    part: Any, path: tuple[str | int, ...] = ()
+) -> Iterator[tuple[tuple[str | int, ...], str, bool]]:
+    """Yield every script of a part of a recipe, with its path and whether it is a rule, which reads or starts pages."""
+    if isinstance(part, (Field, RecipePage, Start)) and part.script is not None:
+        yield (*path, "script"), part.script, not isinstance(part, Field)
+    if isinstance(part, Struct):
+        nested: Iterable[tuple[str | int, Any]] = (
+            (name, getattr(part, name)) for name in part.__struct_fields__
+        )
+    elif isinstance(part, dict):
+        nested = part.items()
+    else:
+        nested = enumerate(part) if isinstance(part, list) else ()
+    for place, inner in nested:
+        yield from scripts_in(inner, (*path, place))
 
 
 SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema"

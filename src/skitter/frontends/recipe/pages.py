@@ -1,15 +1,19 @@
-"""PageReader: reads the items of one kind of page, and follows its links."""
+"""The kinds of pages of a recipe: how their items are read, their links followed, and the pages loaded."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+import msgspec
+
+from skitter.browsing import Browsing, browsing_of
+from skitter.errors import RequestError
 from skitter.frontends.recipe.compile_context import CompileContext
 from skitter.frontends.recipe.fields import ObjectReader
 from skitter.frontends.recipe.finder import Finder
 from skitter.frontends.recipe.links import LinkRule, next_page
-from skitter.frontends.recipe.model import Follow, Items, Paginate, RecipePage
+from skitter.frontends.recipe.model import Follow, Items, Paginate, RecipePage, scripts_in
 from skitter.frontends.recipe.page_context import PageContext, PageError
 from skitter.frontends.recipe.script_rule import ScriptRule
 from skitter.links import Links
@@ -23,6 +27,8 @@ class PageReader:
     def __init__(self, name: str, page: RecipePage, compile_context: CompileContext) -> None:
         self.name = name
         self.format = page.format
+        self.uses_scripts = any(scripts_in(page))
+        """Whether any part of the page has a script."""
         self._pages = compile_context.pages
         if page.format == "feed":
             need("feedparser", "recipes", "feeds")
@@ -55,16 +61,6 @@ class PageReader:
             compile_context.problem(
                 "never ends, because nothing shows that a page is empty", "add items", "next"
             )
-
-    @property
-    def uses_scripts(self) -> bool:
-        """Whether any part of the page has a script."""
-        has_script = self._script is not None
-        return (
-            has_script
-            or any(reader.uses_scripts for reader in self._items)
-            or any(rule.uses_scripts for rule in self._rules)
-        )
 
     @property
     def leads_to(self) -> set[str]:
@@ -112,14 +108,49 @@ class ItemReader:
         self._when = None if items.when is None else Finder(items.when, compile_context.at("when"))
         self._object = ObjectReader(items.fields, compile_context.at("fields"))
 
-    @property
-    def uses_scripts(self) -> bool:
-        """Whether any field has a script."""
-        return self._object.uses_scripts
-
     def read(self, context: PageContext) -> Iterator[dict[str, Any]]:
         """Yield the items. Raises :class:`~skitter.frontends.recipe.page_context.PageError` for a page that does not fit."""
         nodes = [context.root] if self._each is None else self._each.find(context.root)
         for node in nodes:
             if self._when is None or self._when.find(node):
                 yield self._object.read(node, context)
+
+
+class PageLoading(msgspec.Struct, frozen=True):
+    """The fetcher and the browser options of a kind of page."""
+
+    fetcher: str
+    browsing: Browsing | None
+
+
+def page_loading(page: RecipePage, compile_context: CompileContext) -> PageLoading | None:
+    """Return how the pages of a kind are loaded; ``None``: as the job says. Invalid actions become problems."""
+    if not (page.wait_for or page.actions):
+        return PageLoading(page.fetch, None) if page.fetch else None
+    if page.fetch == "http":
+        compile_context.problem(
+            "needs a browser", "write fetch: browser", "actions" if page.actions else "wait_for"
+        )
+    wait_for = page.wait_for if isinstance(page.wait_for, str) else {"do": "wait", **page.wait_for}
+    try:
+        browsing = browsing_of({"wait_for": wait_for, "actions": page.actions})
+    except RequestError as error:
+        compile_context.problem(str(error), error.remedy, "actions" if page.actions else "wait_for")
+        return None
+    return PageLoading(page.fetch or "browser", browsing)
+
+
+class LoadingHook:
+    """Gives each request the fetcher and the browser options of its kind of page, unless it has its own."""
+
+    def __init__(self, loading: Mapping[str, PageLoading], first_page: str) -> None:
+        self._loading = loading
+        self._first_page = first_page
+
+    def before_request(self, request: Request) -> Request | None:
+        """Return the request with its fetcher, if its kind of page names one."""
+        loading = self._loading.get(request.cb_kwargs.get("page") or self._first_page)
+        if loading is None:
+            return None
+        browsing = loading.browsing if request.browsing is None else request.browsing
+        return request.replace(fetcher=request.fetcher or loading.fetcher, browsing=browsing)

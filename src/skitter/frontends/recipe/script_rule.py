@@ -59,37 +59,16 @@ class ScriptRule:
             read.method, read.priority = request.method, request.priority
         output = self._run(context.scripts, read, variables)
         yield from output.items
-        parent = context.response.request
-        for script_request in output.requests:
-            page = self._page(script_request, context.page)
-            data = {**context.data, **script_request.data}
-            fields = fields_for(
-                page,
-                data,
-                parent,
-                headers=script_request.headers,
-                priority=script_request.priority,
-                queue=script_request.queue,
-            )
-            fields |= {"method": script_request.method, "body": script_request.body.encode()}
-            yield from batches(context.response, [script_request.url], fields)
+        for asked in output.requests:
+            data = {**context.data, **asked.data}
+            fields = self._fields(asked, context.page, data, context.response.request)
+            yield from batches(context.response, [asked.url], fields)
 
     def begin(self, scripts: ScriptEngine, page: str, variables: Mapping[str, Any]) -> Iterator[Request]:
         """Yield the start requests."""
-        for script_request in self._run(
-            scripts, ScriptPage("", ""), {**variables, "data": {}, "rule": page}
-        ).requests:
-            fields = fields_for(
-                self._page(script_request, page),
-                script_request.data,
-                None,
-                headers=script_request.headers,
-                priority=script_request.priority,
-                queue=script_request.queue,
-            )
-            yield Request(
-                script_request.url, method=script_request.method, body=script_request.body.encode(), **fields
-            )
+        output = self._run(scripts, ScriptPage("", ""), {**variables, "data": {}, "rule": page})
+        for asked in output.requests:
+            yield Request(asked.url, **self._fields(asked, page, asked.data, None))
 
     def _run(self, scripts: ScriptEngine, page: ScriptPage, variables: Mapping[str, Any]) -> ScriptOutput:
         page.task, page.rules = self._recipe, [*self._pages]
@@ -101,13 +80,19 @@ class ScriptRule:
                 f"invalid result of a script: {error}", remedy="see the guide on recipes", field="script"
             ) from None
 
-    def _page(self, script_request: ScriptRequest, own: str) -> str:
-        name = script_request.page or script_request.rule or own
+    def _fields(
+        self, asked: ScriptRequest, own: str, data: Mapping[str, Any], parent: Request | None
+    ) -> dict[str, Any]:
+        """Return the fields of a request. It leads to the page ``own`` if the script names none."""
+        name = asked.page or asked.rule or own
         if name not in self._pages:
             raise PageError(
                 f"unknown page {name!r} in a script", remedy=did_you_mean(name, self._pages), field="script"
             )
-        return name
+        fields = fields_for(
+            name, data, parent, headers=asked.headers, priority=asked.priority, queue=asked.queue
+        )
+        return {**fields, "method": asked.method, "body": asked.body.encode()}
 
 
 def script_page(response: Response) -> ScriptPage:

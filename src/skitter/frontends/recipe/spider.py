@@ -11,7 +11,7 @@ from skitter.errors import SpiderError, did_you_mean
 from skitter.frontends.recipe.compiled_recipe import CompiledRecipe, compile_recipe
 from skitter.frontends.recipe.forms import ASK, SENT, LoginStep
 from skitter.frontends.recipe.page_context import PageContext
-from skitter.frontends.recipe.page_loading import LoadingHook
+from skitter.frontends.recipe.pages import LoadingHook
 from skitter.frontends.recipe.source import RecipeSource
 from skitter.frontends.request_defaults import RECRAWL, RequestDefaults
 from skitter.frontends.scripting.engine import ScriptEngine

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from skitter.frontends.recipe.blocks import BlockField, RepeatedBlocks, find_blocks
 from skitter.frontends.recipe.compiled_recipe import compile_recipe
-from skitter.frontends.recipe.fields import DateReader, to_float
+from skitter.frontends.recipe.fields import to_datetime, to_float
 from skitter.frontends.recipe.page_context import PageContext, PageError, read_feed
 from skitter.frontends.recipe.source import RecipeSource
 from skitter.plugins import need
@@ -149,10 +149,9 @@ def _type_of(values: Sequence[str]) -> dict[str, str] | None:
         marked = {} if decimal == "." else {"decimal": decimal}
         are_integers = all(decimal not in value and to_float(value, decimal).is_integer() for value in values)
         return {"type": "int" if are_integers else "float"} | marked
-    dates = DateReader([])
     try:
         for value in values:
-            dates.read(value, None)
+            to_datetime(value)
     except ValueError:
         return None
     return {"type": "date"}
