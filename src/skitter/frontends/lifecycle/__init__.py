@@ -3,22 +3,22 @@
 A :class:`ManagedCrawl` is initialized, started, watched, stopped and started again.
 """
 
-from skitter.frontends.lifecycle.analyzer import Analyzer
 from skitter.frontends.lifecycle.arguments import CrawlArguments, primary_domain
 from skitter.frontends.lifecycle.crawl import ManagedCrawl
-from skitter.frontends.lifecycle.downloader import Downloader
 from skitter.frontends.lifecycle.errors import CrawlError, ErrorReader
 from skitter.frontends.lifecycle.modules import (
+    Analyzer,
     Counts,
+    Downloader,
     Module,
     ModuleError,
     ModuleKind,
+    Pipeline,
     least_busy,
     lowest_score,
     seed_score,
 )
 from skitter.frontends.lifecycle.monitor import Level, Monitor
-from skitter.frontends.lifecycle.pipeline import Pipeline
 from skitter.frontends.lifecycle.status import LEGAL, CrawlSummary, IllegalTransition, Status
 
 __all__ = [

@@ -8,10 +8,14 @@ from typing import Any
 import msgspec
 
 from skitter.errors import UsageError
-from skitter.frontends.lifecycle.analyzer import Analyzer
-from skitter.frontends.lifecycle.downloader import Downloader
-from skitter.frontends.lifecycle.modules import LoadBalancing, Module, least_busy
-from skitter.frontends.lifecycle.pipeline import Pipeline
+from skitter.frontends.lifecycle.modules import (
+    Analyzer,
+    Downloader,
+    LoadBalancing,
+    Module,
+    Pipeline,
+    least_busy,
+)
 from skitter.queues import NAME_RULE, is_queue_name
 from skitter.run.job import HOME, JobFolder, JobSpec
 from skitter.spider import Spider

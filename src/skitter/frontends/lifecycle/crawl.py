@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from skitter.errors import SkitterError, UsageError
-from skitter.frontends.lifecycle.analyzer import analyzer_spider
 from skitter.frontends.lifecycle.arguments import CrawlArguments
-from skitter.frontends.lifecycle.downloader import BalancedFetcher
 from skitter.frontends.lifecycle.errors import ErrorFeed, ErrorObserver, ErrorReader
-from skitter.frontends.lifecycle.modules import Module, ModuleKind, ModuleRegistry
-from skitter.frontends.lifecycle.pipeline import PipelineHook
+from skitter.frontends.lifecycle.modules import (
+    BalancedFetcher,
+    Module,
+    ModuleError,
+    ModuleKind,
+    ModuleRegistry,
+    Pipeline,
+    analyzer_spider,
+)
 from skitter.frontends.lifecycle.status import (
     CrawlSummary,
     Status,
@@ -26,10 +31,12 @@ from skitter.run.builder import RunOverrides
 from skitter.run.crawl import Crawl, Progress, RunResult
 from skitter.run.job import JobFolder
 from skitter.worker.callbacks import describe
+from skitter.worker.hooks import HookAction
 
 if TYPE_CHECKING:
     from skitter.fetch.identity.contract import SourceContext
     from skitter.frontier.records import FrontierStatus
+    from skitter.response import Response
     from skitter.spider import Spider
 
 
@@ -312,6 +319,29 @@ class StartSignal:
     def _set(self) -> None:
         if not self.started.done():
             self.started.set_result(None)
+
+
+class PipelineHook:
+    """Hook that passes each item to the pipeline that load balancing chooses."""
+
+    def __init__(self, registry: ModuleRegistry, feed: ErrorFeed) -> None:
+        self._registry = registry
+        self._feed = feed
+
+    async def before_save(self, response: Response | None, items: list[Any]) -> None:
+        """Replace the items of a page by the results of the pipelines."""
+        url = "" if response is None else response.url
+
+        def report(error: ModuleError) -> None:
+            self._feed.add(error.component, error.root, str(error), error.module, url)
+
+        kept = []
+        for item in items:
+            pipeline = cast(Pipeline, self._registry.pick(ModuleKind.PIPELINE))
+            processed = await pipeline.process(item, report)
+            if processed is not HookAction.DROP:
+                kept.append(processed)
+        items[:] = kept
 
 
 class RunFactory:

@@ -1,15 +1,33 @@
-"""Modules of a managed crawl: their kinds, base class and counts, their registry, and load balancing among them."""
+"""Modules of a managed crawl: downloaders, analyzers and pipelines, their registry, and load balancing among them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import msgspec
 
-from skitter.errors import SkitterError, UsageError
+from skitter.errors import RetryRequest, SkitterError, UsageError
+from skitter.fetch.contract import (
+    UNCONDITIONAL,
+    Fetcher,
+    FetcherCapabilities,
+    FetchError,
+    HeaderHook,
+    SendPermit,
+    UnsendableRequest,
+    fetch_with_hook,
+)
+from skitter.fetch.identity.contract import SourceContext
+from skitter.item import is_item
+from skitter.request import Request
+from skitter.response import Response
+from skitter.spider import Spider
+from skitter.worker.callbacks import describe, run_callback
+from skitter.worker.hooks import HookAction, call
 
 
 class ModuleKind(StrEnum):
@@ -84,6 +102,179 @@ class Module:
     def extra(self) -> dict[str, Any]:
         """Return further values for the summary."""
         return {}
+
+
+def _check_functions(functions: Sequence[object], owner: str, noun: str) -> None:
+    if not functions:
+        raise UsageError(f"{owner} needs at least one {noun}", remedy="pass a function", field=f"{noun}s")
+    for function in functions:
+        if not callable(function):
+            raise UsageError(
+                f"{noun} {function!r:.60} is not callable", remedy="pass functions", field=f"{noun}s"
+            )
+
+
+Parser = Callable[[Response], Any]
+"""A plain function, coroutine function, generator or async generator of items, requests and links."""
+
+
+class Analyzer(Module):
+    """Runs its parsers on each page, in order, and joins their results.
+
+    If a parser fails, the results of the page are dropped, and the page becomes a dead letter with the errors of all
+    parsers, which can be replayed after a fix.
+
+    Raises :class:`~skitter.errors.UsageError` without parsers, and for a parser that is not callable.
+    """
+
+    component = ModuleKind.ANALYZER
+
+    def __init__(self, *parsers: Parser, id: str = "") -> None:  # noqa: A002 - as in Module
+        super().__init__(id)
+        _check_functions(parsers, "an analyzer", "parser")
+        self._parsers = parsers
+
+    async def analyze(self, response: Response) -> list[Any]:
+        """Run all parsers. Raises :class:`ModuleError` if any parser fails."""
+        results: list[Any] = []
+        errors: list[Exception] = []
+        with self.working() as counts:
+            counts.accepted += 1
+            for parser in self._parsers:
+                try:
+                    results += await run_callback(parser, response)
+                except RetryRequest:
+                    raise
+                except Exception as error:  # noqa: BLE001 - user code; the errors are reported together below
+                    errors.append(error)
+            if errors:
+                text = "; ".join(describe(error) for error in errors)
+                raise ModuleError(self.component, self.id, text) from errors[0]
+        return results
+
+    def extra(self) -> dict[str, Any]:
+        """Return the number of parsers."""
+        return {"parsers": len(self._parsers)}
+
+
+Processor = Callable[[Any], Any]
+"""Takes an item, and returns the item to continue with, ``None`` to keep it unchanged, or ``HookAction.DROP``. A plain or a
+coroutine function."""
+
+
+class Pipeline(Module):
+    """Runs its processors on each item, in order.
+
+    ``fail_fast``
+        ``False``, the default: if a processor fails, the error is reported, and the item continues unchanged with the next
+        processor. ``True``: the page fails with all its items, and becomes a dead letter that can be replayed.
+
+    Raises :class:`~skitter.errors.UsageError` without processors, and for a processor that is not callable.
+    """
+
+    component = ModuleKind.PIPELINE
+
+    def __init__(
+        self,
+        *processors: Processor,
+        id: str = "",  # noqa: A002 - as in Module
+        fail_fast: bool = False,
+    ) -> None:
+        super().__init__(id)
+        _check_functions(processors, "a pipeline", "processor")
+        self._processors = processors
+        self.fail_fast = fail_fast
+        self.dropped = 0
+        """Number of items that a processor dropped."""
+
+    async def process(self, item: Any, report: Callable[[ModuleError], None]) -> Any:
+        """Return the item to store, or ``HookAction.DROP``. ``report`` receives the errors of processors.
+
+        With ``fail_fast``, raises :class:`ModuleError` instead.
+        """
+        try:
+            with self.working() as counts:
+                counts.accepted += 1
+                return await self._apply(item, report)
+        except _ProcessorFailed as found:
+            return found.item
+
+    async def _apply(self, item: Any, report: Callable[[ModuleError], None]) -> Any:
+        failed = False
+        for processor in self._processors:
+            try:
+                answer = await _answer(processor, item)
+            except Exception as error:
+                wrapped = ModuleError(self.component, self.id, f"{_name(processor)}: {describe(error)}")
+                wrapped.__cause__ = error
+                if self.fail_fast:
+                    raise wrapped from error
+                report(wrapped)
+                failed = True
+                continue
+            if answer is HookAction.DROP:
+                self.dropped += 1
+                return answer
+            item = item if answer is None else answer
+        if failed:
+            raise _ProcessorFailed(item)
+        return item
+
+    def extra(self) -> dict[str, Any]:
+        """Return the number of processors, ``fail_fast``, and the number of dropped items."""
+        return {"processors": len(self._processors), "fail_fast": self.fail_fast, "dropped": self.dropped}
+
+
+class _ProcessorFailed(Exception):
+    """A processor failed; the item continues, and the call does not count as completed."""
+
+    def __init__(self, item: Any) -> None:
+        super().__init__()
+        self.item = item
+
+
+async def _answer(processor: Processor, item: Any) -> Any:
+    answer = await call(processor, item)
+    if answer is not None and answer is not HookAction.DROP and not is_item(answer):
+        raise TypeError(f"the processor returned {type(answer).__name__} instead of an item")
+    return answer
+
+
+def _name(processor: Processor) -> str:
+    return getattr(processor, "__name__", type(processor).__name__)
+
+
+MakeFetcher = Callable[[SourceContext], Fetcher]
+
+
+class Downloader(Module):
+    """One way to fetch. ``make`` is a class or function that returns a new fetcher; default: plain HTTP.
+
+    A fetcher lives for one run of the crawl, a downloader for all runs. The concurrency belongs to the job, so a single
+    downloader fetches as concurrently as many. Use several for different ways to fetch: proxies, network interfaces, a
+    browser.
+
+    Raises :class:`~skitter.errors.UsageError` for a ``make`` that is not callable.
+    """
+
+    component = ModuleKind.DOWNLOADER
+
+    def __init__(self, make: MakeFetcher | None = None, id: str = "") -> None:  # noqa: A002 - as in Module
+        super().__init__(id)
+        if make is not None and not callable(make):
+            raise UsageError(
+                f"downloader {make!r:.60} is not callable",
+                remedy="pass a class or function that takes a SourceContext and returns a fetcher",
+                field="make",
+            )
+        self.make = _plain if make is None else make
+
+
+def _plain(context: SourceContext) -> Fetcher:
+    from skitter.fetch.cookies import NoCookies  # noqa: PLC0415 - a process that only watches a fleet needs no fetcher
+    from skitter.fetch.http import HttpFetcher  # noqa: PLC0415 - as above
+
+    return HttpFetcher(context.settings, NoCookies(), context.guard)
 
 
 LoadBalancing = Callable[[Sequence[Module]], Module]
@@ -205,3 +396,79 @@ class ModuleRegistry:
         while f"{kind}-{number}" in self._modules:
             number += 1
         return f"{kind}-{number}"
+
+
+class AnalyzerSpider(Spider):
+    """The spider of a crawl with analyzers. Its start requests are passed to ``start`` of the crawl."""
+
+    registry: ClassVar[ModuleRegistry]
+
+    async def start(self) -> AsyncIterator[Request | str]:
+        """Yield nothing: the crawl adds the first requests."""
+        nothing: tuple[Request, ...] = ()
+        for request in nothing:
+            yield request
+
+    async def parse(self, response: Response) -> list[Any]:
+        """Read a page with the analyzer that load balancing chooses."""
+        return await cast(Analyzer, self.registry.pick(ModuleKind.ANALYZER)).analyze(response)
+
+
+def analyzer_spider(registry: ModuleRegistry, domains: list[str]) -> type[AnalyzerSpider]:
+    """Return a spider class for the analyzers of a registry."""
+    return type("Analyzers", (AnalyzerSpider,), {"registry": registry, "allowed_domains": domains})
+
+
+class BalancedFetcher:
+    """Passes each request to one of the downloaders. Cookies are handled above it, so all downloaders share them."""
+
+    capabilities = FetcherCapabilities(shows_headers=True)
+
+    def __init__(self, registry: ModuleRegistry, context: SourceContext) -> None:
+        self._registry = registry
+        self._context = context
+        self._fetchers: dict[Downloader, Fetcher] = {}
+        self._opening = asyncio.Lock()
+
+    async def open(self) -> None:
+        """Open the fetchers of all registered downloaders. Others are opened at their first request."""
+        for module in self._registry.of(ModuleKind.DOWNLOADER):
+            await self._fetcher_of(cast(Downloader, module))
+
+    async def close(self) -> None:
+        """Close all fetchers of this run."""
+        fetchers, self._fetchers = self._fetchers, {}
+        for fetcher in fetchers.values():
+            await fetcher.close()
+
+    async def fetch(
+        self,
+        request: Request,
+        *,
+        permit: SendPermit = UNCONDITIONAL,
+        on_headers: HeaderHook | None = None,
+    ) -> Response:
+        """Fetch with the downloader that the load balancing chooses. An error carries its id as ``module``."""
+        module = cast(Downloader, self._registry.pick(ModuleKind.DOWNLOADER))
+        try:
+            with module.working() as counts:
+                fetcher = self._fetchers.get(module) or await self._fetcher_of(module)
+                counts.accepted += 1
+                return await fetch_with_hook(fetcher, request, permit, on_headers)
+        except FetchError as error:
+            error.module = module.id
+            if isinstance(error, UnsendableRequest):
+                module.counts.accepted -= 1
+            raise
+        except SkitterError:
+            raise
+        except Exception as error:
+            raise ModuleError(module.component, module.id, describe(error)) from error
+
+    async def _fetcher_of(self, module: Downloader) -> Fetcher:
+        async with self._opening:
+            if module not in self._fetchers:
+                fetcher = await asyncio.to_thread(module.make, self._context)
+                await fetcher.open()
+                self._fetchers[module] = fetcher
+        return self._fetchers[module]
