@@ -225,6 +225,38 @@ def lazy_imports_of(tree):
             ]
 
 
+IMPLEMENTS = re.compile(r"\bImplements ((?::class:`[^`]+`(?:, | and )?)+)")
+
+
+def methods_of(node):
+    return [item for item in node.body if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef)]
+
+
+def undocumented_methods(trees):
+    """Return the public methods that neither their class documents nor a protocol that their class implements by its docstring."""
+    classes = classes_of(trees)
+    declared = defaultdict(set)
+    for _, node in classes:
+        if any(ast.unparse(base).partition("[")[0] == "Protocol" for base in node.bases):
+            declared[node.name] |= {method.name for method in methods_of(node) if ast.get_docstring(method)}
+    found = set()
+    for module, node in classes:
+        names = IMPLEMENTS.search(ast.get_docstring(node) or "")
+        protocols = re.findall(r"(\w+)`", names[1]) if names else []
+        known = set().union(*(declared[protocol] for protocol in protocols))
+        found |= {
+            f"{module}.{node.name}.{method.name}"
+            for method in methods_of(node)
+            if not (node.name.startswith("_") or method.name.startswith("_") or ast.get_docstring(method))
+            if method.name not in known
+            if not any(
+                ast.unparse(decorator).endswith((".setter", "overload"))
+                for decorator in method.decorator_list
+            )
+        }
+    return found
+
+
 def import_cycles(trees):
     """Return the groups of modules that import each other."""
     graph = {}
@@ -279,6 +311,10 @@ def test_no_public_class_name_is_used_twice():
 
 def test_no_constructor_has_too_many_parameters():
     assert large_constructors(trees_of()) - LARGE_CONSTRUCTORS == set()
+
+
+def test_every_public_method_is_documented_by_its_class_or_by_the_protocol_that_its_class_names():
+    assert undocumented_methods(trees_of()) == set()
 
 
 def test_no_small_file_has_a_single_user():
@@ -349,6 +385,19 @@ def test_the_glossary_is_short_sorted_and_has_each_term_once():
         ),
         (large_constructors, {"m": "class A:\n def __init__(self, a, b, c, d, *, e, f, g, h): ..."}, {"m.A"}),
         (large_constructors, {"m": "class A:\n def __init__(self, a, b, c, d, *, e, f, g): ..."}, set()),
+        (
+            undocumented_methods,
+            {"m": "class A:\n def f(self): ...\n def _g(self): ...\nclass _B:\n def f(self): ..."},
+            {"m.A.f"},
+        ),
+        (
+            undocumented_methods,
+            {
+                "m": "class P(Protocol):\n def f(self):\n  'Text.'\n def g(self): ...",
+                "n": "class A:\n 'Implements :class:`~m.P`.'\n def f(self): ...\n def h(self): ...",
+            },
+            {"m.P.g", "n.A.h"},
+        ),
         (
             import_cycles,
             {"skitter.a": "from skitter import b", "skitter.b": "def f():\n from skitter.a import g"},

@@ -52,6 +52,7 @@ DEAD_LETTERS_PAGE = 1_000
 class BrokerFrontier:
     """A frontier that takes its requests from a broker. Each queue has its own topic; all topics share one state.
 
+    Implements :class:`~skitter.frontier.contract.Frontier`.
     ``state``: opened and closed by this frontier. ``make_broker``: returns the broker of a queue's topic.
     ``restore_lost``: add a request again from its message if the state does not know it; off where the state forgets
     fingerprints on purpose. ``patient``: :meth:`open` waits for a broker that is unavailable.
@@ -92,22 +93,18 @@ class BrokerFrontier:
 
     @property
     def control(self) -> Control:
-        """That of the state."""
         return self._state.control
 
     @property
     def notes(self) -> Notes:
-        """Those of the state."""
         return self._state.notes
 
     @property
     def reports(self) -> Reports:
-        """Those of the state."""
         return self._state.reports
 
     @property
     def politeness(self) -> Politeness | None:
-        """The rules of the state."""
         return self._state.politeness
 
     @property
@@ -117,12 +114,10 @@ class BrokerFrontier:
 
     @property
     def liveness(self) -> Liveness | None:
-        """That of the state."""
         return self._state.liveness
 
     @property
     def catalog(self) -> Catalog | None:
-        """That of the state."""
         return self._state.catalog
 
     # --- opening and closing -----------------------------------------------------------------------------
@@ -167,7 +162,6 @@ class BrokerFrontier:
     # --- adding ------------------------------------------------------------------------------------------
 
     async def unknown(self, fingerprints: Sequence[bytes]) -> list[bool]:
-        """Return which fingerprints are new."""
         return await self._state.unknown(fingerprints)
 
     async def add(self, entries: Sequence[Entry], seeds: SeedProgress | None = None) -> AddResult:
@@ -191,7 +185,6 @@ class BrokerFrontier:
             await (await self._topic(queue)).publish_slots(group)
 
     async def claim_seeds(self, worker: str) -> SeedClaim | None:
-        """Claim the loading of the seeds."""
         return await self._state.claim_seeds(worker)
 
     # --- leasing -----------------------------------------------------------------------------------------
@@ -286,7 +279,6 @@ class BrokerFrontier:
         return accepted
 
     async def release(self, lease_ids: Sequence[int]) -> None:
-        """Return leases unused."""
         await self._state.release(lease_ids)
         for topic in self._topics.values():
             topic.release(lease_ids)
@@ -296,7 +288,6 @@ class BrokerFrontier:
         return sum([await topic.abandon(worker) for topic in list(self._topics.values())])
 
     async def status(self) -> FrontierStatus:
-        """Read all counts at one moment."""
         return await self._state.status()
 
 
@@ -333,15 +324,12 @@ class _PublishedDeadLetters:
         return count
 
     async def drop(self, ids: Sequence[int] | None = None) -> int:
-        """Delete dead letters."""
         return await self._state.dead_letters.drop(ids)
 
     async def drop_superseded(self) -> int:
-        """Delete dead letters whose URL was added again since."""
         return await self._state.dead_letters.drop_superseded()
 
     async def list(self, after: int = 0, limit: int = 100) -> list[DeadLetter]:
-        """List dead letters."""
         return await self._state.dead_letters.list(after, limit)
 
 

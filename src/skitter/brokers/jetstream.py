@@ -69,7 +69,7 @@ class JetStreamDelivery:
 
 
 class JetStreamBroker:
-    """Publishes to ``STREAM.CHANNEL``, and pulls from it."""
+    """Publishes to ``STREAM.CHANNEL``, and pulls from it. Implements :class:`~skitter.brokers.contract.Broker`."""
 
     def __init__(self, address: BrokerAddress, lease_seconds: float) -> None:
         if not address.hosts:
@@ -101,10 +101,6 @@ class JetStreamBroker:
     # --- opening and closing -----------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Connect, and create the stream and the consumer if they do not exist.
-
-        Raise :class:`~skitter.errors.FrontierError` if the server is unavailable or refuses.
-        """
         try:
             if not await self._is_listening():
                 raise ConnectionRefusedError("no server answers")
@@ -150,7 +146,6 @@ class JetStreamBroker:
         await self._client.subscribe(f"{self._reply_subject}.*", cb=self._on_message)
 
     async def close(self) -> None:
-        """Return all messages, and disconnect."""
         if self._pulling is not None:
             self._pulling.cancel()
             await asyncio.gather(self._pulling, return_exceptions=True)
@@ -217,18 +212,15 @@ class JetStreamBroker:
     # --- receiving ---------------------------------------------------------------------------------------
 
     def allow(self, count: int) -> None:
-        """Let ``count`` messages be without an answer."""
         self._allowed = count
         if count > self._unanswered:
             self._may_pull.set()
 
     def receive(self) -> Sequence[Delivery]:
-        """Return the messages that have arrived."""
         arrived, self._inbox = list(self._inbox), deque()
         return arrived
 
     async def wait(self, seconds: float) -> bool:
-        """Wait for a message."""
         if not self._inbox:
             self._arrived.clear()
             with contextlib.suppress(TimeoutError):

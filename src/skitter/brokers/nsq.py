@@ -37,7 +37,7 @@ MAX_MESSAGE_TIMEOUT = 900.0
 
 
 class NsqBroker:
-    """Publishes to any of the nsqd and consumes from all of them."""
+    """Publishes to any of the nsqd and consumes from all of them. Implements :class:`~skitter.brokers.contract.Broker`."""
 
     def __init__(self, address: BrokerAddress, lease_seconds: float) -> None:
         self._topic = address.topic
@@ -55,7 +55,6 @@ class NsqBroker:
         self._is_away = False
 
     async def open(self) -> None:
-        """Connect. Raise :class:`~skitter.errors.FrontierError` if no nsqd can be used."""
         try:
             await self._producer.open()
             await self._consumer.open()
@@ -68,7 +67,6 @@ class NsqBroker:
             ) from error
 
     async def close(self) -> None:
-        """Return all messages, and disconnect."""
         await self._consumer.close()
         await self._producer.close()
 
@@ -110,11 +108,9 @@ class NsqBroker:
         self._consumer.max_in_flight = count
 
     def receive(self) -> Sequence[Delivery]:
-        """Return the messages that have arrived."""
         return self._consumer.take()
 
     async def wait(self, seconds: float) -> bool:
-        """Wait for a message."""
         try:
             async with asyncio.timeout(seconds):
                 await self._consumer.wait()

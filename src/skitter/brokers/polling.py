@@ -59,7 +59,7 @@ class PolledQueue(Protocol):
 
 
 class PollingBroker:
-    """A :class:`~skitter.brokers.contract.Broker` that asks a :class:`PolledQueue` for messages."""
+    """Asks a :class:`PolledQueue` for messages. Implements :class:`~skitter.brokers.contract.Broker`."""
 
     def __init__(self, queue: PolledQueue, lease_seconds: float, *, interval: float = 0.02) -> None:
         self._queue = queue
@@ -77,7 +77,6 @@ class PollingBroker:
         self.is_receiving = False
 
     async def open(self) -> None:
-        """Connect, and begin to take messages."""
         try:
             await self._queue.open()
         except self._queue.unavailable as error:
@@ -88,7 +87,6 @@ class PollingBroker:
         self._polling = asyncio.create_task(self._poll())
 
     async def close(self) -> None:
-        """Return all messages, and disconnect."""
         self._is_closing = True
         self._wake.set()
         if self._polling is not None:
@@ -100,7 +98,6 @@ class PollingBroker:
             await self._queue.close()
 
     async def publish(self, messages: Sequence[OutgoingMessage]) -> None:
-        """Put messages into the queue, and wait for it while it is unavailable."""
         deadline = asyncio.get_running_loop().time() + PUBLISH_TIMEOUT
         is_logged = False
         while True:
@@ -121,13 +118,11 @@ class PollingBroker:
         self._wake.set()
 
     def allow(self, count: int) -> None:
-        """Take at most ``count`` messages that are not answered."""
         if count > self._allowed:
             self._wake.set()
         self._allowed = count
 
     def receive(self) -> Sequence[Delivery]:
-        """Return the messages that have arrived."""
         arrived, self._inbox = self._inbox, []
         return arrived
 
@@ -198,7 +193,6 @@ class _PolledDelivery:
         self.attempts = message.attempts
 
     def finish(self) -> None:
-        """Delete the message."""
         self._broker.close_delivery(self, self._queue.delete(self._key))
 
     def requeue(self, seconds: float) -> None:

@@ -28,7 +28,6 @@ class TopicSeeds:
         self._tokens = count()
 
     async def take(self, limit: int) -> SeedBatch | None:
-        """Take messages that have arrived."""
         deliveries: list[Delivery] = []
         seeds: list[ExternalSeed] = []
         for queue, topic in list(self._topics.items()):

@@ -51,14 +51,13 @@ class NoView:
 
 
 class LineView:
-    """Writes a line to the log every ten seconds, starting after ten seconds."""
+    """Writes a line to the log every ten seconds, starting after ten seconds. Implements :class:`View`."""
 
     def __init__(self) -> None:
         self._pace = Throughput()
         self._next = _LINE_EVERY
 
     def show(self, progress: Progress) -> None:
-        """Write a line if it is due."""
         pace = self._pace.note(progress.seconds, progress.status.counters.get("pages", 0))
         if progress.seconds >= self._next:
             self._next = progress.seconds + _LINE_EVERY
@@ -103,7 +102,7 @@ def progress_line(progress: Progress, pace: float) -> str:
 
 
 class LiveView:
-    """A table on a terminal that is updated in place."""
+    """A table on a terminal that is updated in place. Implements :class:`View`."""
 
     def __init__(self, job: str, stream: TextIO) -> None:
         # Imported here, so that a process without a terminal need not load it.
@@ -118,12 +117,10 @@ class LiveView:
         _log_to(sys.stderr)  # which is above the table now
 
     def show(self, progress: Progress) -> None:
-        """Redraw the table."""
         pace = self._pace.note(progress.seconds, progress.status.counters.get("pages", 0))
         self._live.update(progress_table(self._job, progress, pace), refresh=True)
 
     def close(self) -> None:
-        """Remove the table and show the cursor again."""
         self._live.stop()
         _log_to(sys.stderr)
 

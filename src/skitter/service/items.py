@@ -68,7 +68,7 @@ def file_location(path: Path) -> str:
 
 
 class ItemDriver:
-    """The database driver that writes items to an append-only log.
+    """Writes items to an append-only log. Implements :class:`~skitter.store.database.Driver`.
 
     :param make_log: returns the log of a run, given its id
     :param task: name of a task with a list of its own, if the items belong to one
@@ -90,7 +90,6 @@ class ItemDriver:
         return Encoded(encode_item(item))
 
     async def put(self, pages: Sequence[PageItems]) -> list[str]:
-        """Set the items of some pages."""
         entries = [(page.prefix, b"\n".join(item.data for item in page.items)) for page in pages]
         try:
             await self._log.put(entries, self._task)
@@ -109,7 +108,6 @@ class ItemDriver:
         await self._log.erase()
 
     async def close(self) -> None:
-        """Disconnect."""
         await self._log.close()
 
 

@@ -19,22 +19,20 @@ class Codec(Protocol):
         """Return the bytes to send."""
 
     def decompress(self, data: bytes) -> bytes:
-        """Return the bytes that can be read so far."""
+        """Return the bytes that can be read so far. Raise :class:`NsqError` for invalid input."""
 
 
 class Deflate:
-    """Raw deflate (RFC 1951) at a level from 1 to 9; each write is flushed."""
+    """Raw deflate (RFC 1951) at a level from 1 to 9; each write is flushed. Implements :class:`Codec`."""
 
     def __init__(self, level: int) -> None:
         self._out = zlib.compressobj(level, wbits=-zlib.MAX_WBITS)
         self._in = zlib.decompressobj(wbits=-zlib.MAX_WBITS)
 
     def compress(self, data: bytes) -> bytes:
-        """Return the bytes to send."""
         return self._out.compress(data) + self._out.flush(zlib.Z_SYNC_FLUSH)
 
     def decompress(self, data: bytes) -> bytes:
-        """Return the bytes that can be read so far. Raise :class:`NsqError` for invalid input."""
         try:
             return self._in.decompress(data)
         except zlib.error as error:
@@ -42,7 +40,7 @@ class Deflate:
 
 
 class Snappy:
-    """Snappy's framing format. The constructor raises :class:`CompressionMissing`."""
+    """Snappy's framing format. Implements :class:`Codec`. The constructor raises :class:`CompressionMissing`."""
 
     def __init__(self) -> None:
         try:
@@ -53,12 +51,10 @@ class Snappy:
         self._in = snappy.StreamDecompressor()
 
     def compress(self, data: bytes) -> bytes:
-        """Return the bytes to send."""
         sent: bytes = self._out.compress(data)
         return sent
 
     def decompress(self, data: bytes) -> bytes:
-        """Return the bytes that can be read so far. Raise :class:`NsqError` for invalid input."""
         try:
             read: bytes = self._in.decompress(data)
         except Exception as error:

@@ -39,17 +39,14 @@ class ClusterControl:
         return await self._state.job_state()
 
     async def pause_slot(self, slot: str, seconds: float) -> None:
-        """Lease nothing from a slot for some time."""
         await self._partitions.of_slot(slot).frontier.control.pause_slot(slot, seconds)
 
     async def set_delay(self, slot: str, seconds: float) -> None:
-        """Set the minimum delay of one slot."""
         client = self._partitions.of_slot(slot)
         await client.frontier.control.set_delay(slot, seconds)
         client.touch()
 
     async def settings_changes(self) -> SettingsChanges:
-        """Return the settings that were changed while the job ran."""
         return await self._partitions.first.frontier.control.settings_changes()
 
     async def change_settings(self, changes: SettingsChanges, reset: bool = False) -> SettingsChanges:
@@ -61,7 +58,6 @@ class ClusterControl:
         return changed
 
     async def drop_slot(self, slot: str, ban: bool = False) -> int:
-        """Remove the waiting requests of a slot."""
         client = self._partitions.of_slot(slot)
         dropped = await client.frontier.control.drop_slot(slot, ban)
         client.touch()
@@ -76,11 +72,9 @@ class ClusterControl:
         return sum(counts)
 
     async def unban(self, slot: str) -> bool:
-        """Accept requests for a slot again."""
         return await self._partitions.of_slot(slot).frontier.control.unban(slot)
 
     async def banned(self) -> list[str]:
-        """List the banned slots."""
         lists = await gather_all(client.frontier.control.banned() for client in self._partitions.clients)
         return sorted(slot for banned in lists for slot in banned)
 
@@ -118,12 +112,10 @@ class ClusterNotes:
         return task.result() if task.done() else None
 
     async def put(self, key: str, value: bytes, ttl: float) -> None:
-        """Store a note."""
         client = self._partitions.of_key(key)
         await self._tasks.run([(client.partition, client.frontier.notes.put(key, value, ttl))])
 
     async def compare_and_swap(self, key: str, old: bytes | None, new: bytes, ttl: float) -> bool:
-        """Store a note if the present one is ``old``."""
         return await self._partitions.of_key(key).frontier.notes.compare_and_swap(key, old, new, ttl)
 
 
@@ -135,7 +127,6 @@ class ClusterReports:
         self._tasks = tasks
 
     async def stats(self, dimension: StatsDimension, limit: int = 100) -> list[StatsRow]:
-        """Return the counts per worker, host or request group."""
         found = await gather_all(
             client.frontier.reports.stats(dimension, _NO_LIMIT) for client in self._partitions.clients
         )
@@ -147,7 +138,6 @@ class ClusterReports:
         return nlargest(limit, chain.from_iterable(found), key=lambda slot: slot.queued)
 
     async def outputs(self) -> dict[str, list[tuple[int, int]]]:
-        """Return the committed byte ranges of each part file."""
         found = await gather_all(client.frontier.reports.outputs() for client in self._partitions.clients)
         return _aggregate_outputs(found)
 
@@ -170,7 +160,6 @@ class ClusterReports:
             await self._tasks.run([(first, first.frontier.reports.announce(report, ttl))])
 
     async def workers(self) -> list[WorkerStatus]:
-        """List the live workers."""
         return await self._partitions.first.frontier.reports.workers()
 
 
@@ -185,7 +174,6 @@ class ClusterDeadLetters:
         self._partitions = partitions
 
     async def list(self, after: int = 0, limit: int = 100) -> list[DeadLetter]:
-        """List dead letters by id."""
         size = len(self._partitions)
         lists = await gather_all(
             client.frontier.dead_letters.list(max(0, (after - client.number) // size), limit)
@@ -199,15 +187,12 @@ class ClusterDeadLetters:
         return sorted(letters, key=lambda letter: letter.id)[:limit]
 
     async def replay(self, ids: Sequence[int] | None = None) -> int:
-        """Put dead letters back in the queue."""
         return await self._take(ids, lambda letters, local_ids: letters.replay(local_ids))
 
     async def drop(self, ids: Sequence[int] | None = None) -> int:
-        """Delete dead letters."""
         return await self._take(ids, lambda letters, local_ids: letters.drop(local_ids))
 
     async def drop_superseded(self) -> int:
-        """Delete dead letters whose URL was added again since."""
         return await self._take(None, lambda letters, _: letters.drop_superseded())
 
     async def _take(

@@ -59,6 +59,7 @@ class PartitionSource(Protocol):
 class ClusterFrontier:
     """A frontier over partitions, numbered from 0. The first partition also holds the data of the job as a whole.
 
+    Implements :class:`~skitter.frontier.contract.Frontier`.
     ``attach``: join an existing job with its own options; never create one.
     """
 
@@ -94,7 +95,6 @@ class ClusterFrontier:
     # --- opening and closing ---------------------------------------------------------------------------
 
     async def open(self) -> JobInfo:
-        """Create the job, or join it. Raise :class:`~skitter.errors.FrontierError` if that fails."""
         try:
             self._partitions.fill(await self._source.partitions())
             return await self._join()
@@ -118,7 +118,6 @@ class ClusterFrontier:
 
     @property
     def politeness(self) -> Politeness | None:
-        """The politeness rules that the job was created with."""
         return self._partitions.first.frontier.politeness if len(self._partitions) else None
 
     @property
@@ -134,7 +133,6 @@ class ClusterFrontier:
         await self._source.close()
 
     async def erase(self) -> None:
-        """Delete the job, before it is opened."""
         await self._source.erase()
 
     # --- adding ------------------------------------------------------------------------------------------
@@ -145,7 +143,6 @@ class ClusterFrontier:
         return [all(answers) for answers in zip(*masks, strict=True)]
 
     async def add(self, entries: Sequence[Entry], seeds: SeedProgress | None = None) -> AddResult:
-        """Add requests with atomic de-duplication."""
         self._tasks.check()
         if seeds is not None:
             return await self._add_seeds(entries, seeds)
@@ -173,7 +170,6 @@ class ClusterFrontier:
         return result + others
 
     async def claim_seeds(self, worker: str) -> SeedClaim | None:
-        """Claim the loading of the seeds."""
         return await self._partitions.first.frontier.claim_seeds(worker)
 
     # --- leases ------------------------------------------------------------------------------------------
@@ -185,7 +181,6 @@ class ClusterFrontier:
         reports: Sequence[FetchReport] = (),
         quotas: QueueQuotas | None = None,
     ) -> LeaseResult:
-        """Lease requests that may be fetched now."""
         self._tasks.check()
         self.forwarder.start()
         for report in reports:
@@ -240,8 +235,6 @@ class ClusterFrontier:
         return sorted(lost, key=list(lease_ids).index)
 
     async def release(self, lease_ids: Sequence[int]) -> None:
-        """Return leases unused."""
-
         async def release(client: PartitionClient, local_ids: list[int]) -> None:
             await client.frontier.release(local_ids)
             client.touch()
@@ -252,7 +245,6 @@ class ClusterFrontier:
         )
 
     async def abandon(self, worker: str) -> int:
-        """Take back all leases of a dead worker."""
         first, *others = self._partitions.clients
         counts = await gather_all(client.frontier.abandon(worker) for client in others)
         # Last: it also removes the worker from the live ones, and until then another worker may take over.
@@ -322,7 +314,6 @@ class ClusterPartitions:
         self._tasks = tasks
 
     def of_lease(self, lease_id: int) -> int:
-        """Return the number of the partition that granted a lease."""
         return lease_id % len(self._partitions)
 
     async def unknown(self, fingerprints: Sequence[bytes], slots: Sequence[str]) -> list[bool]:
@@ -353,14 +344,12 @@ class ClusterSeedKeys:
         self._forwarder = forwarder
 
     async def take(self, limit: int) -> SeedBatch | None:
-        """Take elements from the keys."""
         seed_keys = self._partitions.first.frontier.seed_keys
         return None if seed_keys is None else await seed_keys.take(limit)
 
     async def settle(
         self, token: int, entries: Sequence[Entry], rejected: Sequence[tuple[Entry, str]]
     ) -> bool:
-        """Turn a batch into requests and dead letters."""
         own, forwarded = divide(self._partitions, entries, 0, are_seeds=True)
         is_settled = await self._partitions.first.settle_seeds(token, own, rejected, forwarded)
         self._partitions.touch()

@@ -73,18 +73,16 @@ class OutageTracker:
 
 
 class PartitionOutageLog:
-    """The outages of one partition. ``key``: one of its keys."""
+    """The outages of one partition. Implements :class:`~skitter.frontier.redis.server.OutageLog`. ``key``: one of its keys."""
 
     def __init__(self, tracker: OutageTracker, key: str) -> None:
         self._tracker = tracker
         self._key = key
 
     def begin(self, rule: ServerErrorRule, error: RedisError, outage_timeout: float) -> None:
-        """Note that the partition is unavailable."""
         self._tracker.begin(self._key, f"{rule.problem} ({error})", outage_timeout)
 
     def end(self) -> None:
-        """Note that the partition answers again."""
         self._tracker.end(self._key)
 
 
@@ -201,6 +199,7 @@ class ClusterClient:
 class PartitionConnection:
     """The connection to the node that serves the keys of one partition. ``key``: one of the keys.
 
+    Implements :class:`~skitter.frontier.redis.server.ServerConnection`.
     ``owns_cluster``: no other connection uses the cluster client, so that :meth:`close` closes it.
     """
 
@@ -217,7 +216,6 @@ class PartitionConnection:
         """Whether the node has an append-only file. Known after :meth:`info`."""
 
     def twin(self) -> PartitionConnection:
-        """Return another connection to the same node."""
         return PartitionConnection(ClusterClient(self._cluster.address), self._key, owns_cluster=True)
 
     @property
@@ -245,7 +243,6 @@ class PartitionConnection:
         return {**info, "cluster_enabled": is_kvrocks(info), "aof_enabled": is_safe}
 
     async def execute(self, *words: Argument) -> Any:
-        """Run a command on the node."""
         try:
             answer = await in_time(self._timeout, self._cluster.execute(self._key, *words))
         except redis.exceptions.ConnectionError:

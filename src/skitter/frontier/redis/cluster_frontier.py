@@ -73,7 +73,7 @@ class RedisClusterFrontier(ClusterFrontier):
 
 
 class RedisPartitions:
-    """The partitions of a job on a cluster.
+    """The partitions of a job on a cluster. Implements :class:`~skitter.frontier.cluster.frontier.PartitionSource`.
 
     ``make_frontier`` makes the frontier of one partition, given its server and its number.
     """
@@ -92,7 +92,6 @@ class RedisPartitions:
         self._patient = patient
 
     async def partitions(self) -> list[RedisPartition]:
-        """Return all partitions of the job, not yet joined."""
         self._check_keys(self._partition(0, 1).options)
         count = self._cluster.address.partitions or await self._count() or DEFAULT_PARTITIONS
         return [self._partition(number, count) for number in range(count)]
@@ -133,7 +132,6 @@ class RedisPartitions:
         return int(shape.partition(b" ")[0].partition(b"/")[2]) if shape else 0
 
     async def close(self) -> None:
-        """Disconnect."""
         await self._cluster.close()
 
     async def erase(self) -> None:
@@ -153,7 +151,6 @@ class RedisClusterCatalog:
         self._cluster = cluster
 
     async def jobs(self) -> list[str]:
-        """List all jobs on the cluster."""
         pattern = keys_of("*/0")[0]
         head, tail = (part.encode() for part in pattern.split("*"))
         try:

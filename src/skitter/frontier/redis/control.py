@@ -41,23 +41,18 @@ class RedisControl:
         self._job = job
 
     async def set_state(self, state: JobState) -> JobState:
-        """Request a state of the job."""
         return JobState((await self._job.run("set_state", state.value)).decode())
 
     async def pause_slot(self, slot: str, seconds: float) -> None:
-        """Lease nothing from a slot for some time."""
         await self._job.run("pause_slot", to_bytes(slot), self._job.config.policy_of(slot), seconds)
 
     async def set_delay(self, slot: str, seconds: float) -> None:
-        """Set the minimum delay of one slot."""
         await self._job.run("set_delay", to_bytes(slot), self._job.config.policy_of(slot), seconds)
 
     async def settings_changes(self) -> SettingsChanges:
-        """Return the settings that were changed while the job ran."""
         return await self._job.changes()
 
     async def change_settings(self, changes: SettingsChanges, reset: bool = False) -> SettingsChanges:
-        """Change settings at once."""
         return await self._job.change(changes, reset=reset)
 
     async def drop_slot(self, slot: str, ban: bool = False) -> int:
@@ -96,15 +91,12 @@ class RedisControl:
         return dropped
 
     async def unban(self, slot: str) -> bool:
-        """Accept requests for a slot again."""
         return await self._job.run_once("ban", to_bytes(slot), "0") == b"1"
 
     async def banned(self) -> list[str]:
-        """List the banned slots."""
         return sorted(to_words(slot) for slot in await self._job.command("SMEMBERS", self._job.key("banned")))
 
     async def recrawl(self) -> bool:
-        """Start a finished job again."""
         recrawls = int(await self._job.run_once("recrawl"))
         if recrawls:
             self._job.recrawls = recrawls
@@ -118,7 +110,6 @@ class RedisReports:
         self._job = job
 
     async def stats(self, dimension: StatsDimension, limit: int = 100) -> list[StatsRow]:
-        """Return the counts per worker, host or request group."""
         found = await self._job.command("HGETALL", self._job.key(f"by_{dimension.value}"))
         return in_order((read_stats_row(key, packed) for key, packed in found.items()), limit)
 
@@ -135,21 +126,17 @@ class RedisReports:
         return found
 
     async def outputs(self) -> dict[str, list[tuple[int, int]]]:
-        """Return the committed byte ranges of each part file."""
         return read_ranges(await self._job.run("outputs"))
 
     async def visits(self, cursor: str = "", limit: int = 1000) -> VisitsPart:
-        """Return some of the remembered pages."""
         following, *found = await self._job.run("visits", cursor or "0", min(limit, SLOTS_BATCH))
         pages = [read_visit(key, packed) for key, packed in zip(found[::2], found[1::2], strict=True)]
         return VisitsPart(pages, "" if following == b"0" else following.decode())
 
     async def announce(self, report: WorkerReport, ttl: float) -> None:
-        """Register a worker as alive."""
         await self._job.run("announce", report.name, encode(report), ttl)
 
     async def workers(self) -> list[WorkerStatus]:
-        """List the live workers."""
         return workers_in_order(read_worker(packed) for packed in await self._job.run("workers"))
 
 
@@ -160,16 +147,13 @@ class RedisNotes:
         self._job = job
 
     async def get(self, key: str) -> bytes | None:
-        """Return a note."""
         note: bytes | None = await self._job.run("get_note", to_bytes(key))
         return note
 
     async def put(self, key: str, value: bytes, ttl: float) -> None:
-        """Store a note."""
         await self._job.run("put_note", to_bytes(key), value, ttl)
 
     async def compare_and_swap(self, key: str, old: bytes | None, new: bytes, ttl: float) -> bool:
-        """Store a note if the present one is ``old``."""
         arguments = (to_bytes(key), int(old is not None), old or b"", new, ttl)
         return bool(await self._job.run("compare_and_swap_note", *arguments))
 
@@ -181,19 +165,15 @@ class RedisDeadLetters:
         self._job = job
 
     async def list(self, after: int = 0, limit: int = 100) -> list[DeadLetter]:
-        """List dead letters, oldest first."""
         return [read_dead_letter(data) for data in await self._job.run("dead_letters", after, limit)]
 
     async def replay(self, ids: Sequence[int] | None = None) -> int:
-        """Put dead letters back in the queue."""
         return await self._take("replay", ids)
 
     async def drop(self, ids: Sequence[int] | None = None) -> int:
-        """Delete dead letters."""
         return await self._take("drop_dead_letters", ids)
 
     async def drop_superseded(self) -> int:
-        """Delete dead letters whose URL was added again since."""
         dropped, last = 0, b"0"
         while True:
             last, count = (await self._job.run_once("drop_superseded", last)).split()
@@ -236,20 +216,17 @@ class RedisLiveness:
         """Time of the last heartbeat. Workers that expired before it have been handled."""
 
     async def open(self) -> None:
-        """Connect."""
         server = self._job.twin_server()
         await server.connect(patient=False)
         self._since = "-inf"  # the server may have lost its last second
         self._server = server
 
     async def close(self) -> None:
-        """Disconnect."""
         if self._server is not None:
             server, self._server = self._server, None
             await server.close()
 
     async def beat(self, worker: str) -> list[str]:
-        """Record that a worker is alive. Return dead workers."""
         job = self._job
         keys = [job.key("job"), job.key("alive")]
         arguments = job.generation, job.now, worker, LIVENESS_SECONDS, SUSPICION_SECONDS, self._since
@@ -258,7 +235,6 @@ class RedisLiveness:
         return [name.decode() for name in dead]
 
     async def workers(self) -> list[str]:
-        """List all workers that have neither left nor been abandoned."""
         names = await self._open_server.command("ZRANGE", self._job.key("alive"), 0, -1)
         return [name.removeprefix(_SUSPECT).decode() for name in names]
 

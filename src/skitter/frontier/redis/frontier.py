@@ -66,7 +66,7 @@ _DECISIONS = {b"g": SlotDecision.LEASED, b"l": SlotDecision.LATER, b"x": SlotDec
 
 
 class RedisFrontier:
-    """A frontier on one Valkey or Redis server.
+    """A frontier on one Valkey or Redis server. Implements :class:`~skitter.frontier.contract.Frontier`.
 
     ``server``: a URL, or the server itself. ``patient``: :meth:`open` waits for a server that does not answer, as
     every other call does. ``attach``: join an existing job with its own options; never create one.
@@ -158,13 +158,11 @@ class RedisFrontier:
 
     @property
     def politeness(self) -> Politeness:
-        """The politeness rules that the job was created with."""
         return self.job.config.stored.politeness()
 
     # --- adding ------------------------------------------------------------------------------------------
 
     async def unknown(self, fingerprints: Sequence[bytes]) -> list[bool]:
-        """Return which fingerprints are new."""
         mask: list[bool] = []
         for start in range(0, len(fingerprints), FINGERPRINTS_BATCH):
             batch = fingerprints[start : start + FINGERPRINTS_BATCH]
@@ -172,7 +170,6 @@ class RedisFrontier:
         return mask
 
     async def add(self, entries: Sequence[Entry], seeds: SeedProgress | None = None) -> AddResult:
-        """Add requests with atomic de-duplication."""
         result, _, _ = await self._add(entries, seeds)
         return result
 
@@ -222,7 +219,6 @@ class RedisFrontier:
         return total, is_accepted, report
 
     async def claim_seeds(self, worker: str) -> SeedClaim | None:
-        """Claim the loading of the seeds."""
         token = secrets.randbits(62)
         position = await self.job.run("claim_seeds", worker, token)
         if position is None:
@@ -239,7 +235,6 @@ class RedisFrontier:
         reports: Sequence[FetchReport] = (),
         quotas: QueueQuotas | None = None,
     ) -> LeaseResult:
-        """Lease requests that may be fetched now."""
         return await self._lease(worker, limit, reports, quotas, None)
 
     async def lease_slots(
@@ -337,7 +332,6 @@ class RedisFrontier:
         return [(to_words(slot), int(count)) for slot, count in found]
 
     async def renew(self, worker: str, lease_ids: Sequence[int]) -> list[int]:
-        """Extend leases."""
         lost: list[int] = []
         for ids in packed_ids(lease_ids):
             lost += [int.from_bytes(lease_id, "big") for lease_id in await self.job.run("renew", worker, ids)]
@@ -345,19 +339,16 @@ class RedisFrontier:
         return lost
 
     async def release(self, lease_ids: Sequence[int]) -> None:
-        """Return leases unused."""
         if lease_ids:
             for ids in packed_ids(lease_ids):
                 await self.job.run("release", ids)
 
     async def abandon(self, worker: str) -> int:
-        """Take back all leases of a dead worker."""
         return int(await self.job.run("abandon", worker))
 
     # --- committing --------------------------------------------------------------------------------------
 
     async def commit(self, outcomes: Sequence[Outcome]) -> list[bool]:
-        """Close leases, each atomically with its effects."""
         accepted, _ = await self._commit(outcomes)
         return accepted
 
@@ -397,7 +388,6 @@ class RedisFrontier:
     # --- reading -----------------------------------------------------------------------------
 
     async def status(self) -> FrontierStatus:
-        """Read all counts at one moment."""
         while True:
             answer = await self.job.run("status")
             if not answer[11]:
@@ -412,7 +402,6 @@ class RedisCatalog:
         self._server = server
 
     async def jobs(self) -> list[str]:
-        """List all jobs on the server."""
         await self._server.connect(patient=False)
         try:
             return await jobs_of(self._server)

@@ -39,7 +39,6 @@ class RedisPartition:
 
     @property
     def is_away(self) -> bool:
-        """Whether the node does not answer."""
         return self._connection.is_away
 
     @property
@@ -49,39 +48,32 @@ class RedisPartition:
 
     @property
     def options(self) -> FrontierSettings:
-        """The options of the job."""
         return self._job.options
 
     @property
     def generation(self) -> bytes:
-        """Distinguishes this job from a later one of the same name."""
         return self._job.generation
 
     @property
     def is_complete(self) -> bool:
-        """In the first partition: whether all other partitions existed before."""
         return self._job.is_complete
 
     @property
     def recrawls(self) -> int:
-        """Number of recrawls of the job."""
         return self._job.recrawls
 
     # --- opening -----------------------------------------------------------------------------------------
 
     async def join(self, first: Partition | None) -> JobInfo:
-        """Create or join the partition."""
         spec = PartitionSpec(self._shape)
         if first is not None:
             spec = PartitionSpec(self._shape, first.generation, first.is_complete)
         return await self.frontier.open_partition(spec)
 
     async def complete(self) -> None:
-        """Note, in the first partition, that all others exist."""
         await self._job.run("complete")
 
     async def follow_recrawl(self, recrawls: int) -> None:
-        """Forget the known fingerprints if the job was recrawled since."""
         await self._job.run("follow_recrawl", recrawls)
 
     # --- forwarded requests ------------------------------------------------------------------------------
@@ -89,7 +81,6 @@ class RedisPartition:
     async def add_seeds(
         self, entries: Sequence[Entry], seeds: SeedProgress, forwarded: Sequence[ForwardedRequest]
     ) -> AddResult | None:
-        """Add the seeds of this partition and keep those of others."""
         return await self.frontier.add_seeds(entries, seeds, _packed(forwarded))
 
     async def settle_seeds(
@@ -99,18 +90,15 @@ class RedisPartition:
         rejected: Sequence[tuple[Entry, str]],
         forwarded: Sequence[ForwardedRequest],
     ) -> bool:
-        """Settle a batch of the seed keys, and keep the requests of other partitions."""
         return await self.frontier.seed_keys.settle_with_outbox(token, entries, rejected, _packed(forwarded))
 
     async def commit(
         self, outcomes: Sequence[Outcome], forwarded: Mapping[int, Sequence[ForwardedRequest]]
     ) -> list[bool]:
-        """Commit, and keep the new requests of other partitions."""
         outbox = {lease_id: _packed(requests) for lease_id, requests in forwarded.items()}
         return await self.frontier.commit_with_outbox(outcomes, outbox)
 
     async def deliver(self, forwarded: Sequence[ForwardedRequest], *, again: bool) -> AddResult:
-        """Add requests from other partitions."""
         added = banned = over_budget = 0
         for start in range(0, len(forwarded), ENTRIES_BATCH):
             batch = forwarded[start : start + ENTRIES_BATCH]
@@ -123,18 +111,15 @@ class RedisPartition:
         return AddResult(added, len(forwarded) - added - banned - over_budget, banned, over_budget)
 
     async def outbox(self, limit: int, age: float) -> list[ForwardedRequest]:
-        """Read some requests of the outbox."""
         found: list[bytes] = await self._job.run("outbox", limit, age)
         return [_unpacked(name, value) for name, value in zip(found[::2], found[1::2], strict=True)]
 
     async def clear_outbox(self, ids: Sequence[bytes]) -> None:
-        """Remove requests from the outbox."""
         await self._job.run("clear_outbox", encode([text(request_id) for request_id in ids]))
 
     # --- reading -----------------------------------------------------------------------------------------
 
     async def partition_status(self) -> PartitionStatus:
-        """Read the contents."""
         answer = await self._job.run("partition_status")
         queued, delayed, leased, outbox, waits, seeds_done, state, *numbers = answer
         sequence, done, failed, pages, items, size, revision = map(int, numbers)
@@ -146,7 +131,6 @@ class RedisPartition:
         )  # fmt: skip
 
     async def replication_offset(self) -> ReplicationOffset:
-        """Read the replication positions of the replicas of the node."""
         info: dict[str, Any] = await self.frontier.job.command("INFO", "replication")
         if info["role"] != "master":  # replaced by another node, which may lack its last writes
             await self._connection.refresh()

@@ -29,7 +29,6 @@ class RedisSeedKeys:
         self._job = job
 
     async def take(self, limit: int) -> SeedBatch | None:
-        """Take elements from the keys."""
         token = secrets.randbits(62)
         from_left = int(self._job.options.seed_list_end == "left")
         arguments = (token, limit, MAX_QUEUED, len(self._job.keys), from_left)
@@ -41,7 +40,6 @@ class RedisSeedKeys:
     async def settle(
         self, token: int, entries: Sequence[Entry], rejected: Sequence[tuple[Entry, str]]
     ) -> bool:
-        """Turn a batch into requests and dead letters."""
         return await self.settle_with_outbox(token, entries, rejected, [])
 
     async def settle_with_outbox(

@@ -103,7 +103,7 @@ class OutageLog(Protocol):
 
 
 class SingleConnection:
-    """Connections to one server, or to the present primary behind sentinels."""
+    """Connections to one server, or to the present primary behind sentinels. Implements :class:`ServerConnection`."""
 
     def __init__(self, address: RedisAddress) -> None:
         self._address = address
@@ -116,7 +116,6 @@ class SingleConnection:
         self.database = 0
 
     def twin(self) -> SingleConnection:
-        """Return another connection to the same server."""
         return type(self)(self._address)
 
     @property
@@ -127,7 +126,6 @@ class SingleConnection:
         return self._client
 
     def open(self) -> None:
-        """Make the client."""
         self._client, *self._sentinels = self._address.clients(self._greet)
         self.database = int(self._client.connection_pool.connection_kwargs.get("db") or 0)
 
@@ -139,20 +137,17 @@ class SingleConnection:
         self._run_id = run_id
 
     async def close(self) -> None:
-        """Close all connections."""
         if self._client is not None:
             clients, self._client = [self._client, *self._sentinels], None
             for client in clients:
                 await client.aclose()
 
     async def info(self) -> dict[str, Any]:
-        """Return what the server reports about itself."""
         info: dict[str, Any] = await self.execute("INFO")
         self.in_transactions = is_kvrocks(info)
         return info
 
     async def execute(self, *words: Argument) -> Any:
-        """Run a command."""
         if self.in_transactions and words[0] in _SCRIPT_COMMANDS:
             return await in_time(self._address.timeout, in_transaction(self.client, words))
         return await in_time(self._address.timeout, self.client.execute_command(*words))  # type: ignore[no-untyped-call]

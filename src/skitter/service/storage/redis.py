@@ -111,44 +111,39 @@ return found
 
 
 class RedisKeyValueStore:
-    """A key-value store: one hash for each kind, under ``{skitter-service}:``. Times are those of the server's clock."""
+    """One hash for each kind, under ``{skitter-service}:``. Times are those of the server's clock.
+
+    Implements :class:`~skitter.service.storage.KeyValueStore`.
+    """
 
     def __init__(self, url: str) -> None:
         self._server = server_for(url, _key(""), outage_timeout=_TIMEOUT)
 
     async def open(self) -> None:
-        """Connect."""
         await self._server.connect(patient=False)
 
     async def close(self) -> None:
-        """Disconnect."""
         await self._server.close()
 
     async def get(self, kind: str, name: str) -> bytes | None:
-        """Return a record."""
         found: bytes | None = await self._server.command("HGET", _key(kind), name)
         return found
 
     async def all(self, kind: str) -> dict[str, bytes]:
-        """Return all records of a kind."""
         return _sorted(await self._server.command("HGETALL", _key(kind)))
 
     async def compare_and_swap(self, kind: str, name: str, old: bytes | None, new: bytes | None) -> bool:
-        """Replace a record if it is unchanged."""
         values = (name, int(old is not None), old or b"", int(new is not None), new or b"")
         return bool(await self._server.command("EVAL", _COMPARE_AND_SWAP, 1, _key(kind), *values))
 
     async def acquire_lease(self, duty: str, owner: str, seconds: float) -> bool:
-        """Acquire or renew the lease of a duty."""
         key = _key(f"lease:{duty}")
         return bool(await self._server.command("EVAL", _ACQUIRE_LEASE, 1, key, owner, int(1000 * seconds)))
 
     async def announce(self, node: str, status: bytes, seconds: float) -> None:
-        """Publish the status of a node."""
         await self._announce(node, status, seconds)
 
     async def nodes(self) -> dict[str, bytes]:
-        """Return the statuses that have not expired."""
         found = await self._announce("", b"", 0)
         return _sorted(dict(zip(found[::2], found[1::2], strict=True)))
 
@@ -158,7 +153,7 @@ class RedisKeyValueStore:
 
 
 class RedisAppendLog:
-    """An append-only log: hashes of entries and state, under ``{skitter-service:RUN}:NAME``.
+    """Hashes of entries and state, under ``{skitter-service:RUN}:NAME``. Implements :class:`~skitter.service.storage.AppendLog`.
 
     :param url: URL of the server or Cluster
     :param run: id of the run that the log belongs to; its keys share one hash tag
@@ -184,13 +179,11 @@ class RedisAppendLog:
         return [f"{self._prefix}:{part}" for part in parts]
 
     async def open(self, *, patient: bool = True) -> None:
-        """Connect."""
         if not self._is_open:
             await self._server.connect(patient=patient)
             self._is_open = True
 
     async def close(self) -> None:
-        """Disconnect."""
         self._is_open = False
         await self._server.close()
 
@@ -199,17 +192,14 @@ class RedisAppendLog:
         return await self._server.command(*words)
 
     async def append(self, entries: Sequence[bytes], batch: int) -> None:
-        """Append entries and drop the oldest ones."""
         values = (self._max_bytes, self._writer, batch, ENTRY_OVERHEAD)
         await self._command("EVAL", _APPEND, 2, *self._keys()[:2], *values, *entries)
 
     async def put(self, entries: Sequence[tuple[str, bytes]], group: str = "") -> None:
-        """Set the entries of some keys."""
         pairs = [part for entry in entries for part in entry]
         await self._command("EVAL", _PUT, 5, *self._keys(group), group, *pairs)
 
     async def read(self, after: int, limit: int, group: str = "") -> list[tuple[int, bytes]]:
-        """Return entries by position."""
         entries, state, *_, positions = self._keys(group)
         found = await self._command(
             "EVAL", _READ, 3, entries, state, positions, after, limit, int(bool(group))
@@ -217,7 +207,6 @@ class RedisAppendLog:
         return list(zip(found[::2], found[1::2], strict=True))
 
     async def erase(self) -> None:
-        """Remove all entries."""
         *keys, _ = self._keys()
         groups = await self._command("SMEMBERS", keys[-1])
         await self._command("UNLINK", *keys, *(self._keys(group.decode())[-1] for group in groups))

@@ -83,31 +83,28 @@ class _SqliteFile:
 
 
 class SqliteKeyValueStore:
-    """A key-value store in one file. Several processes of one machine may share it."""
+    """Records in one file, which several processes of one machine may share.
+
+    Implements :class:`~skitter.service.storage.KeyValueStore`.
+    """
 
     def __init__(self, path: Path) -> None:
         self._file = _SqliteFile(path, _RECORD_TABLES, FrontierError)
 
     async def open(self) -> None:
-        """Open or create the file."""
         await self._file.run(lambda _: None)
 
     async def close(self) -> None:
-        """Close the file."""
         await self._file.close()
 
     async def get(self, kind: str, name: str) -> bytes | None:
-        """Return a record."""
         return await self._file.run(lambda db: _record(db, kind, name))
 
     async def all(self, kind: str) -> dict[str, bytes]:
-        """Return all records of a kind."""
         query = "SELECT name, data FROM records WHERE kind = ? ORDER BY name"
         return await self._file.run(lambda db: dict(db.execute(query, (kind,)).fetchall()))
 
     async def compare_and_swap(self, kind: str, name: str, old: bytes | None, new: bytes | None) -> bool:
-        """Replace a record if it is unchanged."""
-
         def swap(db: sqlite3.Connection) -> bool:
             with transaction(db):
                 current = _record(db, kind, name)
@@ -122,8 +119,6 @@ class SqliteKeyValueStore:
         return await self._file.run(swap)
 
     async def acquire_lease(self, duty: str, owner: str, seconds: float) -> bool:
-        """Acquire or renew the lease of a duty."""
-
         def acquire(db: sqlite3.Connection) -> bool:
             with transaction(db):
                 now = time.time()
@@ -136,8 +131,6 @@ class SqliteKeyValueStore:
         return await self._file.run(acquire)
 
     async def announce(self, node: str, status: bytes, seconds: float) -> None:
-        """Publish the status of a node."""
-
         def publish(db: sqlite3.Connection) -> None:
             with transaction(db):
                 now = time.time()
@@ -148,7 +141,6 @@ class SqliteKeyValueStore:
         await self._file.run(publish)
 
     async def nodes(self) -> dict[str, bytes]:
-        """Return the statuses that have not expired."""
         query = "SELECT node, status FROM nodes WHERE until > ? ORDER BY node"
         return await self._file.run(lambda db: dict(db.execute(query, (time.time(),)).fetchall()))
 
@@ -159,7 +151,7 @@ def _record(db: sqlite3.Connection, kind: str, name: str) -> bytes | None:
 
 
 class SqliteAppendLog:
-    """An append-only log in one file. Several processes of one machine may share it.
+    """A log in one file, which several processes of one machine may share. Implements :class:`~skitter.service.storage.AppendLog`.
 
     :param path: the file; it is created by the first write
     :param max_bytes: bound of the size; 0 means no bound. A bounded log has one writer at a time.
@@ -173,11 +165,9 @@ class SqliteAppendLog:
         """Size of a bounded log; ``None`` if it has to be computed."""
 
     async def open(self) -> None:
-        """Open or create the file."""
         await self._file.run(lambda _: None)
 
     async def close(self) -> None:
-        """Close the file."""
         await self._file.close()
 
     async def append(self, entries: Sequence[bytes], batch: int) -> None:
@@ -212,8 +202,6 @@ class SqliteAppendLog:
         return size
 
     async def put(self, entries: Sequence[tuple[str, bytes]], group: str = "") -> None:
-        """Set the entries of some keys."""
-
         def put(db: sqlite3.Connection) -> None:
             with transaction(db):
                 for key, data in entries:
@@ -228,7 +216,6 @@ class SqliteAppendLog:
         await self._file.run(put)
 
     async def read(self, after: int, limit: int, group: str = "") -> list[tuple[int, bytes]]:
-        """Return entries by position."""
         if not await asyncio.to_thread(self._file.path.exists):
             return []
         query, values = (_READ_GROUP, (group, after, limit)) if group else (_READ, (after, limit))
