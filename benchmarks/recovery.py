@@ -130,12 +130,13 @@ SCENARIOS = {
 
 async def heartbeat_cost():
     """Return the CPU of the server for one heartbeat, in microseconds."""
+    from skitter.frontier.options import FrontierContext
     from skitter.frontier.redis.frontier import RedisFrontier
 
     with ExitStack() as stack:
         server = server_of("valkey").start()
         stack.callback(server.stop)
-        frontier = RedisFrontier(server.url, "job")
+        frontier = RedisFrontier(server.url, FrontierContext("job"))
         await frontier.open()
         await frontier.liveness.open()
         for worker in range(100):

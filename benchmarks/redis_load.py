@@ -13,7 +13,7 @@ import psutil
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))  # its server fixtures
 
 from services.redis_servers import server_of
-from skitter.frontier.options import FrontierSettings
+from skitter.frontier.options import FrontierContext, FrontierSettings
 from skitter.frontier.records import Entry, JobState, Outcome, Resolution
 from skitter.frontier.redis.frontier import RedisFrontier
 from skitter.item import OutputRange
@@ -129,9 +129,11 @@ async def measure(kind, queued, options, append, links, batch):
     try:
         frontier = RedisFrontier(
             server.url,
-            "bench",
-            Politeness(HostLimits(delay=0.0, concurrency_per_slot=100)),
-            FrontierSettings(**options),
+            FrontierContext(
+                "bench",
+                politeness=Politeness(HostLimits(delay=0.0, concurrency_per_slot=100)),
+                options=FrontierSettings(**options),
+            ),
         )
         await frontier.open()
         before = used(server)

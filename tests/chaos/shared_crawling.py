@@ -89,10 +89,11 @@ class ClusterCrawling(SharedCrawling):
         self._job = job
 
     def _ask_frontier(self, question):
+        from skitter.frontier.options import FrontierContext
         from skitter.frontier.redis.cluster_frontier import RedisClusterFrontier
 
         async def ask():
-            frontier = RedisClusterFrontier(self._url, self._job, attach=True)
+            frontier = RedisClusterFrontier(self._url, FrontierContext(self._job, attach=True))
             await frontier.open()
             try:
                 return await question(frontier)

@@ -34,10 +34,13 @@ class ThroughBroker(Crawling):
         ]  # fmt: skip
 
     def _ask_state(self, question):
+        from skitter.frontier.options import FrontierContext
         from skitter.frontier.redis.frontier import RedisFrontier
 
         async def ask():
-            frontier = RedisFrontier(self.state, "job", attach=True)  # it changes nothing of the job
+            frontier = RedisFrontier(
+                self.state, FrontierContext("job", attach=True)
+            )  # changes nothing of the job
             await frontier.open()
             try:
                 return await question(frontier)

@@ -23,7 +23,7 @@ from skitter.brokers.frontier import BrokerFrontier
 from skitter.brokers.pending import BrokerTuning
 from skitter.errors import FrontierError
 from skitter.frontier.embedded.frontier import EmbeddedFrontier
-from skitter.frontier.options import FrontierSettings
+from skitter.frontier.options import FrontierContext, FrontierSettings
 from skitter.frontier.rpc.client import remote_frontier
 from skitter.frontier.rpc.server import FrontierServer
 from skitter.politeness import Politeness
@@ -145,7 +145,9 @@ class OnValkey(Backend):
         from skitter.frontier.redis.frontier import RedisFrontier
 
         self.job = f"job{uuid.uuid4().hex}"
-        self.frontier = RedisFrontier(self.place(), self.job, politeness, options, clock=clock, patient=True)
+        self.frontier = RedisFrontier(
+            self.place(), FrontierContext(self.job, "", politeness, options, joining=True), clock=clock
+        )
         await self.frontier.open()
         return self.frontier
 
@@ -186,7 +188,9 @@ class OnCluster(Backend):
         from skitter.frontier.redis.cluster_frontier import RedisClusterFrontier
 
         url = f"{running_cluster('valkey').url}?partitions=3"
-        self.frontier = RedisClusterFrontier(url, f"job{uuid.uuid4().hex}", politeness, options, clock=clock)
+        self.frontier = RedisClusterFrontier(
+            url, FrontierContext(f"job{uuid.uuid4().hex}", "", politeness, options), clock=clock
+        )
         await self.frontier.open()
         return self.frontier
 
@@ -249,7 +253,9 @@ class OnValkeyState(OverBroker):
         from skitter.frontier.redis.frontier import RedisFrontier
 
         return RedisFrontier(
-            running("valkey").url, f"job{uuid.uuid4().hex}", politeness, options, clock=clock
+            running("valkey").url,
+            FrontierContext(f"job{uuid.uuid4().hex}", "", politeness, options),
+            clock=clock,
         )
 
     async def stop(self):

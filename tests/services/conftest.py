@@ -9,7 +9,7 @@ from services.cluster_jobs import PARTITIONS
 from services.redis_cluster import ClusterServers, running_cluster
 from services.redis_servers import KVROCKS, RedisServer, running
 from services.requests import FREE
-from skitter.frontier.options import FrontierSettings
+from skitter.frontier.options import FrontierContext, FrontierSettings
 from skitter.frontier.redis.cluster_frontier import RedisClusterFrontier
 from skitter.frontier.redis.frontier import RedisFrontier
 
@@ -47,7 +47,8 @@ async def join():
     opened = []
 
     async def open_one(url, politeness=FREE, clock=None, **options) -> RedisFrontier:
-        frontier = RedisFrontier(url, name, politeness, FrontierSettings(**options), clock=clock)
+        context = FrontierContext(name, politeness=politeness, options=FrontierSettings(**options))
+        frontier = RedisFrontier(url, context, clock=clock)
         opened.append(frontier)
         await frontier.open()
         return frontier
@@ -93,9 +94,8 @@ async def join_cluster():
     async def open_one(
         url, job, politeness=FREE, clock=None, partitions=PARTITIONS, **options
     ) -> RedisClusterFrontier:
-        frontier = RedisClusterFrontier(
-            f"{url}?partitions={partitions}", job, politeness, FrontierSettings(**options), clock=clock
-        )
+        context = FrontierContext(job, politeness=politeness, options=FrontierSettings(**options))
+        frontier = RedisClusterFrontier(f"{url}?partitions={partitions}", context, clock=clock)
         await frontier.open()
         opened.append(frontier)
         return frontier

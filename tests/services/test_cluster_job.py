@@ -6,7 +6,7 @@ from services.cluster_jobs import PARTITIONS, host_in, keys_of, node_of
 from services.requests import FREE, counts, done, entries
 from skitter.errors import FrontierError
 from skitter.frontier.contract import NoSuchJob
-from skitter.frontier.options import FrontierSettings, SettingsChanges
+from skitter.frontier.options import FrontierContext, FrontierSettings, SettingsChanges
 from skitter.frontier.records import JobState, SeedProgress
 from skitter.frontier.redis.cluster_frontier import RedisClusterFrontier
 from skitter.frontier.stats import StatsDimension, StatsRow
@@ -19,7 +19,7 @@ async def attach(cluster):
     opened = []
 
     async def attach_to(job):
-        frontier = RedisClusterFrontier(cluster.url, job, attach=True)
+        frontier = RedisClusterFrontier(cluster.url, FrontierContext(job, attach=True))
         opened.append(frontier)
         await frontier.open()
         return frontier
@@ -56,12 +56,12 @@ async def test_a_job_that_has_lost_a_partition_is_not_taken_for_one_that_was_nev
 async def test_a_job_that_was_never_started_is_not_created_by_reading_it(cluster, attach, job_name):
     with pytest.raises(NoSuchJob, match=job_name):
         await attach(job_name)
-    assert job_name not in await RedisClusterFrontier(cluster.url, "none").catalog.jobs()
+    assert job_name not in await RedisClusterFrontier(cluster.url, FrontierContext("none")).catalog.jobs()
 
 
 async def test_a_run_without_a_number_of_partitions_takes_those_of_the_job(cluster, join_cluster, job_name):
     await join_cluster(cluster.url, job_name, partitions=3)
-    frontier = RedisClusterFrontier(cluster.url, job_name, FREE)
+    frontier = RedisClusterFrontier(cluster.url, FrontierContext(job_name, politeness=FREE))
     await frontier.open()
     assert frontier.partitions.of_lease(10) == 10 % 3
     await frontier.close()
@@ -117,7 +117,8 @@ async def test_seeds_from_a_key_beside_the_head_of_the_job_go_to_all_partitions(
 
 @pytest.mark.parametrize("options", [{"seed_keys": ("somewhere:seeds",)}, {"group_counter_prefix": "tasks:"}])
 async def test_keys_that_would_lie_on_other_nodes_are_refused(cluster, job_name, options):
-    frontier = RedisClusterFrontier(cluster.url, job_name, FREE, FrontierSettings(**options))
+    context = FrontierContext(job_name, politeness=FREE, options=FrontierSettings(**options))
+    frontier = RedisClusterFrontier(cluster.url, context)
     with pytest.raises(FrontierError) as refusal:
         await frontier.open()
     assert refusal.value.field in options

@@ -6,6 +6,7 @@ from redis.exceptions import ResponseError
 from services.cluster_jobs import keys_of, node_of
 from services.redis_servers import running
 from skitter.errors import FrontierError
+from skitter.frontier.options import FrontierContext
 from skitter.frontier.redis.frontier import RedisFrontier
 from skitter.frontier.redis.server_errors import START_SERVER
 from skitter.politeness import HostLimits, LimitRule, Politeness
@@ -23,7 +24,7 @@ async def test_a_cluster_url_that_means_nothing_is_refused(url):
     from skitter.frontier.redis.cluster_frontier import RedisClusterFrontier
 
     with pytest.raises(FrontierError) as refusal:
-        RedisClusterFrontier(url, "job")
+        RedisClusterFrontier(url, FrontierContext("job"))
     assert "redis+cluster://" in refusal.value.remedy
 
 
@@ -35,7 +36,7 @@ async def test_a_standalone_server_is_not_a_cluster(join_cluster, job_name):
 
 
 async def test_a_node_of_a_cluster_is_not_a_single_server(cluster, job_name):
-    frontier = RedisFrontier(f"redis://127.0.0.1:{cluster.masters[0].port}/0", job_name)
+    frontier = RedisFrontier(f"redis://127.0.0.1:{cluster.masters[0].port}/0", FrontierContext(job_name))
     with pytest.raises(FrontierError, match=f"127.0.0.1:{cluster.masters[0].port}") as refusal:
         await frontier.open()
     assert "redis+cluster://" in refusal.value.remedy
@@ -89,7 +90,7 @@ async def test_a_fresh_start_removes_all_data_of_a_job_with_more_partitions(clus
     from skitter.frontier.redis.cluster_frontier import RedisClusterFrontier
 
     await join_cluster(cluster.url, job_name, partitions=9)
-    await RedisClusterFrontier(f"{cluster.url}?partitions=2", job_name).erase()
+    await RedisClusterFrontier(f"{cluster.url}?partitions=2", FrontierContext(job_name)).erase()
     left = [key for node in cluster.masters for key in node.ask("KEYS", f"skitter:*{job_name}*")]
     assert left == []
     await join_cluster(cluster.url, job_name, partitions=2)

@@ -3,6 +3,7 @@
 import pytest
 
 from services.requests import counts, done, entries
+from skitter.frontier.options import FrontierContext
 from skitter.frontier.redis.frontier import RedisFrontier
 from skitter.frontier.redis.job import keys_of
 from skitter.frontier.redis.server_errors import JobGone
@@ -23,7 +24,7 @@ async def test_all_members_of_the_fleet_see_the_same_state(server, join):
 async def test_a_job_that_was_erased_is_gone_for_its_workers(server, join):
     frontier = await join(server.url)
     await frontier.add(entries("a"))
-    other = RedisFrontier(server.url, frontier.job.name)
+    other = RedisFrontier(server.url, FrontierContext(frontier.job.name))
     await other.erase()
     with pytest.raises(JobGone):
         await frontier.add(entries("b"))

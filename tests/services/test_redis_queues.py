@@ -5,7 +5,7 @@ import uuid
 import pytest
 
 from services.redis_servers import running
-from skitter.frontier.options import SettingsChanges
+from skitter.frontier.options import FrontierContext, SettingsChanges
 from skitter.frontier.records import Entry, Outcome, Resolution
 from skitter.frontier.redis.frontier import RedisFrontier
 from skitter.politeness import HostLimits, LimitRule, Politeness
@@ -100,7 +100,7 @@ async def test_a_queued_url_is_stored_without_its_origin_and_restored(job):
 
 async def test_a_process_without_the_spider_reads_the_limits_of_queues(job):
     frontier, _ = await job(rules=[LimitRule(domain_glob="slow.test", delay=60.0)])
-    other = RedisFrontier(running("valkey").url, frontier.job.name, attach=True)
+    other = RedisFrontier(running("valkey").url, FrontierContext(frontier.job.name, attach=True))
     await other.open()
     assert other.politeness.queues == QUEUES
     assert other.politeness.policy_of("detail|slow.test").delay == 60.0

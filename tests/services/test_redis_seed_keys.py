@@ -2,6 +2,7 @@
 
 import asyncio
 
+import msgspec
 import pytest
 
 from crawl_harness import CrawlHarness, Scripted
@@ -275,8 +276,8 @@ async def test_a_worker_crawls_the_seeds_of_the_keys_until_it_is_stopped(serve, 
     url = serve(site).url
     await ask.delete("live")
     crawl = CrawlHarness(Nothing(), tmp_path, seed_keys=["live"], wait_for_seeds=True, group_key="task")
-    context = crawl.frontier_context()
-    crawl.frontier = RedisFrontier(server.url, f"job{tmp_path.name}", context.politeness, context.options)
+    context = msgspec.structs.replace(crawl.frontier_context(), job=f"job{tmp_path.name}")
+    crawl.frontier = RedisFrontier(server.url, context)
     running = asyncio.create_task(crawl.run())
     for number in range(20):
         await ask.lpush("live", f'{{"url": "{url}{number}", "meta": {{"task": "t{number % 2}"}}}}')

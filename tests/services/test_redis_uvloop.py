@@ -8,6 +8,7 @@ import uvloop
 from services.redis_cluster import running_cluster
 from services.redis_servers import running
 from services.requests import FREE
+from skitter.frontier.options import FrontierContext
 from skitter.frontier.redis.cluster_frontier import RedisClusterFrontier
 from skitter.frontier.redis.frontier import RedisFrontier
 
@@ -29,7 +30,7 @@ def test_a_cluster_call_over_a_connection_that_broke_unseen_is_made_again(kind, 
     cluster = running_cluster(kind)
 
     async def ask():
-        frontier = RedisClusterFrontier(cluster.url, job_name, FREE)
+        frontier = RedisClusterFrontier(cluster.url, FrontierContext(job_name, politeness=FREE))
         await frontier.open()
         try:
             nodes = frontier._source._cluster.client.nodes_manager.nodes_cache.values()
@@ -43,7 +44,7 @@ def test_a_cluster_call_over_a_connection_that_broke_unseen_is_made_again(kind, 
 
 def test_a_call_to_a_server_over_a_connection_that_broke_unseen_is_made_again(job_name):
     async def ask():
-        frontier = RedisFrontier(running("valkey").url, job_name, FREE)
+        frontier = RedisFrontier(running("valkey").url, FrontierContext(job_name, politeness=FREE))
         await frontier.open()
         try:
             await break_all(frontier._server.connection.client.connection_pool._available_connections)

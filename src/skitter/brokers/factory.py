@@ -60,7 +60,7 @@ def _make_state(url: str, context: FrontierContext) -> StateFrontier:
     if scheme in _REDIS_SCHEMES:
         with needing("redis", f"state {scheme!r}", FrontierError):
             from skitter.frontier.redis.frontier import RedisFrontier  # noqa: PLC0415 - its client is an extra
-        return RedisFrontier.from_url(url, context)
+        return RedisFrontier(url, context)
     raise FrontierError(
         f"unsupported state of a broker frontier: {shown_url(url)!r}",
         field="state",

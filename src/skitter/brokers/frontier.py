@@ -12,19 +12,14 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 import msgspec
 
-from skitter._utils.notes import Notes
 from skitter.brokers.contract import Broker, StateFrontier
 from skitter.brokers.message import job_mark
 from skitter.brokers.pending import BrokerTuning
 from skitter.brokers.seeds import TopicSeeds
 from skitter.brokers.topic import MessageChannel, Topic, select
 from skitter.frontier.contract import (
-    Catalog,
-    Control,
     DeadLetters,
-    Liveness,
     Partitions,
-    Reports,
     SeedKeys,
 )
 from skitter.frontier.records import (
@@ -81,44 +76,20 @@ class BrokerFrontier:
         self._opening = asyncio.Lock()
         self._discovered_at = float("-inf")
         self._calls = 0
+        self.shared = state.shared
+        self.control = state.control
+        self.notes = state.notes
+        self.reports = state.reports
+        self.liveness = state.liveness
+        self.catalog = state.catalog
+        self.seed_keys = state.seed_keys
+        """Messages for seeds taken from them are published by the search for lost messages."""
         self.dead_letters: DeadLetters = _PublishedDeadLetters(state, self._publish_slots)
         self.foreign_seeds: SeedKeys | None = TopicSeeds(self, self._topics)
-
-    # --- attributes of the contract ----------------------------------------------------------------------
-
-    @property
-    def shared(self) -> bool:
-        """Whether every process opens the frontier by its URL: as its state."""
-        return self._state.shared
-
-    @property
-    def control(self) -> Control:
-        return self._state.control
-
-    @property
-    def notes(self) -> Notes:
-        return self._state.notes
-
-    @property
-    def reports(self) -> Reports:
-        return self._state.reports
 
     @property
     def politeness(self) -> Politeness | None:
         return self._state.politeness
-
-    @property
-    def seed_keys(self) -> SeedKeys | None:
-        """Those of the state. Messages for seeds taken from them are published by the search for lost messages."""
-        return self._state.seed_keys
-
-    @property
-    def liveness(self) -> Liveness | None:
-        return self._state.liveness
-
-    @property
-    def catalog(self) -> Catalog | None:
-        return self._state.catalog
 
     # --- opening and closing -----------------------------------------------------------------------------
 

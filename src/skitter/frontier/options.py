@@ -119,9 +119,9 @@ class FrontierContext(msgspec.Struct, frozen=True):
     """The job that a backend serves."""
 
     job: str
-    directory: str
+    directory: str = ""
     """The job's own folder on this machine; exists."""
-    politeness: Politeness
+    politeness: Politeness = Politeness()
     options: FrontierSettings = FrontierSettings()
     joining: bool = False
     """Whether other workers run the job. If so, opening waits for a server that is unavailable."""

@@ -16,13 +16,13 @@ from skitter.plugins import PluginKind, needing
 def _on_redis(url: str, context: FrontierContext) -> Frontier:
     with _needing("redis", url):
         from skitter.frontier.redis.frontier import RedisFrontier  # noqa: PLC0415 - its client is an extra
-    return RedisFrontier.from_url(url, context)
+    return RedisFrontier(url, context)
 
 
 def _on_cluster(url: str, context: FrontierContext) -> Frontier:
     with _needing("redis", url):
         from skitter.frontier.redis.cluster_frontier import RedisClusterFrontier  # noqa: PLC0415 - its client is an extra
-    return RedisClusterFrontier.from_url(url, context)
+    return RedisClusterFrontier(url, context)
 
 
 def _needing(extra: str, url: str) -> AbstractContextManager[None]:

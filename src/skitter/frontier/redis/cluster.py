@@ -205,7 +205,7 @@ class PartitionConnection:
 
     def __init__(self, cluster: ClusterClient, key: str, *, owns_cluster: bool = False) -> None:
         self._cluster = cluster
-        self._key = key
+        self.key = key
         self._owns_cluster = owns_cluster
         self._timeout = cluster.address.timeout
         self.restarts = 0
@@ -216,12 +216,12 @@ class PartitionConnection:
         """Whether the node has an append-only file. Known after :meth:`info`."""
 
     def twin(self) -> PartitionConnection:
-        return PartitionConnection(ClusterClient(self._cluster.address), self._key, owns_cluster=True)
+        return PartitionConnection(ClusterClient(self._cluster.address), self.key, owns_cluster=True)
 
     @property
     def is_away(self) -> bool:
         """Whether the node does not answer, so that calls wait for it."""
-        return self._key in self._cluster.outages
+        return self.key in self._cluster.outages
 
     def open(self) -> None:
         """Do nothing: the cluster client connects on first use."""
@@ -244,11 +244,11 @@ class PartitionConnection:
 
     async def execute(self, *words: Argument) -> Any:
         try:
-            answer = await in_time(self._timeout, self._cluster.execute(self._key, *words))
+            answer = await in_time(self._timeout, self._cluster.execute(self.key, *words))
         except redis.exceptions.ConnectionError:
             await self.refresh()
             raise
-        life = self._cluster.life_of(await self._cluster.node_of(self._key))
+        life = self._cluster.life_of(await self._cluster.node_of(self.key))
         if life != self.life:
             self.restarts += bool(self.life)
             self.life = life
@@ -263,10 +263,10 @@ class PartitionConnection:
             pass  # the caller reports the first error
 
 
-def partition_server(cluster: ClusterClient, connection: PartitionConnection, key: str) -> RedisServer:
+def partition_server(cluster: ClusterClient, connection: PartitionConnection) -> RedisServer:
     """Return the server of one partition."""
     address = RedisAddress("", cluster.address.where, cluster.address.outage_timeout, cluster.address.timeout)
-    return RedisServer(address, connection, PartitionOutageLog(cluster.outages, key))
+    return RedisServer(address, connection, PartitionOutageLog(cluster.outages, connection.key))
 
 
 SCHEMES = frozenset({
@@ -283,5 +283,5 @@ def server_for(url: str, key: str, *, outage_timeout: float | None = None) -> Re
     change = {} if outage_timeout is None else {"outage_timeout": outage_timeout}
     if url.partition(":")[0].lower().endswith("+cluster"):
         cluster = ClusterClient(msgspec.structs.replace(parse_cluster(url), **change))
-        return partition_server(cluster, PartitionConnection(cluster, key, owns_cluster=True), key)
+        return partition_server(cluster, PartitionConnection(cluster, key, owns_cluster=True))
     return RedisServer(msgspec.structs.replace(parse_address(url), **change))

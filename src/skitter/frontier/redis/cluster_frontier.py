@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Self
 
 import msgspec
 import xxhash
@@ -18,100 +17,61 @@ from skitter.frontier.redis.frontier import RedisFrontier
 from skitter.frontier.redis.job import keys_of
 from skitter.frontier.redis.partition import RedisPartition
 from skitter.frontier.redis.records import to_words
-from skitter.frontier.redis.server import RedisServer
 from skitter.politeness import Politeness
 
 
 class RedisClusterFrontier(ClusterFrontier):
     """A frontier on the cluster of a URL. The number of partitions is fixed when the job is created.
 
-    ``patient``: :meth:`open` waits for nodes that do not answer, as every other call does. ``attach``: join an
-    existing job with its own options; never create one.
+    Raise :class:`~skitter.errors.FrontierError` for an invalid URL.
     """
 
     def __init__(
-        self,
-        url: str,
-        job: str,
-        politeness: Politeness | None = None,
-        options: FrontierSettings | None = None,
-        *,
-        clock: Callable[[], float] | None = None,
-        patient: bool = False,
-        attach: bool = False,
+        self, url: str, context: FrontierContext, *, clock: Callable[[], float] | None = None
     ) -> None:
         cluster = ClusterClient(parse_cluster(url))
-
-        def make_frontier(server: RedisServer, number: int) -> RedisFrontier:
-            own_options = options or FrontierSettings()
-            if number:  # the seed keys are on the node of the first partition
-                own_options = msgspec.structs.replace(own_options, seed_keys=())
-            return RedisFrontier(
-                server,
-                f"{job}/{number}",
-                politeness,
-                own_options,
-                clock=clock,
-                patient=patient,
-                attach=attach,
-            )
-
-        source = RedisPartitions(cluster, job, make_frontier, patient=patient)
-        super().__init__(source, RedisClusterCatalog(cluster), clock=clock, attach=attach)
-
-    @classmethod
-    def from_url(cls, url: str, context: FrontierContext) -> Self:
-        """Return the frontier of a job, not yet open. Raise :class:`~skitter.errors.FrontierError` for an invalid URL."""
-        return cls(
-            url,
-            context.job,
-            context.politeness,
-            context.options,
-            patient=context.joining,
-            attach=context.attach,
-        )
+        source = RedisPartitions(cluster, context, clock)
+        super().__init__(source, RedisClusterCatalog(cluster), clock=clock, attach=context.attach)
 
 
 class RedisPartitions:
-    """The partitions of a job on a cluster. Implements :class:`~skitter.frontier.cluster.frontier.PartitionSource`.
-
-    ``make_frontier`` makes the frontier of one partition, given its server and its number.
-    """
+    """The partitions of a job on a cluster. Implements :class:`~skitter.frontier.cluster.frontier.PartitionSource`."""
 
     def __init__(
-        self,
-        cluster: ClusterClient,
-        job: str,
-        make_frontier: Callable[[RedisServer, int], RedisFrontier],
-        *,
-        patient: bool,
+        self, cluster: ClusterClient, context: FrontierContext, clock: Callable[[], float] | None
     ) -> None:
         self._cluster = cluster
-        self._job = job
-        self._make_frontier = make_frontier
-        self._patient = patient
+        self._context = context
+        self._clock = clock
 
     async def partitions(self) -> list[RedisPartition]:
-        self._check_keys(self._partition(0, 1).options)
+        self._check_keys(self._context.options)
         count = self._cluster.address.partitions or await self._count() or DEFAULT_PARTITIONS
         return [self._partition(number, count) for number in range(count)]
 
     def _partition(self, number: int, count: int) -> RedisPartition:
-        key = keys_of(f"{self._job}/{number}")[0]
-        connection = PartitionConnection(self._cluster, key)
-        frontier = self._make_frontier(partition_server(self._cluster, connection, key), number)
-        frontier.job.title = self._job
+        job, options = f"{self._context.job}/{number}", self._context.options
+        if number:  # the seed keys are on the node of the first partition
+            options = msgspec.structs.replace(options, seed_keys=())
+        connection = PartitionConnection(self._cluster, keys_of(job)[0])
+        frontier = RedisFrontier(
+            partition_server(self._cluster, connection),
+            msgspec.structs.replace(self._context, job=job, options=options),
+            clock=self._clock,
+        )
+        frontier.job.title = self._context.job
         # A lease id has 63 bits together with the number of its partition.
         frontier.job.lease_id_heads //= count
         return RedisPartition(frontier, connection, f"{number}/{count} {_unit(frontier.politeness)}")
 
     def _check_keys(self, options: FrontierSettings) -> None:
-        first = keys_of(f"{self._job}/0")[0]
+        job = self._context.job
+        first = keys_of(f"{job}/0")[0]
         for key in options.seed_keys:
             if key_slot(key.encode()) != key_slot(first.encode()):
                 raise FrontierError(
                     f"seed key {key!r} may be on another node than the first partition of the job",
-                    remedy=f"put {{{self._job}/0}} into the name of every seed key, as in {{{self._job}/0}}:{key}",
+                    remedy=f"put {{{job}/0}} into the name of every seed key, as in {{{job}/0}}:{key}",
                     field="seed_keys",
                 )
         if options.group_counter_prefix is not None:
@@ -123,9 +83,9 @@ class RedisPartitions:
 
     async def _count(self) -> int:
         """Return the number of partitions of an existing job, 0 if there is none."""
-        key = keys_of(f"{self._job}/0")[0]
-        server = partition_server(self._cluster, PartitionConnection(self._cluster, key), key)
-        await server.connect(patient=self._patient)
+        key = keys_of(f"{self._context.job}/0")[0]
+        server = partition_server(self._cluster, PartitionConnection(self._cluster, key))
+        await server.connect(patient=self._context.joining)
         if await server.command("TYPE", key) != b"hash":
             return 0
         shape = await server.command("HGET", key, "shape")

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import msgspec
 
 from skitter.errors import FrontierError
-from skitter.frontier.options import FrontierContext, FrontierSettings
+from skitter.frontier.options import FrontierContext
 from skitter.frontier.records import (
     AddResult,
     Entry,
@@ -68,8 +68,7 @@ _DECISIONS = {b"g": SlotDecision.LEASED, b"l": SlotDecision.LATER, b"x": SlotDec
 class RedisFrontier:
     """A frontier on one Valkey or Redis server. Implements :class:`~skitter.frontier.contract.Frontier`.
 
-    ``server``: a URL, or the server itself. ``patient``: :meth:`open` waits for a server that does not answer, as
-    every other call does. ``attach``: join an existing job with its own options; never create one.
+    ``server``: a URL, or the server itself. Raise :class:`~skitter.errors.FrontierError` for an invalid URL.
     """
 
     shared: ClassVar[bool] = True
@@ -77,17 +76,13 @@ class RedisFrontier:
     def __init__(
         self,
         server: str | RedisServer,
-        job: str,
-        politeness: Politeness | None = None,
-        options: FrontierSettings | None = None,
+        context: FrontierContext,
         *,
         clock: Callable[[], float] | None = None,
-        patient: bool = False,
-        attach: bool = False,
     ) -> None:
-        config = JobConfig(politeness or Politeness(), options or FrontierSettings())
+        config = JobConfig(context.politeness, context.options)
         self._server = server if isinstance(server, RedisServer) else RedisServer(parse_address(server))
-        self.job = RedisJob(self._server, job, config, clock)
+        self.job = RedisJob(self._server, context.job, config, clock)
         self.control = RedisControl(self.job)
         self.dead_letters = RedisDeadLetters(self.job)
         self.notes = RedisNotes(self.job)
@@ -97,22 +92,9 @@ class RedisFrontier:
         self.catalog = RedisCatalog(self._server)
         self.liveness = RedisLiveness(self.job)
         self.partitions = None
-        self._patient = patient
-        self._attach = attach
+        self._context = context
         self._seed_positions: dict[int, int] = {}
         self._restarts = 0
-
-    @classmethod
-    def from_url(cls, url: str, context: FrontierContext) -> Self:
-        """Return the frontier of a job, not yet open. Raise :class:`~skitter.errors.FrontierError` for an invalid URL."""
-        return cls(
-            url,
-            context.job,
-            context.politeness,
-            context.options,
-            patient=context.joining,
-            attach=context.attach,
-        )
 
     # --- opening and closing ---------------------------------------------------------------------------
 
@@ -132,12 +114,13 @@ class RedisFrontier:
                 remedy="choose a seed key that holds only seeds",
                 field="seed_keys",
             )
-        await self._server.connect(patient=self._patient)
+        patient = self._context.joining
+        await self._server.connect(patient=patient)
         try:
-            if self._attach:
+            if self._context.attach:
                 info = await self.job.attach(partition)
             else:
-                info = await self.job.join(partition, patient=self._patient)
+                info = await self.job.join(partition, patient=patient)
         except BaseException:
             await self._server.close()
             raise
