@@ -30,6 +30,7 @@ _HISTORY_POINTS = 900
 """Points of the history of a run, one per second while a user watches it."""
 _LATENCY_WINDOW = 10.0
 """Seconds over which the percentiles of a point are taken."""
+SteeringAction = Literal["pause", "resume", "stop"]
 HostOrder = Literal[
     "pages", "items", "bytes", "failed", "retried", "failures", "fetch_time", "queued", "delay"
 ]

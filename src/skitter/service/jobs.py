@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -13,6 +13,7 @@ from skitter.frontends.tasks.changes import TaskChange
 from skitter.run.passes import Passes
 from skitter.service.config import ServiceConfig, check_settings
 from skitter.service.errors import ApiError, Conflict, NotFound, naming_field, too_busy
+from skitter.service.inspection import SteeringAction
 from skitter.service.models import JobRecord, JobRun, Records, StoredRecipe, decode, new_run, next_start
 from skitter.service.recipe_check import RecipeChecker
 from skitter.service.storage import KeyValueStore
@@ -163,33 +164,24 @@ class JobService:
         """Mark a log for removal. A node erases it once no job refers to it and no node writes to it."""
         await self.store.compare_and_swap("old-logs", run, None, b"{}")
 
-    async def pause(self, name: str) -> JobRecord:
-        """Pause a job: nothing is fetched and no scheduled run starts until it is resumed."""
-        return await self._set_wanted(name, "paused")
+    async def steer(self, name: str, action: SteeringAction) -> JobRecord:
+        """Pause, stop or resume a job. Raises :class:`NotFound`.
 
-    async def stop(self, name: str) -> JobRecord:
-        """Stop the current run, which can be resumed. Scheduled runs still start. Raises :class:`NotFound`."""
-        return await self._set_wanted(name, "stopped")
-
-    async def _set_wanted(self, name: str, wanted: Literal["paused", "stopped"]) -> JobRecord:
-        async def edit(job: JobRecord) -> None:
-            job.wanted = wanted
-
-        return await self._change(name, edit)
-
-    async def resume(self, name: str) -> JobRecord:
-        """Continue the current run, also a finished run that has new requests (retried failures, seeds)."""
+        While it is paused, nothing is fetched and no scheduled run starts. While it is stopped, scheduled runs start.
+        Resuming continues the current run, also a finished run that has new requests (retried failures, seeds).
+        """
 
         async def edit(job: JobRecord) -> None:
-            if job.run is None and job.schedule:
+            if action != "resume":
+                job.wanted = "paused" if action == "pause" else "stopped"
+            elif job.run is None and job.schedule:
                 job.wanted = "stopped"
-                return
-            if job.run is None:
+            elif job.run is None:
                 await self._start_run(job)
-            assert job.run is not None
-            job.wanted = "running"
-            job.run.ended, job.run.reason, job.run.ended_at = "", "", 0.0
-            job.run.attempt += 1
+            else:
+                job.wanted = "running"
+                job.run.ended, job.run.reason, job.run.ended_at = "", "", 0.0
+                job.run.attempt += 1
 
         return await self._change(name, edit)
 

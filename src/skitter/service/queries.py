@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 import msgspec
@@ -32,6 +32,7 @@ from skitter.service.errors import ApiError, Conflict, NotFound
 from skitter.service.inspection import (
     FigureHistory,
     Host,
+    SteeringAction,
     figures_of,
     frontier_view,
     list_failures,
@@ -56,7 +57,10 @@ _T = TypeVar("_T")
 
 
 class JobQueries:
-    """Reads the progress of jobs from their frontiers, and changes the contents of the frontiers."""
+    """Reads the progress of jobs from their frontiers, and changes the contents of the frontiers.
+
+    Implements :class:`~skitter.service.api.watch_routes.WatchedJobs`.
+    """
 
     def __init__(self, jobs: JobService) -> None:
         self._jobs = jobs
@@ -76,20 +80,29 @@ class JobQueries:
         await self._jobs.prepare(job, job.run)
         return RunFolder(await asyncio.to_thread(self._jobs.config.spec, job, job.run))
 
-    async def _on_frontier(self, job: JobRecord, act: Callable[[OpenFrontier], Awaitable[_T]]) -> _T:
-        """Open the frontier of the current run and act on it. Raises :class:`Conflict` if no node has started the run."""
-        folder = await self._folder(job)
+    async def _on_folder(self, name: str, read: Callable[[RunFolder], Awaitable[_T]]) -> _T:
+        """Read the current run of a job. Raises :class:`Conflict` if no node has started the run."""
+        folder = await self._folder(await self._jobs.records.job(name))
 
-        async def open_and_act() -> _T:
-            async with _started(job, folder), open_frontier(folder) as opened:
+        async def check_and_read() -> _T:
+            with _started(name, folder):
+                return await read(folder)
+
+        return await in_thread(check_and_read())
+
+    async def _on_frontier(self, name: str, act: Callable[[OpenFrontier], Awaitable[_T]]) -> _T:
+        """Open the frontier of the current run and act on it. Raises as :meth:`_on_folder`."""
+
+        async def open_and_act(folder: RunFolder) -> _T:
+            async with open_frontier(folder) as opened:
                 return await act(opened)
 
-        return await in_thread(open_and_act())
+        return await self._on_folder(name, open_and_act)
 
     # --- reading -----------------------------------------------------------------------------------------
 
-    async def status(self, job: JobRecord) -> dict[str, Any]:
-        """Return everything known about a job. Counts are missing until a node has started the run."""
+    async def status(self, name: str) -> dict[str, Any]:
+        job = await self._jobs.records.job(name)
         shown = view(job, await self._jobs.records.nodes())
         if job.run is None:
             return shown
@@ -103,8 +116,8 @@ class JobQueries:
         except (NoSuchJob, ApiError):
             return None
 
-    async def watched(self, job: JobRecord) -> dict[str, Any]:
-        """Return the same as :meth:`status`, read at most once per second, and add a point to the history of the job."""
+    async def watched(self, name: str) -> dict[str, Any]:
+        job = await self._jobs.records.job(name)
         shown = view(job, await self._jobs.records.nodes())
         if job.run is None:
             return shown
@@ -119,11 +132,13 @@ class JobQueries:
                     self._histories.setdefault(run, FigureHistory()).add(found.counts, found.workers)
         if found is None:
             return shown
-        latest = self.history(job)[-1:] if not job.run.ended else []
+        latest = self._points(job)[-1:] if not job.run.ended else []
         return shown | frontier_view(found) | {"figures": latest[0] if latest else None}
 
-    def history(self, job: JobRecord) -> list[dict[str, Any]]:
-        """Return the figures of a job since a user watches it, oldest first."""
+    async def history(self, name: str) -> list[dict[str, Any]]:
+        return self._points(await self._jobs.records.job(name))
+
+    def _points(self, job: JobRecord) -> list[dict[str, Any]]:
         found = self._histories.get("" if job.run is None else job.run.id)
         return [] if found is None else list(found.points)
 
@@ -138,7 +153,6 @@ class JobQueries:
         self, contains: str, state: str | None, offset: int, limit: int | None, may_see: Callable[[str], bool], *,
         figures: bool,
     ) -> dict[str, Any]:  # fmt: skip
-        """Return some jobs by name, the number of all selected jobs, and the number of jobs in each state."""
         nodes = await self._jobs.records.nodes()
         running = {run for status in nodes.values() for run in status.running}
         found: list[JobRecord] = []
@@ -165,25 +179,16 @@ class JobQueries:
             if (sample := self._samples.get(name, (None, None))[1]) is not None
         }
 
-    async def hosts(self, job: JobRecord) -> list[Host]:
-        """Return the hosts of a job, see :func:`~skitter.service.inspection.read_hosts`.
-
-        All who look at a job share a reading for some seconds.
-        """
-        folder = await self._folder(job)
-
-        async def read() -> list[Host]:
-            async with _started(job, folder):
-                return await read_hosts(folder)
-
+    async def hosts(self, name: str) -> list[Host]:
+        run = (await self._folder(await self._jobs.records.job(name))).job
         async with self._reading_hosts:
-            until, found = self._hosts.get(folder.job, (0.0, []))
+            until, found = self._hosts.get(run, (0.0, []))
             began = time.monotonic()
             if began > until:
-                found = await in_thread(read())
+                found = await self._on_folder(name, read_hosts)
                 took = time.monotonic() - began
                 self._hosts = {run: kept for run, kept in self._hosts.items() if kept[0] > began}
-                self._hosts[folder.job] = began + took + max(_HOSTS_AGE, _REST * took), found
+                self._hosts[run] = began + took + max(_HOSTS_AGE, _REST * took), found
         return found
 
     async def samples(self, names: Collection[str] | None = None) -> list[JobSample]:
@@ -217,7 +222,7 @@ class JobQueries:
                 )
 
     async def items(
-        self, job: JobRecord, run: str | None, after: str | None, limit: int, task: TaskState | None = None
+        self, name: str, run: str | None, after: str | None, limit: int, task: TaskState | None = None
     ) -> ItemPage:
         """Return items of the current or the previous run, in the order in which their pages first arrived.
 
@@ -228,6 +233,7 @@ class JobQueries:
                 f"task {task.name!r} was added without outputs, so its items are among those of the job",
                 remedy=f'add a task with "outputs": ["{TASK_ITEMS}"] to get a list of its own',
             )
+        job = await self._jobs.records.job(name)
         run_ids = {kept.id for kept in (job.run, job.previous) if kept is not None}
         chosen = run or (job.run.id if job.run is not None else "")
         if not chosen:
@@ -246,32 +252,27 @@ class JobQueries:
             await log.close()
 
     async def failures(
-        self, job: JobRecord, after: int, limit: int, selection: DeadLetterFilter
+        self, name: str, after: int, limit: int, selection: DeadLetterFilter
     ) -> list[dict[str, Any]]:
-        """Return the selected failed requests with ids above ``after``, sorted by id."""
-        folder = await self._folder(job)
-
-        async def read() -> list[dict[str, Any]]:
-            async with _started(job, folder):
-                return await list_failures(folder, after, limit, selection)
-
-        return await in_thread(read())
+        return await self._on_folder(name, lambda folder: list_failures(folder, after, limit, selection))
 
     # --- changing ----------------------------------------------------------------------------------------
 
+    async def steer(self, name: str, action: SteeringAction) -> dict[str, Any]:
+        return view(await self._jobs.steer(name, action), await self._jobs.records.nodes())
+
     async def settle(
-        self, job: JobRecord, ids: Sequence[int] | None, selection: DeadLetterFilter, *, again: bool
+        self, name: str, ids: Sequence[int] | None, selection: DeadLetterFilter, *, again: bool
     ) -> int:
-        """Queue failed requests again, or drop them, see :func:`~skitter.service.inspection.settle_failures`."""
         return await self._on_frontier(
-            job, lambda opened: settle_failures(opened.frontier.dead_letters, ids, selection, again=again)
+            name, lambda opened: settle_failures(opened.frontier.dead_letters, ids, selection, again=again)
         )
 
     async def add(
-        self, job: JobRecord, seeds: Sequence[str | Mapping[str, Any]], priority: int, callback: str | None
+        self, name: str, seeds: Sequence[str | Mapping[str, Any]], priority: int, callback: str | None
     ) -> AddResult:
         """Add seeds: all of them, or none, with a :class:`ApiError` that names the first invalid one."""
-        folder = await self._folder(job)
+        folder = await self._folder(await self._jobs.records.job(name))
 
         async def act(opened: OpenFrontier) -> AddResult:
             parser = SeedParser(folder, opened, priority=priority, callback=callback, trusted=False)
@@ -292,18 +293,14 @@ class JobQueries:
                 entries.append(entry)
             return await opened.frontier.add(entries)
 
-        return await self._on_frontier(job, act)
+        return await self._on_frontier(name, act)
 
-    async def drop_task(self, job: JobRecord, task: str) -> None:
+    async def drop_task(self, name: str, task: str) -> None:
         """Drop the queued requests of a task, given by its key, whether the job is running or not."""
         with suppress(Conflict):  # no node has started a run: nothing is queued
-            await self._on_frontier(job, lambda opened: opened.frontier.control.drop_task(task))
+            await self._on_frontier(name, lambda opened: opened.frontier.control.drop_task(task))
 
-    async def change(self, job: JobRecord, limits: Mapping[str, Any], *, reset: bool) -> dict[str, Any]:
-        """Change settings for all workers; return all changes in effect.
-
-        Raises :class:`ApiError` for a setting that cannot be changed, or an invalid value.
-        """
+    async def change(self, name: str, limits: Mapping[str, Any], *, reset: bool) -> dict[str, Any]:
         check_settings(limits, "settings")
         try:
             changes = changes_of(limits)
@@ -314,7 +311,7 @@ class JobQueries:
             changed = await change_settings(opened.frontier, changes, reset=reset)
             return changed.to_dict()
 
-        return await self._on_frontier(job, act)
+        return await self._on_frontier(name, act)
 
 
 async def in_thread(call: Coroutine[Any, Any, _T]) -> _T:
@@ -326,10 +323,10 @@ def _on_own_loop(call: Coroutine[Any, Any, _T]) -> _T:
     return asyncio.run(call)
 
 
-@asynccontextmanager
-async def _started(job: JobRecord, folder: RunFolder) -> AsyncIterator[None]:
+@contextmanager
+def _started(name: str, folder: RunFolder) -> Iterator[None]:
     """Raise :class:`Conflict` if no node has started the run, so that it has no frontier."""
-    conflict = Conflict(f"no node has started job {job.name!r} yet", remedy="try again in a moment")
+    conflict = Conflict(f"no node has started job {name!r} yet", remedy="try again in a moment")
     if folder.is_local and not folder.exists():
         raise conflict
     try:

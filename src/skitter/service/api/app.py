@@ -6,16 +6,15 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
-from fastapi import Body, FastAPI, Query, Request, Response, Security
+from fastapi import FastAPI, Request, Response, Security
 from fastapi.responses import JSONResponse, StreamingResponse
 from fastapi.security import HTTPBearer
 
 from skitter._version import VERSION
 from skitter.errors import SkitterError
-from skitter.observe.dead_letters import DeadLetterFilter
 from skitter.observe.metrics import expose
 from skitter.service.api.access import ApiTokens
 from skitter.service.api.auth import AuthContext, AuthMiddleware
@@ -24,22 +23,18 @@ from skitter.service.api.recipe_routes import RECIPE_BODY, add_recipe_tools
 from skitter.service.api.requests import (
     AfterQuery,
     CallerParam,
-    FailuresQuery,
-    FailuresRequest,
     JobRequest,
-    JobsQuery,
     LimitQuery,
     NamePath,
     ProblemDocument,
     RunQuery,
     ScheduleRequest,
     SeedsRequest,
-    SettingsRequest,
     recipe_text,
 )
 from skitter.service.api.routes import JSON_LINES, TEXT, add_log_routes, add_task_routes, item_lines
 from skitter.service.api.session_routes import add_audit_route, add_session_routes
-from skitter.service.api.watch_routes import add_watch_routes
+from skitter.service.api.watch_routes import add_steering_routes, add_watch_routes
 from skitter.service.audit import AuditLog
 from skitter.service.console import add_console
 from skitter.service.jobs import JobService
@@ -91,12 +86,12 @@ def make_app(
     _add_general_routes(app, jobs)
     _add_metrics_route(app, queries)
     _add_recipe_routes(app, jobs)
-    _add_job_routes(app, jobs, queries)
-    _add_control_routes(app, jobs)
-    _add_crawl_routes(app, jobs, queries)
+    _add_job_routes(app, jobs)
+    _add_crawl_routes(app, queries)
     add_task_routes(app, jobs, queries)
     add_log_routes(app, jobs, node.leaving)
-    add_watch_routes(app, jobs, queries, node.leaving)
+    add_watch_routes(app, queries, node.leaving)
+    add_steering_routes(app, queries)
     add_recipe_tools(app, jobs)
     add_console(app)
     context = AuthContext(
@@ -173,14 +168,7 @@ def _add_recipe_routes(app: FastAPI, jobs: JobService) -> None:
         await jobs.delete_recipe(name)
 
 
-def _add_job_routes(app: FastAPI, jobs: JobService, queries: JobQueries) -> None:
-    @app.get("/jobs")
-    async def list_jobs(query: Annotated[JobsQuery, Query()], caller: CallerParam) -> dict[str, Any]:
-        """List the jobs, by name, with the number of all selected jobs and their states."""
-        return await queries.overview(
-            query.contains, query.state, query.offset, query.limit, caller.may_use, figures=query.figures
-        )
-
+def _add_job_routes(app: FastAPI, jobs: JobService) -> None:
     @app.post("/jobs", status_code=201)
     async def add_job(body: JobRequest, caller: CallerParam) -> dict[str, Any]:
         """Create a job, and start its first run, unless it has a schedule."""
@@ -193,18 +181,11 @@ def _add_job_routes(app: FastAPI, jobs: JobService, queries: JobQueries) -> None
         start = not body.schedule if body.start is None else body.start
         return await _shown(jobs, await jobs.add_job(job, start=start))
 
-    @app.get("/jobs/{name}")
-    async def job(name: NamePath) -> dict[str, Any]:
-        """Return a job with its counts, its workers on all nodes and its changed settings."""
-        return await queries.status(await jobs.records.job(name))
-
     @app.delete("/jobs/{name}", status_code=204)
     async def delete_job(name: NamePath) -> None:
         """Delete a job with its frontier, items and logs. The nodes stop working on it within seconds."""
         await jobs.delete(name)
 
-
-def _add_control_routes(app: FastAPI, jobs: JobService) -> None:
     @app.put("/jobs/{name}/schedule")
     async def schedule(name: NamePath, body: ScheduleRequest) -> dict[str, Any]:
         """Change the schedule of new runs. With an empty schedule, runs start only on request. The current run continues."""
@@ -215,68 +196,26 @@ def _add_control_routes(app: FastAPI, jobs: JobService) -> None:
         """Start a new run. The items of the previous run are kept; those of the run before it are erased."""
         return await _shown(jobs, await jobs.start(name))
 
-    @app.post("/jobs/{name}/pause")
-    async def pause(name: NamePath) -> dict[str, Any]:
-        """Pause a job: it fetches nothing and starts no scheduled run until it is resumed."""
-        return await _shown(jobs, await jobs.pause(name))
 
-    @app.post("/jobs/{name}/resume")
-    async def resume(name: NamePath) -> dict[str, Any]:
-        """Continue a run that was paused or stopped, or that has new requests since it ended."""
-        return await _shown(jobs, await jobs.resume(name))
-
-    @app.post("/jobs/{name}/stop")
-    async def stop(name: NamePath) -> dict[str, Any]:
-        """Stop the current run before its end. Scheduled runs still start."""
-        return await _shown(jobs, await jobs.stop(name))
-
-
-def _add_crawl_routes(app: FastAPI, jobs: JobService, queries: JobQueries) -> None:
+def _add_crawl_routes(app: FastAPI, queries: JobQueries) -> None:
     @app.get("/jobs/{name}/items")
     async def items(
         name: NamePath, after: AfterQuery = None, limit: LimitQuery = 100, run: RunQuery = None
     ) -> Response:
         """Return items in the order in which their pages first arrived. `next` is null if there are no more items now."""
-        page = await queries.items(await jobs.records.job(name), run, after, limit)
+        page = await queries.items(name, run, after, limit)
         return Response(msgspec.json.encode(page), media_type="application/json")
 
     @app.get("/jobs/{name}/items.jsonl", response_class=StreamingResponse, responses=JSON_LINES)
     async def all_items(name: NamePath, run: RunQuery = None) -> StreamingResponse:
         """Return all items available now, one JSON text per line."""
-        return await item_lines(partial(queries.items, await jobs.records.job(name), run))
-
-    @app.get("/jobs/{name}/failures")
-    async def failures(name: NamePath, query: Annotated[FailuresQuery, Query()]) -> dict[str, Any]:
-        """List failed requests, sorted by id."""
-        selection = DeadLetterFilter(query.kind, query.contains)
-        found = await queries.failures(await jobs.records.job(name), query.after, query.limit, selection)
-        return {"failures": msgspec.to_builtins(found)}
-
-    @app.post("/jobs/{name}/failures/retry")
-    async def retry(name: NamePath, body: Annotated[FailuresRequest, Body()]) -> dict[str, int]:
-        """Queue failed requests again. If the run has ended, resume the job to fetch them."""
-        selection = DeadLetterFilter(body.kind, body.contains)
-        return {"queued": await queries.settle(await jobs.records.job(name), body.ids, selection, again=True)}
-
-    @app.post("/jobs/{name}/failures/drop")
-    async def drop(name: NamePath, body: Annotated[FailuresRequest, Body()]) -> dict[str, int]:
-        """Drop failed requests. Their URLs stay known, so they are not fetched again."""
-        selection = DeadLetterFilter(body.kind, body.contains)
-        return {
-            "dropped": await queries.settle(await jobs.records.job(name), body.ids, selection, again=False)
-        }
+        return await item_lines(partial(queries.items, name, run))
 
     @app.post("/jobs/{name}/seeds")
     async def seeds(name: NamePath, body: SeedsRequest) -> dict[str, int]:
         """Add seeds: all of them, or none if one is invalid or out of scope. If the run has ended, resume the job."""
-        result = await queries.add(await jobs.records.job(name), body.seeds, body.priority, body.callback)
+        result = await queries.add(name, body.seeds, body.priority, body.callback)
         return {"added": result.added, "known": result.known, "banned": result.banned}
-
-    @app.patch("/jobs/{name}/settings")
-    async def change(name: NamePath, body: SettingsRequest) -> dict[str, Any]:
-        """Change limits of the current run on all nodes. Returns all changes in effect."""
-        job = await jobs.records.job(name)
-        return {"changes": await queries.change(job, body.settings, reset=body.reset)}
 
 
 async def _shown(jobs: JobService, job: JobRecord) -> dict[str, Any]:

@@ -7,14 +7,13 @@ from typing import Annotated, Any, Literal
 from fastapi import Depends, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
+from skitter.observe.dead_letters import DeadLetterFilter
 from skitter.service.api.access import Caller
 from skitter.service.api.auth import CALLER_KEY, RequestIdentity
 from skitter.service.errors import ApiError
 from skitter.service.inspection import HostOrder
 from skitter.service.models import NAME
 
-_KIND_TEXT = "Kind of error, such as timeout or status/404, or status for all statuses."
-_CONTAINS_TEXT = "Only failures whose URL or error contains this text; case is ignored."
 _FOLLOW_TEXT = "Whether to continue with an event for each change, at most one per second, for ten minutes."
 
 
@@ -46,6 +45,8 @@ CallerParam = Annotated[Caller, Depends(caller_of)]
 Name = Annotated[str, Field(pattern=f"^{NAME}$", max_length=64)]
 QueueName = Annotated[str, Field(pattern="^[A-Za-z0-9_-]{1,64}$")]
 Values = Annotated[dict[str, JsonValue], Field(max_length=200)]
+JobPath = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
+"""Name of a job that exists: outside of a service, names may have dots and up to 100 characters."""
 NamePath = Annotated[str, Path(pattern=f"^{NAME}$", max_length=64)]
 TaskPath = Annotated[str, Path(max_length=200)]
 AfterQuery = Annotated[
@@ -153,23 +154,39 @@ class SettingsRequest(RequestBody):
     reset: bool = Field(False, description="Whether to discard all earlier changes.")
 
 
-class FailuresRequest(RequestBody):
+class FailureSelection(BaseModel):
+    """Fields that select failed requests."""
+
+    kind: str | None = Field(
+        None,
+        max_length=100,
+        description="Kind of error, such as timeout or status/404, or status for all statuses.",
+    )
+    contains: str = Field(
+        "",
+        max_length=200,
+        description="Only failures whose URL or error contains this text; case is ignored.",
+    )
+
+    def filter(self) -> DeadLetterFilter:
+        """Return the selection as a filter."""
+        return DeadLetterFilter(self.kind, self.contains)
+
+
+class FailuresRequest(FailureSelection):
     """Failed requests, by id, or by kind and text."""
 
+    model_config = RequestBody.model_config
     ids: list[Annotated[int, Field(ge=0, lt=2**63)]] | None = Field(
         None, max_length=10_000, description="Ids of the failures. Default: all failures that `kind` and `contains` select."
     )  # fmt: skip
-    kind: str | None = Field(None, max_length=100, description=_KIND_TEXT)
-    contains: str = Field("", max_length=200, description=_CONTAINS_TEXT)
 
 
-class FailuresQuery(BaseModel):
+class FailuresQuery(FailureSelection):
     """Parameters that select failed requests."""
 
     after: int = Field(0, ge=0, lt=2**53, description="Only failures with higher ids.")
     limit: int = Field(100, ge=1, le=1000, description="Maximum number of failures.")
-    kind: str | None = Field(None, max_length=100, description=_KIND_TEXT)
-    contains: str = Field("", max_length=200, description=_CONTAINS_TEXT)
 
 
 class JobsQuery(BaseModel):

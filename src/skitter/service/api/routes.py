@@ -94,14 +94,14 @@ def add_task_routes(app: FastAPI, jobs: JobService, queries: JobQueries) -> None
     ) -> Response:
         """Return items of one task that was added with `outputs`, like the items of a job."""
         found = await jobs.tasks.get(name, task)
-        page = await queries.items(await jobs.records.job(name), None, after, limit, found)
+        page = await queries.items(name, None, after, limit, found)
         return Response(msgspec.json.encode(page), media_type="application/json")
 
     @app.get("/jobs/{name}/tasks/{task}/items.jsonl", response_class=StreamingResponse, responses=JSON_LINES)
     async def all_task_items(name: NamePath, task: TaskPath) -> StreamingResponse:
         """Return all items of one task that was added with `outputs`, one JSON text per line."""
         found = await jobs.tasks.get(name, task)
-        return await item_lines(partial(queries.items, await jobs.records.job(name), None, task=found))
+        return await item_lines(partial(queries.items, name, None, task=found))
 
     @app.post("/jobs/{name}/tasks/{task}/pause")
     async def pause_task(name: NamePath, task: TaskPath) -> dict[str, Any]:
@@ -117,7 +117,7 @@ def add_task_routes(app: FastAPI, jobs: JobService, queries: JobQueries) -> None
     async def close_task(name: NamePath, task: TaskPath) -> None:
         """Close a task: its queued requests are dropped, requests in progress are finished. Its name can be used again."""
         closed = await jobs.tasks.change(name, task, "close")
-        await queries.drop_task(await jobs.records.job(name), closed.task)
+        await queries.drop_task(name, closed.task)
 
 
 def _task_view(task: TaskState) -> dict[str, Any]:

@@ -1,23 +1,33 @@
-"""The routes with which the console watches jobs: events of jobs, their hosts, the settings that exist."""
+"""The routes with which the console watches and steers jobs: the same for a service and for a single run."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Annotated, Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from typing import Annotated, Any, Protocol
 
 import msgspec
-from fastapi import FastAPI, Query
+from fastapi import Body, FastAPI, Query
 from fastapi.responses import StreamingResponse
 
 from skitter.errors import SkitterError
-from skitter.service.api.requests import CallerParam, FollowQuery, HostsQuery, JobsEventsQuery, NamePath
+from skitter.observe.dead_letters import DeadLetterFilter
+from skitter.service.api.access import Caller
+from skitter.service.api.requests import (
+    CallerParam,
+    FailuresQuery,
+    FailuresRequest,
+    FollowQuery,
+    HostsQuery,
+    JobPath,
+    JobsEventsQuery,
+    JobsQuery,
+    SettingsRequest,
+)
 from skitter.service.errors import NotFound
-from skitter.service.inspection import declared_settings, select_hosts
-from skitter.service.jobs import JobService
-from skitter.service.queries import JobQueries
+from skitter.service.inspection import Host, SteeringAction, declared_settings, select_hosts
 
 _INTERVAL = 1.0
 """Seconds between two readings for a stream of events."""
@@ -32,6 +42,53 @@ EVENTS: dict[int | str, dict[str, Any]] = {
     200: {"description": "Server-sent events", "content": {"text/event-stream": {"schema": {"type": "string"}}}}
 }  # fmt: skip
 """The OpenAPI description of a stream of events."""
+
+
+class WatchedJobs(Protocol):
+    """The jobs that the console shows: those of a service, or that of a single run.
+
+    Every method with ``name`` raises :class:`~skitter.service.errors.NotFound` for an unknown job.
+    """
+
+    async def overview(
+        self, contains: str, state: str | None, offset: int, limit: int | None, may_see: Callable[[str], bool], *,
+        figures: bool,
+    ) -> dict[str, Any]:  # fmt: skip
+        """Return some jobs by name, the number of all selected jobs, and the number of jobs in each state."""
+
+    async def status(self, name: str) -> dict[str, Any]:
+        """Return everything known about a job. Counts are missing until its run has started."""
+
+    async def watched(self, name: str) -> dict[str, Any]:
+        """Return the same as :meth:`status`, and add a point to the history of the job.
+
+        All who watch a job share its readings, at most one per second.
+        """
+
+    async def history(self, name: str) -> list[dict[str, Any]]:
+        """Return the figures of a job since a user watches it, oldest first."""
+
+    async def hosts(self, name: str) -> list[Host]:
+        """Return the hosts of a job, see :func:`~skitter.service.inspection.read_hosts`."""
+
+    async def failures(
+        self, name: str, after: int, limit: int, selection: DeadLetterFilter
+    ) -> list[dict[str, Any]]:
+        """Return the selected failed requests with ids above ``after``, sorted by id."""
+
+    async def settle(
+        self, name: str, ids: Sequence[int] | None, selection: DeadLetterFilter, *, again: bool
+    ) -> int:
+        """Queue failed requests again, or drop them, see :func:`~skitter.service.inspection.settle_failures`."""
+
+    async def steer(self, name: str, action: SteeringAction) -> dict[str, Any]:
+        """Pause, resume or stop a job. Return it as the API shows it."""
+
+    async def change(self, name: str, limits: Mapping[str, Any], *, reset: bool) -> dict[str, Any]:
+        """Change settings for all workers; return all changes in effect.
+
+        Raises :class:`~skitter.errors.SkitterError` for a setting that cannot be changed, or an invalid value.
+        """
 
 
 def event_stream(
@@ -75,39 +132,84 @@ def encode_event(name: str, data: Any) -> bytes:
     return b"event: " + name.encode() + b"\ndata: " + msgspec.json.encode(data) + b"\n\n"
 
 
-def add_watch_routes(app: FastAPI, jobs: JobService, queries: JobQueries, leaving: asyncio.Event) -> None:
-    """Add the routes to an application. Streams end when ``leaving`` is set."""
+def add_watch_routes(app: FastAPI, jobs: WatchedJobs, leaving: asyncio.Event) -> None:
+    """Add the routes that read jobs to an application. Streams end when ``leaving`` is set."""
+
+    async def read_overview(query: JobsQuery, caller: Caller) -> dict[str, Any]:
+        return await jobs.overview(
+            query.contains, query.state, query.offset, query.limit, caller.may_use, figures=query.figures
+        )
+
+    @app.get("/jobs")
+    async def list_jobs(query: Annotated[JobsQuery, Query()], caller: CallerParam) -> dict[str, Any]:
+        """List the jobs, by name, with the number of all selected jobs and their states."""
+        return await read_overview(query, caller)
 
     @app.get("/events", response_class=StreamingResponse, responses=EVENTS)
     async def overview(query: Annotated[JobsEventsQuery, Query()], caller: CallerParam) -> StreamingResponse:
         """Send the list of jobs as server-sent events `update`. With `follow`, the stream continues with each change."""
+        return event_stream(lambda: read_overview(query, caller), leaving, follow=query.follow)
 
-        async def read() -> dict[str, Any]:
-            return await queries.overview(
-                query.contains, query.state, query.offset, query.limit, caller.may_use, figures=query.figures
-            )
-
-        return event_stream(read, leaving, follow=query.follow)
+    @app.get("/jobs/{name}")
+    async def job(name: JobPath) -> dict[str, Any]:
+        """Return a job with its counts, its workers on all nodes and its changed settings."""
+        return await jobs.status(name)
 
     @app.get("/jobs/{name}/events", response_class=StreamingResponse, responses=EVENTS)
-    async def events(name: NamePath, follow: FollowQuery = False) -> StreamingResponse:
+    async def events(name: JobPath, follow: FollowQuery = False) -> StreamingResponse:
         """Send the history of a job while it was watched (`history`), then the job itself (`update`), as server-sent events."""
-        points = queries.history(await jobs.records.job(name))
-
-        async def read() -> dict[str, Any]:
-            return await queries.watched(await jobs.records.job(name))
-
-        return event_stream(read, leaving, follow=follow, first=encode_event("history", points))
+        history = encode_event("history", await jobs.history(name))
+        return event_stream(lambda: jobs.watched(name), leaving, follow=follow, first=history)
 
     @app.get("/jobs/{name}/hosts")
-    async def hosts(name: NamePath, query: Annotated[HostsQuery, Query()]) -> dict[str, Any]:
+    async def hosts(name: JobPath, query: Annotated[HostsQuery, Query()]) -> dict[str, Any]:
         """List the hosts of a job with their counts, and their number. All hosts are judged, then one page is returned."""
-        found = await queries.hosts(await jobs.records.job(name))
+        found = await jobs.hosts(name)
         return await asyncio.to_thread(
             select_hosts, found, query.order, query.contains, query.offset, query.limit
         )
+
+    @app.get("/jobs/{name}/failures")
+    async def failures(name: JobPath, query: Annotated[FailuresQuery, Query()]) -> dict[str, Any]:
+        """List failed requests, sorted by id."""
+        found = await jobs.failures(name, query.after, query.limit, query.filter())
+        return {"failures": msgspec.to_builtins(found)}
 
     @app.get("/settings")
     async def settings() -> dict[str, Any]:
         """List the settings that jobs may have, with their types, defaults and bounds. `live`: can change during a run."""
         return {"settings": declared_settings()}
+
+
+def add_steering_routes(app: FastAPI, jobs: WatchedJobs) -> None:
+    """Add the routes that steer running jobs to an application."""
+
+    @app.post("/jobs/{name}/pause")
+    async def pause(name: JobPath) -> dict[str, Any]:
+        """Pause a job: it fetches nothing and starts no scheduled run until it is resumed."""
+        return await jobs.steer(name, "pause")
+
+    @app.post("/jobs/{name}/resume")
+    async def resume(name: JobPath) -> dict[str, Any]:
+        """Continue a run that was paused or stopped, or that has new requests since it ended."""
+        return await jobs.steer(name, "resume")
+
+    @app.post("/jobs/{name}/stop")
+    async def stop(name: JobPath) -> dict[str, Any]:
+        """Stop the current run before its end. Scheduled runs still start."""
+        return await jobs.steer(name, "stop")
+
+    @app.post("/jobs/{name}/failures/retry")
+    async def retry(name: JobPath, body: Annotated[FailuresRequest, Body()]) -> dict[str, int]:
+        """Queue failed requests again. If the run has ended, resume the job to fetch them."""
+        return {"queued": await jobs.settle(name, body.ids, body.filter(), again=True)}
+
+    @app.post("/jobs/{name}/failures/drop")
+    async def drop(name: JobPath, body: Annotated[FailuresRequest, Body()]) -> dict[str, int]:
+        """Drop failed requests. Their URLs stay known, so they are not fetched again."""
+        return {"dropped": await jobs.settle(name, body.ids, body.filter(), again=False)}
+
+    @app.patch("/jobs/{name}/settings")
+    async def change(name: JobPath, body: SettingsRequest) -> dict[str, Any]:
+        """Change limits of the current run on all nodes. Returns all changes in effect."""
+        return {"changes": await jobs.change(name, body.settings, reset=body.reset)}
