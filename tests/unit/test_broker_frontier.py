@@ -341,7 +341,7 @@ class AwayFirst(FakeBroker):
 async def test_only_a_worker_that_joins_a_crawl_waits_for_a_broker_that_is_away(
     tmp_path, monkeypatch, patient
 ):
-    monkeypatch.setattr("skitter.brokers.topic.OPEN_INTERVAL", 0.0)
+    monkeypatch.setattr("skitter.brokers.waiting.RETRY_INTERVAL", 0.0)
     broker = AwayFirst()
     frontier = BrokerFrontier(
         EmbeddedFrontier(Politeness(FREE), path=tmp_path / "f.db"), lambda _: broker, patient=patient
@@ -425,7 +425,7 @@ async def test_a_polling_broker_takes_only_allowed_messages_and_each_answer_free
 
 async def test_a_polling_broker_waits_for_a_place_that_is_away(polled, monkeypatch, caplog):
     place, broker = polled
-    monkeypatch.setattr("skitter.brokers.polling.RETRY_INTERVAL", 0.001)
+    monkeypatch.setattr("skitter.brokers.waiting.RETRY_INTERVAL", 0.001)
     place.error = ConnectionError("gone")
     broker.allow(1)
     publishing = asyncio.create_task(broker.publish([OutgoingMessage(b"1")]))
@@ -444,7 +444,7 @@ async def test_a_place_that_is_away_or_refuses_for_an_hour_is_an_error_with_a_re
     broker = PollingBroker(place, 60.0)
     with pytest.raises(FrontierError, match="cannot use the broker: gone"):
         await broker.open()
-    monkeypatch.setattr("skitter.brokers.polling.PUBLISH_TIMEOUT", 0.0)
+    monkeypatch.setattr("skitter.brokers.waiting.PUBLISH_TIMEOUT", 0.0)
     with pytest.raises(FrontierError, match="does not accept messages: gone"):
         await broker.publish([OutgoingMessage(b"1")])
     await broker.close()

@@ -9,6 +9,7 @@ import logging
 import re
 from collections import deque
 from collections.abc import Awaitable, Sequence
+from functools import partial
 from typing import Any
 
 import nats
@@ -19,6 +20,7 @@ from nats.js.errors import BadRequestError, ServiceUnavailableError
 
 from skitter.brokers.address import BrokerAddress, UrlRules
 from skitter.brokers.contract import Delivery, OutgoingMessage
+from skitter.brokers.waiting import RETRY_INTERVAL, publish_patiently
 from skitter.errors import FrontierError
 
 log = logging.getLogger("skitter.frontier")
@@ -32,16 +34,14 @@ RULES = UrlRules(
 )
 CONNECT_TIMEOUT = 5.0
 """Seconds."""
-PUBLISH_TIMEOUT = 3600.0
-"""Seconds for which publishing waits while all servers are unavailable."""
 PULL_TIMEOUT = 2.0
 """Seconds after which the server ends a pull request."""
 PULL_SIZE = 256
 """Number of messages that one pull request asks for."""
 PUBLISH_BATCH_SIZE = 500
 """Number of messages that are published before their confirmations are awaited."""
-RETRY_INTERVAL = 0.5
-"""Seconds between two attempts while the server is unavailable."""
+UNAVAILABLE = (NatsError, OSError, TimeoutError)
+"""Errors of an unavailable server."""
 
 
 class JetStreamDelivery:
@@ -110,7 +110,7 @@ class JetStreamBroker:
             )  # fmt: skip
             self._js = self._client.jetstream(timeout=10)
             await self._create()
-        except (OSError, NatsError, TimeoutError) as error:
+        except UNAVAILABLE as error:
             await self.close()
             raise FrontierError(
                 f"cannot use the broker nats://{self._where}: {error or type(error).__name__}",
@@ -153,7 +153,7 @@ class JetStreamBroker:
             delivery.requeue(0.0)
         await asyncio.gather(*self._answers, return_exceptions=True)
         if self._client is not None:
-            with contextlib.suppress(NatsError, OSError, TimeoutError):
+            with contextlib.suppress(*UNAVAILABLE):
                 await self._client.flush(2)
             await self._client.close()
             self._client = None
@@ -163,38 +163,20 @@ class JetStreamBroker:
     async def publish(self, messages: Sequence[OutgoingMessage]) -> None:
         """Publish messages immediately. JetStream does not support delays, so the receiver puts early messages back."""
         for start in range(0, len(messages), PUBLISH_BATCH_SIZE):
-            await self._publish([message.body for message in messages[start : start + PUBLISH_BATCH_SIZE]])
+            bodies = [message.body for message in messages[start : start + PUBLISH_BATCH_SIZE]]
+            await publish_patiently(partial(self._publish, bodies), UNAVAILABLE, _is_refused)
 
     async def _publish(self, bodies: list[bytes]) -> None:
-        deadline = asyncio.get_running_loop().time() + PUBLISH_TIMEOUT
-        is_logged = False
-        while bodies:
-            results = await asyncio.gather(
-                *(self._js.publish(self._subject, body) for body in bodies), return_exceptions=True
-            )
-            failed = [
-                (body, result)
-                for body, result in zip(bodies, results, strict=True)
-                if isinstance(result, BaseException)
-            ]
-            if not failed:
-                return
-            bodies, failure = [body for body, _ in failed], failed[0][1]
-            if not isinstance(failure, (NatsError, OSError, TimeoutError)):
-                raise failure
-            is_refused = isinstance(failure, BadRequestError) and not isinstance(
-                failure, ServiceUnavailableError
-            )
-            if is_refused or asyncio.get_running_loop().time() >= deadline:
-                raise FrontierError(
-                    f"the broker nats://{self._where} does not accept messages: {failure}",
-                    field="frontier",
-                    remedy="see the server's log and the stream's limits, then run the same command again to resume",
-                ) from failure
-            if not is_logged:
-                log.warning("broker nats://%s: %s; waiting for it", self._where, failure)
-                is_logged = True
-            await asyncio.sleep(RETRY_INTERVAL)
+        """Publish messages, and remove those from ``bodies`` that the server has confirmed."""
+        results = await asyncio.gather(
+            *(self._js.publish(self._subject, body) for body in bodies), return_exceptions=True
+        )
+        failures = [result for result in results if isinstance(result, BaseException)]
+        bodies[:] = [
+            body for body, result in zip(bodies, results, strict=True) if isinstance(result, BaseException)
+        ]
+        if failures:
+            raise failures[0]
 
     # --- answering ---------------------------------------------------------------------------------------
 
@@ -249,7 +231,7 @@ class JetStreamBroker:
                     await self._pull.ended.wait()
             except TimeoutError:
                 continue  # the server is unavailable, or has forgotten the request
-            except (NatsError, OSError) as error:
+            except UNAVAILABLE as error:
                 log.debug("nats: %s", error)
                 await asyncio.sleep(RETRY_INTERVAL)
 
@@ -280,8 +262,12 @@ class _Pull:
         self.ended = asyncio.Event()
 
 
+def _is_refused(error: Exception) -> bool:
+    return isinstance(error, BadRequestError) and not isinstance(error, ServiceUnavailableError)
+
+
 async def _send_quietly(answer: Awaitable[None]) -> None:
-    with contextlib.suppress(NatsError, OSError, TimeoutError):
+    with contextlib.suppress(*UNAVAILABLE):
         await answer
 
 

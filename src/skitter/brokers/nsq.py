@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import ssl
 from collections import defaultdict
 from collections.abc import Sequence
+from functools import partial
 
 from skitter.brokers.address import BrokerAddress, UrlRules
 from skitter.brokers.contract import Delivery, OutgoingMessage
@@ -19,9 +19,8 @@ from skitter.brokers.nsq_client import (
     Producer,
     is_channel,
 )
+from skitter.brokers.waiting import publish_patiently
 from skitter.errors import FrontierError
-
-log = logging.getLogger("skitter.frontier")
 
 RULES = UrlRules(
     example="nsq://HOST[:PORT][,HOST...]/TOPIC?state=redis://HOST[&channel=NAME][&lookupd=HOST:PORT,...][&tls=yes]",
@@ -30,8 +29,6 @@ RULES = UrlRules(
     options=frozenset({"lookupd", "tls"}),
 )
 LOOKUPD_PORT = 4161
-PUBLISH_TIMEOUT = 3600.0
-"""Seconds for which publishing waits while all nsqd are unavailable."""
 MAX_MESSAGE_TIMEOUT = 900.0
 """Seconds: nsqd's default ``--max-msg-timeout``; it refuses more."""
 
@@ -52,7 +49,6 @@ class NsqBroker:
         self._consumer = Consumer(
             self._topic, address.channel, address.hosts, lookups, consuming, max_in_flight=0, prompt=True
         )
-        self._is_away = False
 
     async def open(self) -> None:
         try:
@@ -76,27 +72,8 @@ class NsqBroker:
         for message in messages:
             by_delay[message.delay and round(message.delay, 1)].append(message.body)
         for delay, bodies in by_delay.items():
-            await self._publish(bodies, delay)
-
-    async def _publish(self, bodies: list[bytes], delay: float) -> None:
-        deadline = asyncio.get_running_loop().time() + PUBLISH_TIMEOUT
-        while True:
-            try:
-                await self._producer.publish(self._topic, bodies, delay)
-            except NsqError as error:
-                is_refused = isinstance(error, CommandRefused) and not error.may_succeed_later
-                if is_refused or asyncio.get_running_loop().time() >= deadline:
-                    raise FrontierError(
-                        f"the broker does not accept messages: {error}",
-                        field="frontier",
-                        remedy="see the log of nsqd, then run the same command again to resume",
-                    ) from error
-                if not self._is_away:
-                    log.warning("%s; waiting for nsqd, at most %.0f s", error, PUBLISH_TIMEOUT)
-                self._is_away = True
-            else:
-                self._is_away = False
-                return
+            publish = partial(self._producer.publish, self._topic, bodies, delay)
+            await publish_patiently(publish, (NsqError,), _is_refused)
 
     @property
     def is_receiving(self) -> bool:
@@ -117,3 +94,7 @@ class NsqBroker:
         except TimeoutError:
             return False
         return True
+
+
+def _is_refused(error: Exception) -> bool:
+    return isinstance(error, CommandRefused) and not error.may_succeed_later

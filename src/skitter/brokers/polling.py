@@ -6,21 +6,18 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Sequence
+from functools import partial
 from typing import Protocol
 
 import msgspec
 
 from skitter.brokers.contract import Delivery, OutgoingMessage
+from skitter.brokers.waiting import publish_patiently
 from skitter.errors import FrontierError
 
 __all__ = ["PolledQueue", "PollingBroker", "ReceivedMessage"]
 
 log = logging.getLogger("skitter.frontier")
-
-PUBLISH_TIMEOUT = 3600.0
-"""Seconds for which publishing waits while the queue is unavailable."""
-RETRY_INTERVAL = 1.0
-"""Seconds between two attempts to publish."""
 
 
 class ReceivedMessage(msgspec.Struct, frozen=True, gc=False):
@@ -98,23 +95,7 @@ class PollingBroker:
             await self._queue.close()
 
     async def publish(self, messages: Sequence[OutgoingMessage]) -> None:
-        deadline = asyncio.get_running_loop().time() + PUBLISH_TIMEOUT
-        is_logged = False
-        while True:
-            try:
-                await self._queue.put(messages)
-                break
-            except self._queue.unavailable as error:
-                if asyncio.get_running_loop().time() >= deadline:
-                    raise FrontierError(
-                        f"the broker does not accept messages: {error}",
-                        field="frontier",
-                        remedy="see its log, then run the same command again to resume",
-                    ) from error
-                if not is_logged:
-                    log.warning("%s; waiting for the broker", error)
-                    is_logged = True
-                await asyncio.sleep(RETRY_INTERVAL)
+        await publish_patiently(partial(self._queue.put, messages), self._queue.unavailable)
         self._wake.set()
 
     def allow(self, count: int) -> None:

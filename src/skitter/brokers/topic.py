@@ -15,6 +15,7 @@ import msgspec
 from skitter.brokers.contract import Broker, Delivery, OutgoingMessage, StateFrontier
 from skitter.brokers.message import read_message, request_message, slot_message
 from skitter.brokers.pending import BrokerTuning, PendingMessage, PendingMessages
+from skitter.brokers.waiting import wait_for_broker
 from skitter.errors import FrontierError, SkitterError
 from skitter.frontier.records import (
     Entry,
@@ -43,8 +44,6 @@ MAX_ATTEMPTS = 50
 """Number of deliveries after which a message for an empty slot is dropped. A missing message is published again."""
 OPEN_TIMEOUT = 3600.0
 """Seconds for which a worker that joins a crawl waits for an unavailable broker."""
-OPEN_INTERVAL = 0.5
-"""Seconds between two attempts to open a broker."""
 CLOSE_TIMEOUT = 10.0
 """Seconds for which closing waits for outgoing messages."""
 POLL_INTERVAL = 0.005
@@ -139,19 +138,7 @@ class MessageChannel:
 
     async def open(self, *, patient: bool) -> None:
         """Connect. ``patient``: wait for a broker that is unavailable. Raise :class:`~skitter.errors.FrontierError`."""
-        deadline = self.now + (OPEN_TIMEOUT if patient else 0.0)
-        is_logged = False
-        while True:
-            try:
-                await self._broker.open()
-                break
-            except FrontierError as error:
-                if self.now >= deadline:
-                    raise
-                if not is_logged:
-                    is_logged = True
-                    log.warning("%s; waiting for the broker", error)
-                await asyncio.sleep(OPEN_INTERVAL)
+        await wait_for_broker(self._broker.open, (FrontierError,), OPEN_TIMEOUT if patient else 0.0)
         self._sending = asyncio.create_task(self.outbox.run())
         self.supplied_at = self.now
 
