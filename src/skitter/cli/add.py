@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import codecs
 import sys
 import tempfile
@@ -15,8 +14,7 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 import click
 
 from skitter.cli.console import say
-from skitter.cli.control import folder_of
-from skitter.cli.options import frontier_option, job_argument
+from skitter.cli.options import with_job
 from skitter.errors import SkitterError, UsageError
 
 if TYPE_CHECKING:
@@ -60,7 +58,7 @@ class Seeds:
 
 
 @click.command()
-@job_argument
+@with_job
 @click.argument("urls", metavar="[URL]...", nargs=-1)
 @click.option(
     "--file", "-f", "name", metavar="FILE",
@@ -76,16 +74,14 @@ class Seeds:
 )
 @click.option("--queue", metavar="NAME", help="Queue of seeds that do not set one. [default: default]")
 @click.option("--skip-bad", is_flag=True, help="Skip invalid lines instead of adding nothing.")
-@frontier_option
-def add(
-    job: str,
+async def add(
+    folder: JobFolder,
     urls: tuple[str, ...],
     name: str | None,
     priority: int,
     callback: str | None,
     queue: str | None,
     skip_bad: bool,
-    frontier: str | None,
 ) -> None:
     """Add seeds to a job, whether it is running or not.
 
@@ -100,7 +96,7 @@ def add(
     with ExitStack() as stack:
         file = None if name is None else stack.enter_context(_open(name))
         work = _Adding(Seeds(urls, file), priority, callback, queue or "", skip_bad=skip_bad)
-        asyncio.run(work.run(folder_of(job, frontier)))
+        await work.run(folder)
 
 
 def _open(name: str) -> BinaryIO:

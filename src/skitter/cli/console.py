@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TextIO
 
 import click
 
 from skitter._utils.visible import visible, visible_line
+from skitter.errors import UsageError
 
 
 def say(text: str) -> None:
@@ -24,6 +26,18 @@ def complain(message: str, remedy: str = "") -> None:
     prefix = painted("skitter:", "red", sys.stderr)
     sys.stderr.write(f"{prefix} {visible('; '.join(parts))}\n")
     sys.stderr.flush()
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Write a file that the user has named. Raises :class:`~skitter.errors.UsageError`."""
+    try:
+        path.write_bytes(content)
+    except OSError as error:
+        raise UsageError(
+            f"cannot write {path}: {error.strerror or error}",
+            remedy="name a file in an existing folder",
+            field="output",
+        ) from error
 
 
 def painted(text: str, color: str, stream: TextIO) -> str:

@@ -1,4 +1,4 @@
-"""``skitter jobs``, ``pause``, ``resume``, ``stop``, ``config``, ``purge`` and ``repair``: control jobs while they run."""
+"""``skitter jobs``, ``pause``, ``resume``, ``stop``, ``config``, ``purge``, ``repair`` and ``browser-rules``: control jobs."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import click
 from skitter.cli.console import say
 from skitter.cli.options import (
     ShowOptions,
-    frontier_option,
     job_argument,
     json_option,
     pairs,
+    with_job,
     with_show_options,
     workers_option,
 )
@@ -38,16 +38,8 @@ _CONSEQUENCES = {
 
 if TYPE_CHECKING:
     from skitter.frontier.embedded.repair import Repair
-    from skitter.frontier.options import SettingsChanges
     from skitter.run.control import JobStatus, OpenFrontier
     from skitter.run.job import JobFolder
-
-
-def folder_of(job: str, frontier: str | None = None) -> JobFolder:
-    """Return a job by its name, see :func:`~skitter.run.control.find_job`."""
-    from skitter.run.control import find_job
-
-    return find_job(job, frontier)
 
 
 @click.command()
@@ -75,14 +67,9 @@ async def _all_jobs() -> list[JobStatus]:
 
 
 @click.command()
-@job_argument
-@frontier_option
-def pause(job: str, frontier: str | None) -> None:
+@with_job
+async def pause(folder: JobFolder) -> None:
     """Pause a job: fetch nothing until it is resumed. Its workers keep running."""
-    asyncio.run(_pause(folder_of(job, frontier)))
-
-
-async def _pause(folder: JobFolder) -> None:
     from skitter.frontier.records import JobState
     from skitter.run.control import open_frontier
 
@@ -103,14 +90,13 @@ async def _pause(folder: JobFolder) -> None:
 
 
 @click.command()
-@job_argument
-@frontier_option
+@with_job
 @workers_option
 @click.option(
     "--spider", metavar="SPIDER", help="Continue with this spider, for example if its file was moved."
 )
 @with_show_options
-def resume(job: str, frontier: str | None, workers: int | None, spider: str | None, show: ShowOptions) -> int:
+def resume(folder: JobFolder, workers: int | None, spider: str | None, show: ShowOptions) -> int:
     """Resume a job.
 
     Ends its pause or, if it is not running, continues it here.
@@ -119,10 +105,9 @@ def resume(job: str, frontier: str | None, workers: int | None, spider: str | No
     from skitter.run.job import is_file, split_reference
     from skitter.run.loader import find_spider
 
-    folder = folder_of(job, frontier)
     if asyncio.run(_end_pause(folder)):
         return 0
-    spec = folder.read()
+    job, spec = folder.job, folder.read()
     if not spec.spider:
         raise UsageError(
             f"job {job!r} is not running, and its specification is not stored on this machine",
@@ -167,17 +152,12 @@ async def _end_pause(folder: JobFolder) -> bool:
 
 
 @click.command()
-@job_argument
-@frontier_option
-def stop(job: str, frontier: str | None) -> None:
+@with_job
+async def stop(folder: JobFolder) -> None:
     """Stop a running job after its requests in progress. Returns when its outputs are complete.
 
     On a shared frontier, stops all its workers on every machine.
     """
-    asyncio.run(_stop(folder_of(job, frontier)))
-
-
-async def _stop(folder: JobFolder) -> None:
     from skitter.frontier.records import JobState
     from skitter.frontier.rpc.client import RemoteFrontier
     from skitter.run.control import job_status, live_frontier
@@ -202,56 +182,44 @@ async def _stop(folder: JobFolder) -> None:
 
 
 @click.command()
-@job_argument
+@with_job
 @click.argument("pairs_", metavar="[NAME=VALUE]...", nargs=-1)
 @click.option("--reset", is_flag=True, help="Revert earlier changes of settings that are not given.")
-@frontier_option
-def config(job: str, pairs_: tuple[str, ...], reset: bool, frontier: str | None) -> None:
+async def config(folder: JobFolder, pairs_: tuple[str, ...], reset: bool) -> None:
     """Change settings of a job while it runs.
 
     They apply to all its workers at once, and to its later runs. Without NAME=VALUE, shows the changes in force.
     The reference of settings marks those that can change during a run.
     """
-    from skitter.run.control import changes_of
-
-    changes = changes_of(pairs(f"skitter config {job}", pairs_))
-    asyncio.run(_config(folder_of(job, frontier), changes, reset=reset, ask=not (pairs_ or reset)))
-
-
-async def _config(folder: JobFolder, changes: SettingsChanges, *, reset: bool, ask: bool) -> None:
     from skitter.cli.tables import change_texts
-    from skitter.run.control import change_settings, open_frontier
+    from skitter.run.control import change_settings, changes_of, open_frontier
 
+    changes = changes_of(pairs(f"skitter config {folder.job}", pairs_))
     async with open_frontier(folder) as reached:
         frontier = reached.frontier
         now = (
-            await frontier.control.settings_changes()
-            if ask
-            else await change_settings(frontier, changes, reset=reset)
+            await change_settings(frontier, changes, reset=reset)
+            if pairs_ or reset
+            else await frontier.control.settings_changes()
         )
     texts = change_texts(now)
     say(f"job {folder.job}: " + (", ".join(f"{name}={text}" for name, text in texts) or "no changes"))
 
 
 @click.command()
-@job_argument
+@with_job
 @click.argument("host")
 @click.option("--ban", is_flag=True, help="Also refuse new requests for the host from now on.")
 @click.option("--unban", is_flag=True, help="Accept requests for a banned host again. Removes nothing.")
-@frontier_option
-def purge(job: str, host: str, ban: bool, unban: bool, frontier: str | None) -> None:
+async def purge(folder: JobFolder, host: str, ban: bool, unban: bool) -> None:
     """Remove the waiting requests of a host from the queue. Requests in progress are finished.
 
     Hosts that share their limits (a domain, or a limit rule) are purged together. The URLs stay known.
     """
-    if ban and unban:
-        raise UsageError("--ban and --unban cannot be combined", remedy="use one of them", field="--unban")
-    asyncio.run(_purge(folder_of(job, frontier), host, ban=ban, unban=unban))
-
-
-async def _purge(folder: JobFolder, host: str, *, ban: bool, unban: bool) -> None:
     from skitter.run.control import open_frontier
 
+    if ban and unban:
+        raise UsageError("--ban and --unban cannot be combined", remedy="use one of them", field="--unban")
     name = _name_of(host)
     async with open_frontier(folder) as reached:
         slot = _slot_of(folder, reached, name)
@@ -273,8 +241,9 @@ def repair(job: str) -> int:
     """
     from skitter.frontier.embedded.repair import repair_file
     from skitter.frontier.embedded.tables import file_of
+    from skitter.run.control import find_job
 
-    folder = folder_of(job)
+    folder = find_job(job, None)
     frontier = folder.read().frontier
     if not frontier.startswith("sqlite:"):
         raise UsageError(
@@ -304,6 +273,35 @@ def _tell_repair(path: Path, result: Repair) -> int:
         if table in _CONSEQUENCES:
             say(f"incomplete: {_CONSEQUENCES[table]}")
     return 1 if result.lost or result.incomplete else 0
+
+
+@click.command()
+@with_job
+@json_option
+@click.option("--reset", is_flag=True, help="Delete the rules.")
+@click.option("--host", metavar="HOST", default="", help="Host whose rules to show or delete. [default: all]")
+async def browser_rules(folder: JobFolder, as_json: bool, reset: bool, host: str) -> None:
+    """Show which pages an adaptive crawl loads in the browser.
+
+    The job has the setting fetcher=adaptive. Its workers notice a reset within 30 seconds.
+    """
+    from skitter.browser.adaptive import read_rules, reset_rules
+    from skitter.cli.tables import to_json
+    from skitter.run.control import open_frontier
+
+    async with open_frontier(folder) as reached:
+        notes = reached.frontier.notes
+        if reset:
+            say(f"forgot {await reset_rules(notes, host)} rules")
+            return
+        rules = await read_rules(notes)
+    found = {key: count for key, count in sorted(rules.items()) if not host or key.partition("/")[0] == host}
+    if as_json:
+        click.echo(to_json(found))
+    elif not found:
+        say("there are no rules")
+    for key, count in () if as_json else found.items():
+        click.echo(key if count > 1 else f"{key} (seen once)")
 
 
 def _slot_of(folder: JobFolder, reached: OpenFrontier, host: str) -> str:

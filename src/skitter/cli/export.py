@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from skitter.cli.console import say
-from skitter.cli.control import folder_of
-from skitter.cli.options import frontier_option, job_argument
+from skitter.cli.options import with_job
 from skitter.errors import UsageError
 
 if TYPE_CHECKING:
@@ -26,7 +25,7 @@ _SHOWN = 5
 
 
 @click.command()
-@job_argument
+@with_job
 @click.option(
     "--output",
     "-o",
@@ -39,17 +38,12 @@ _SHOWN = 5
     help="Copy of the folder .skitter/JOB/parts of another machine. Repeatable.",
 )  # fmt: skip
 @click.option("--force", is_flag=True, help="Replace an existing file.")
-@frontier_option
-def export(job: str, output: str, folders: tuple[Path, ...], force: bool, frontier: str | None) -> int:
+async def export(folder: JobFolder, output: str, folders: tuple[Path, ...], force: bool) -> int:
     """Write the committed items of a job to one file.
 
     Each item is written exactly once. Items are stored in part files on the machines of their workers. If part files are missing, the items of the others
     are written, the missing files are listed, and the exit status is 1.
     """
-    return asyncio.run(_export(folder_of(job, frontier), output, folders, force=force))
-
-
-async def _export(folder: JobFolder, target: str, copies: tuple[Path, ...], *, force: bool) -> int:
     from skitter.run.control import outputs
     from skitter.store.committed import CommittedRanges, split_by_presence
     from skitter.store.contract import parts_folder
@@ -57,17 +51,17 @@ async def _export(folder: JobFolder, target: str, copies: tuple[Path, ...], *, f
     from skitter.store.files import is_local
     from skitter.store.outputs import open_output
 
-    output = open_output(target)
-    if not isinstance(output, FileOutput):
+    target = open_output(output)
+    if not isinstance(target, FileOutput):
         raise UsageError(
-            f"not a file for items: {target}",
+            f"not a file for items: {output}",
             remedy="name a file that ends in .jsonl, .json, .csv, .xml, .parquet or .xlsx",
         )
-    if not force and await asyncio.to_thread(output.is_nonempty):
-        raise UsageError(f"{target} already exists", remedy="name another file, or replace it with --force")
+    if not force and await asyncio.to_thread(target.is_nonempty):
+        raise UsageError(f"{output} already exists", remedy="name another file, or replace it with --force")
     found = await outputs(folder)
-    if output.shared_parts is not None:
-        return await _export_shared(folder, output, found)
+    if target.shared_parts is not None:
+        return await _export_shared(folder, target, found)
     ranges = {
         part: spans for part, spans in found.items() if is_local(part)
     }  # of tasks with outputs of their own, too
@@ -77,11 +71,11 @@ async def _export(folder: JobFolder, target: str, copies: tuple[Path, ...], *, f
             remedy="read the items there; if its parts are shared, add ?parts=redis://HOST/DATABASE/KEY to the file",
         )
     parts = parts_folder(str(folder.path))
-    present, missing = await asyncio.to_thread(split_by_presence, ranges, [parts, *copies])
-    committed = CommittedRanges(parts, present, elsewhere=copies)
-    await output.export(committed)
+    present, missing = await asyncio.to_thread(split_by_presence, ranges, [parts, *folders])
+    committed = CommittedRanges(parts, present, elsewhere=folders)
+    await target.export(committed)
     items = await asyncio.to_thread(_count, committed)
-    say(f"{target}: {items:,} items of {len(present)} part files")
+    say(f"{output}: {items:,} items of {len(present)} part files")
     return _tell_missing(missing)
 
 

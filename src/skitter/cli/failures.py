@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import click
 
 from skitter.cli.console import say
-from skitter.cli.control import folder_of
-from skitter.cli.options import frontier_option, job_argument, json_option
+from skitter.cli.options import Command, json_option, with_job
 from skitter.errors import UsageError
 
 if TYPE_CHECKING:
@@ -19,12 +17,15 @@ if TYPE_CHECKING:
 
 _AT_ONCE = 1_000
 
-_ids = click.argument("ids", type=int, nargs=-1, metavar="[ID]...")
-"""Ids of failed requests, as ``skitter failures list`` shows them. Default: all."""
-_kind = click.option(
-    "--kind", metavar="KIND",
-    help="Kind of error to select, such as timeout or status/404, or status for all statuses.",
-)  # fmt: skip
+
+def _with_failures(command: Command) -> Command:
+    """Add a job, and ids and a kind that select some of its failed requests."""
+    ids = click.argument("ids", type=int, nargs=-1, metavar="[ID]...")
+    kind = click.option(
+        "--kind", metavar="KIND",
+        help="Kind of error to select, such as timeout or status/404, or status for all statuses.",
+    )  # fmt: skip
+    return with_job(ids(kind(command)))
 
 
 @click.group(no_args_is_help=False)
@@ -33,32 +34,26 @@ def failures() -> None:
 
 
 @failures.command("list")
-@job_argument
-@frontier_option
-@_ids
-@_kind
+@_with_failures
 @json_option
-def list_(job: str, frontier: str | None, ids: tuple[int, ...], kind: str | None, as_json: bool) -> None:
+async def list_(folder: JobFolder, ids: tuple[int, ...], kind: str | None, as_json: bool) -> None:
     """List the failed requests of a job, oldest first."""
     from skitter.cli.tables import letter_lines
 
-    _print(folder_of(job, frontier), ids, kind, as_json=as_json, lines=letter_lines)
+    await _print(folder, ids, kind, as_json=as_json, lines=letter_lines)
 
 
 @failures.command()
-@job_argument
-@frontier_option
-@_ids
-@_kind
+@_with_failures
 @json_option
-def show(job: str, frontier: str | None, ids: tuple[int, ...], kind: str | None, as_json: bool) -> None:
+async def show(folder: JobFolder, ids: tuple[int, ...], kind: str | None, as_json: bool) -> None:
     """Show all details of failed requests of a job."""
     from skitter.cli.tables import letter_texts
 
-    _print(folder_of(job, frontier), ids, kind, as_json=as_json, lines=letter_texts)
+    await _print(folder, ids, kind, as_json=as_json, lines=letter_texts)
 
 
-def _print(
+async def _print(
     folder: JobFolder,
     ids: Sequence[int],
     kind: str | None,
@@ -69,7 +64,7 @@ def _print(
     from skitter.cli.tables import to_json
     from skitter.observe.dead_letters import letter_fields
 
-    letters = asyncio.run(_find(folder, ids, kind))
+    letters = await _find(folder, ids, kind)
     if as_json:
         click.echo(to_json([letter_fields(letter) for letter in letters]))
     elif letters:
@@ -79,25 +74,19 @@ def _print(
 
 
 @failures.command()
-@job_argument
-@frontier_option
-@_ids
-@_kind
-def retry(job: str, frontier: str | None, ids: tuple[int, ...], kind: str | None) -> None:
+@_with_failures
+async def retry(folder: JobFolder, ids: tuple[int, ...], kind: str | None) -> None:
     """Put failed requests (all by default) back into the queue, with new attempts."""
-    count, live = asyncio.run(_settle(folder_of(job, frontier), ids, kind, again=True))
-    go_on = "" if live or not count else f"; `skitter resume {job}` fetches them"
+    count, live = await _settle(folder, ids, kind, again=True)
+    go_on = "" if live or not count else f"; `skitter resume {folder.job}` fetches them"
     say(f"queued again: {count}{go_on}")
 
 
 @failures.command()
-@job_argument
-@frontier_option
-@_ids
-@_kind
-def drop(job: str, frontier: str | None, ids: tuple[int, ...], kind: str | None) -> None:
+@_with_failures
+async def drop(folder: JobFolder, ids: tuple[int, ...], kind: str | None) -> None:
     """Drop failed requests, all by default. Their URLs stay known, so links to them are not followed again."""
-    count, _ = asyncio.run(_settle(folder_of(job, frontier), ids, kind, again=False))
+    count, _ = await _settle(folder, ids, kind, again=False)
     say(f"forgotten: {count}")
 
 

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from skitter.cli.console import FAILED, complain, say
+from skitter.cli.console import FAILED, complain, say, write_file
 from skitter.cli.options import pairs, setting_option
-from skitter.errors import UsageError
 
 if TYPE_CHECKING:
     from skitter.response import Response
@@ -84,10 +83,7 @@ def _save(response: Response, file: Path) -> int:
     if picture is None:
         complain(f"{response.url} is not a page: {response.content_type}", "leave out --screenshot")
         return FAILED
-    try:
-        file.write_bytes(picture)
-    except OSError as error:
-        raise UsageError(f"cannot write {file}: {error.strerror}", remedy="name another file") from error
+    write_file(file, picture)
     return 0
 
 

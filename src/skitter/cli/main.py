@@ -22,8 +22,8 @@ from skitter.scrapy_names import COMMANDS, OPTIONS
 _MODULES = {
     "crawl": "crawl", "run": "run", "resume": "control", "status": "status", "top": "status", "stats": "status", "report": "status",
     "pause": "control", "stop": "control", "jobs": "control", "config": "control", "purge": "control", "repair": "control", "add": "add",
-    "export": "export", "changes": "changes", "failures": "failures", "fetch": "fetch", "shell": "shell", "parse": "parse", "check": "check", "list": "parse", "new": "new", "recipe": "recipe",
-    "task": "task", "serve": "serve", "audit": "audit", "demo": "demo", "profile": "profile", "doctor": "doctor", "browser-rules": "browser_rules",
+    "export": "export", "changes": "status", "failures": "failures", "fetch": "fetch", "shell": "shell", "parse": "parse", "check": "check", "list": "parse", "new": "new", "recipe": "recipe",
+    "task": "task", "serve": "serve", "audit": "audit", "demo": "demo", "profile": "profile", "doctor": "doctor", "browser-rules": "control",
 }  # fmt: skip
 """The commands in the order of the help, each with the module of this package that contains it."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -151,6 +153,20 @@ job_argument = click.argument("job", shell_complete=_complete_job)
 frontier_option = click.option(
     "--frontier", metavar="URL", help="Frontier of the job, for a job that was not started on this machine."
 )
+
+
+def with_job(command: Command) -> Command:
+    """Add JOB and ``--frontier`` to a command that takes the job as ``folder``. The command may be a coroutine function."""
+
+    @wraps(command)
+    def run(job: str, frontier: str | None, **values: Any) -> Any:
+        from skitter.run.control import find_job
+
+        result = command(folder=find_job(job, frontier), **values)
+        return asyncio.run(result) if inspect.iscoroutine(result) else result
+
+    return job_argument(frontier_option(run))
+
 
 _JOB_OPTIONS = (
     click.option(

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from skitter.cli.console import aligned, say
-from skitter.cli.control import folder_of
-from skitter.cli.options import frontier_option, job_argument
+from skitter.cli.console import aligned, say, write_file
+from skitter.cli.options import with_job
 from skitter.errors import UsageError
 
 if TYPE_CHECKING:
@@ -22,8 +21,7 @@ _MEGABYTE = 1024 * 1024
 
 
 @click.command()
-@job_argument
-@frontier_option
+@with_job
 @click.option(
     "--worker",
     default="",
@@ -46,9 +44,8 @@ _MEGABYTE = 1024 * 1024
     "--output", "-o", type=click.Path(path_type=Path, dir_okay=False),
     help="File for the whole profile: .json for https://www.speedscope.app, or .txt with folded stacks for flame graphs.",
 )  # fmt: skip
-def profile(
-    job: str,
-    frontier: str | None,
+async def profile(
+    folder: JobFolder,
     worker: str,
     seconds: float,
     rate: int,
@@ -61,8 +58,7 @@ def profile(
         raise UsageError(
             f"unknown kind of profile: {output}", remedy="end its name with .json or .txt", field="output"
         )
-    folder = folder_of(job, frontier)
-    found, notes = asyncio.run(_profile(folder, worker, seconds, rate, memory=memory))
+    found, notes = await _profile(folder, worker, seconds, rate, memory=memory)
     for note in notes:
         say(note)
     if not found.stacks:
@@ -70,7 +66,7 @@ def profile(
     else:
         click.echo(_memory_table(found, top) if memory else _cpu_table(found, top))
     if output is not None:
-        output.write_bytes(found.speedscope(job) if output.suffix == ".json" else found.folded())
+        write_file(output, found.speedscope(folder.job) if output.suffix == ".json" else found.folded())
         say(f"wrote {output}")
 
 

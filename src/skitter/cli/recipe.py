@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from skitter.cli.console import FAILED, complain, say
+from skitter.cli.console import FAILED, complain, say, write_file
 from skitter.cli.fetch import robots_option, single_settings, url_argument
 from skitter.cli.options import setting_option
 from skitter.errors import UsageError
@@ -83,12 +83,7 @@ def from_page(url: str, output: Path | None, robots: bool, settings: tuple[str, 
     if output is None:
         click.echo(text, nl=False)
         return 0
-    try:
-        output.write_text(text, "utf-8")
-    except OSError as error:
-        raise UsageError(
-            f"{output} cannot be written: {error.strerror}", remedy="choose another folder"
-        ) from None
+    write_file(output, text.encode())
     say(f"wrote {output}; continue with `skitter run {output}`")
     return 0
 

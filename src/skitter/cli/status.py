@@ -1,4 +1,4 @@
-"""``skitter status``, ``top`` and ``stats``: show the state and the counters of jobs."""
+"""``skitter status``, ``top``, ``stats``, ``report`` and ``changes``: show the state, the counters and the pages of jobs."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from skitter.cli.console import complain, say
-from skitter.cli.control import folder_of
-from skitter.cli.options import frontier_option, job_argument, json_option
-from skitter.errors import SkitterError, UsageError
+from skitter.cli.console import complain, say, write_file
+from skitter.cli.options import frontier_option, json_option, with_job
+from skitter.errors import SkitterError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -28,7 +27,7 @@ _interval = click.option(
 
 
 @click.command()
-@job_argument
+@with_job
 @click.option("--watch", "-w", is_flag=True, help="Update the display until q or Ctrl-C.")
 @click.option(
     "--plot",
@@ -37,8 +36,7 @@ _interval = click.option(
 )
 @_interval
 @json_option
-@frontier_option
-def status(job: str, watch: bool, plot: bool, interval: float, as_json: bool, frontier: str | None) -> None:
+def status(folder: JobFolder, watch: bool, plot: bool, interval: float, as_json: bool) -> None:
     """Show the state of a job, its progress and its workers.
 
     --json prints one JSON object. With --watch, it prints one object per line.
@@ -46,7 +44,6 @@ def status(job: str, watch: bool, plot: bool, interval: float, as_json: bool, fr
     from skitter.cli.tables import status_lines, to_json, to_json_line
     from skitter.run.control import job_status
 
-    folder = folder_of(job, frontier)
     if not watch:
         found = asyncio.run(job_status(folder))
         if sys.stdout.isatty() and not as_json:
@@ -144,7 +141,7 @@ async def _jobs(frontier: str | None) -> list[JobFolder]:
 
 
 @click.command()
-@job_argument
+@with_job
 @click.argument("prefix", default="")
 @click.option("--by", type=click.Choice(["worker", "host", "group"]), help="Unit of the statistics.")
 @click.option(
@@ -156,8 +153,7 @@ async def _jobs(frontier: str | None) -> list[JobFolder]:
     help="Maximum number of rows with --by.",
 )
 @json_option
-@frontier_option
-def stats(job: str, prefix: str, by: str | None, limit: int, as_json: bool, frontier: str | None) -> None:
+async def stats(folder: JobFolder, prefix: str, by: str | None, limit: int, as_json: bool) -> None:
     """Show the counters of a job.
 
     With PREFIX, shows those whose names start with it. --by shows statistics per worker, host or group.
@@ -167,13 +163,12 @@ def stats(job: str, prefix: str, by: str | None, limit: int, as_json: bool, fron
     from skitter.run.control import job_status
     from skitter.run.control import stats as read_stats
 
-    folder = folder_of(job, frontier)
     if by is not None:
-        found = asyncio.run(read_stats(folder, StatsDimension(by), 10**9 if prefix else limit))
+        found = await read_stats(folder, StatsDimension(by), 10**9 if prefix else limit)
         found = [tally for tally in found if tally.key.startswith(prefix)][:limit]
         click.echo(to_json(found) if as_json else tally_lines(by, found))
         return
-    counts = asyncio.run(job_status(folder)).counts
+    counts = (await job_status(folder)).counts
     counters = {} if counts is None else dict(sorted(counts.counters.items()))
     hidden = () if prefix else ("time/", "values/")  # of histograms and monitors
     counters = {
@@ -185,7 +180,7 @@ def stats(job: str, prefix: str, by: str | None, limit: int, as_json: bool, fron
 
 
 @click.command()
-@job_argument
+@with_job
 @click.option(
     "--output",
     "-o",
@@ -198,8 +193,7 @@ def stats(job: str, prefix: str, by: str | None, limit: int, as_json: bool, fron
     "--hosts", type=click.IntRange(min=0), default=50, show_default=True, metavar="N",
     help="Maximum number of hosts to list, those with the most pages.",
 )  # fmt: skip
-@frontier_option
-def report(job: str, output: Path, hosts: int, frontier: str | None) -> None:
+async def report(folder: JobFolder, output: Path, hosts: int) -> None:
     """Write a report on a job to one HTML file.
 
     It has the figures, charts, hosts and dead letters of the job. The file loads nothing from elsewhere. An existing file is replaced.
@@ -209,22 +203,40 @@ def report(job: str, output: Path, hosts: int, frontier: str | None) -> None:
     from skitter.run.control import dead_letters, job_status
     from skitter.run.control import stats as read_stats
 
-    folder = folder_of(job, frontier)
-
-    async def read() -> Report:
-        found = await job_status(folder)
-        if found.counts is None:
-            return Report(found, [], [])
+    found = Report(await job_status(folder), [], [])
+    if found.status.counts is not None:
         rows = await read_stats(folder, StatsDimension.HOST, hosts) if hosts else []
-        return Report(found, rows, await dead_letters(folder, 0, MAX_LETTERS))
+        found = Report(found.status, rows, await dead_letters(folder, 0, MAX_LETTERS))
+    write_file(output, report_html(found).encode())
+    say(f"{output}: report of job {folder.job}")
 
-    text = report_html(asyncio.run(read()))
-    try:
-        output.write_text(text, "utf-8")
-    except OSError as error:
-        raise UsageError(
-            f"cannot write {output}: {error.strerror or error}",
-            remedy="name a file in an existing folder",
-            field="output",
-        ) from error
-    say(f"{output}: report of job {job}")
+
+_PAGE_CHANGES = ("new", "changed", "gone", "unchecked", "unchanged")
+
+
+@click.command()
+@with_job
+@click.option(
+    "--kind", "kinds", type=click.Choice(_PAGE_CHANGES), multiple=True,
+    help="Pages to list. Repeatable. [default: all but unchanged]",
+)  # fmt: skip
+@json_option
+async def changes(folder: JobFolder, kinds: tuple[str, ...], as_json: bool) -> None:
+    """List pages that the last pass found new, changed or gone.
+
+    Pages that could not be checked are listed, too.
+    The job remembers its pages if it was started with --changes. Pages that are no longer linked are listed as gone when
+    the pass is finished.
+    """
+    from skitter.cli.tables import to_json
+    from skitter.run.control import page_changes
+
+    found = await page_changes(folder, frozenset(kinds or _PAGE_CHANGES[:-1]))
+    found.sort(key=lambda page: (_PAGE_CHANGES.index(page.change), page.url))
+    if as_json:
+        click.echo(to_json(found))
+        return
+    for page in found:
+        click.echo(f"{page.change:<10}{page.url}{f'  ({page.reason})' if page.reason else ''}")
+    if not found:
+        say(f"job {folder.job} has no such page")
