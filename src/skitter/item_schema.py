@@ -83,7 +83,7 @@ class _ClassSchema:
 
 def _violation_of(text: str) -> Violation:
     found = _PATH.search(text)
-    path = _plain_path(found[1]) if found is not None else ""
+    path = "" if found is None else re.sub(r"\[[^\]]*\]", "", found[1]).strip(".")
     if missing := _MISSING.search(text):
         return Violation(".".join(filter(None, (path, missing[1]))), "missing")
     if "unknown field" in text:
@@ -91,10 +91,6 @@ def _violation_of(text: str) -> Violation:
         return Violation(".".join(filter(None, (path, extra[1] if extra else ""))), "extra")
     is_value = _BOUND.search(text) is not None or text.startswith("Invalid")
     return Violation(path, "value" if is_value else "type")
-
-
-def _plain_path(path: str) -> str:
-    return re.sub(r"\[[^\]]*\]", "", path).strip(".")
 
 
 class _PydanticSchema:

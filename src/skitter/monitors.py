@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import math
+import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
@@ -120,7 +121,8 @@ class CompiledMonitor:
         self._times: dict[int, float] = {}
         """Seconds of the times in the rule, by their offset."""
         root = self._parse()
-        if not isinstance(root, (ast.Compare, ast.BoolOp)) and not _is_not(root):
+        is_not = isinstance(root, ast.UnaryOp) and isinstance(root.op, ast.Not)
+        if not is_not and not isinstance(root, (ast.Compare, ast.BoolOp)):
             raise self._error(root, "the rule is not a condition", "compare two values, as in items >= 100")
         self._evaluate = self._condition(root)
 
@@ -175,7 +177,7 @@ class CompiledMonitor:
     def _condition(self, node: ast.expr) -> _Evaluate:
         if isinstance(node, ast.BoolOp):
             parts = [self._condition(part) for part in node.values]
-            return _all_of(parts) if isinstance(node.op, ast.And) else _any_of(parts)
+            return _joined(parts, 0.0 if isinstance(node.op, ast.And) else 1.0)
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
             inner = self._condition(node.operand)
             return lambda seen: None if (found := inner(seen)) is None else float(not found)
@@ -185,9 +187,9 @@ class CompiledMonitor:
             if None in signs:
                 raise self._error(node, "unknown comparison", "use one of < <= > >= == !=")
             pairs = [
-                _compared(sign, *pair) for sign, pair in zip(signs, pairwise(sides), strict=True) if sign
+                _combined(sign, *pair) for sign, pair in zip(signs, pairwise(sides), strict=True) if sign
             ]
-            return _all_of(pairs)
+            return _joined(pairs, 0.0)
         raise self._error(node, "not a condition", "compare two values, as in items >= 100")
 
     def _value(self, node: ast.expr) -> _Evaluate:
@@ -203,7 +205,7 @@ class CompiledMonitor:
             inner = self._value(node.operand)
             return lambda seen: None if (found := inner(seen)) is None else -found
         if isinstance(node, ast.BinOp) and (act := _ARITHMETIC.get(type(node.op))) is not None:
-            return _calculated(act, self._value(node.left), self._value(node.right))
+            return _combined(act, self._value(node.left), self._value(node.right))
         if isinstance(node, ast.Name):
             raise self._error(node, f"unknown figure {node.id!r}", self._closest(node.id))
         raise self._error(node, "not allowed here", "use figures, numbers, times such as 2h, and + - * /")
@@ -287,10 +289,6 @@ def _number(value: object) -> float | None:
     return float(value)
 
 
-def _is_not(node: ast.expr) -> bool:
-    return isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not)
-
-
 def _divided(left: float, right: float) -> float | None:
     """Divide. A share of nothing is unknown; anything else divided by zero is infinite."""
     if right:
@@ -299,22 +297,15 @@ def _divided(left: float, right: float) -> float | None:
 
 
 _ARITHMETIC: dict[type[ast.operator], Callable[[float, float], float | None]] = {
-    ast.Add: lambda left, right: left + right,
-    ast.Sub: lambda left, right: left - right,
-    ast.Mult: lambda left, right: left * right,
-    ast.Div: _divided,
-}
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: _divided,
+}  # fmt: skip
 _COMPARISONS: dict[type[ast.cmpop], Callable[[float, float], bool]] = {
-    ast.Lt: lambda left, right: left < right,
-    ast.LtE: lambda left, right: left <= right,
-    ast.Gt: lambda left, right: left > right,
-    ast.GtE: lambda left, right: left >= right,
-    ast.Eq: lambda left, right: left == right,
-    ast.NotEq: lambda left, right: left != right,
-}
+    ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge, ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+}  # fmt: skip
 
 
-def _calculated(act: Callable[[float, float], float | None], left: _Evaluate, right: _Evaluate) -> _Evaluate:
+def _combined(act: Callable[[float, float], float | None], left: _Evaluate, right: _Evaluate) -> _Evaluate:
     def evaluate(seen: _Pass) -> float | None:
         left_value, right_value = left(seen), right(seen)
         return None if left_value is None or right_value is None else act(left_value, right_value)
@@ -322,30 +313,12 @@ def _calculated(act: Callable[[float, float], float | None], left: _Evaluate, ri
     return evaluate
 
 
-def _compared(sign: Callable[[float, float], bool], left: _Evaluate, right: _Evaluate) -> _Evaluate:
-    def evaluate(seen: _Pass) -> float | None:
-        left_value, right_value = left(seen), right(seen)
-        return None if left_value is None or right_value is None else float(sign(left_value, right_value))
-
-    return evaluate
-
-
-def _all_of(parts: Sequence[_Evaluate]) -> _Evaluate:
-    """Three-valued AND: false if one part is false, unknown if one is unknown."""
+def _joined(parts: Sequence[_Evaluate], decisive: float) -> _Evaluate:
+    """Three-valued AND (``decisive``: 0) or OR (1): unknown if a part is unknown and no part decides."""
 
     def evaluate(seen: _Pass) -> float | None:
         found = [part(seen) for part in parts]
-        return 0.0 if 0.0 in found else None if None in found else 1.0
-
-    return evaluate
-
-
-def _any_of(parts: Sequence[_Evaluate]) -> _Evaluate:
-    """Three-valued OR."""
-
-    def evaluate(seen: _Pass) -> float | None:
-        found = [part(seen) for part in parts]
-        return 1.0 if 1.0 in found else None if None in found else 0.0
+        return decisive if decisive in found else None if None in found else 1.0 - decisive
 
     return evaluate
 

@@ -219,7 +219,8 @@ class Politeness:
         """Return the number of the rule of a slot, or ``None`` if the limits of the job apply."""
         slot = without_queue(slot)
         if slot.startswith(_RULE):
-            index = _index(slot.removeprefix(_RULE).partition(":")[0])
+            number = slot.removeprefix(_RULE).partition(":")[0]
+            index = int(number) if number.isdigit() else None
         else:
             index = self._rule_of(slot, slot)
         return (
@@ -228,10 +229,6 @@ class Politeness:
 
 
 _RULE = "rule:"
-
-
-def _index(text: str) -> int | None:
-    return int(text) if text.isdigit() else None
 
 
 def _without_port(host: str) -> str:

@@ -53,7 +53,7 @@ class BrowserProcess:
         self.retired = False
         """Whether it loads no further pages."""
         self.ended = asyncio.Event()
-        browser.on("disconnected", lambda _browser: self._note_end())
+        browser.on("disconnected", lambda _browser: self.ended.set())
 
     @classmethod
     async def start(cls, settings: Settings) -> BrowserProcess:
@@ -104,9 +104,6 @@ class BrowserProcess:
     def is_alive(self) -> bool:
         """Whether new pages can be opened."""
         return not self.ended.is_set() and self.browser.is_connected()
-
-    def _note_end(self) -> None:
-        self.ended.set()
 
     def memory(self) -> dict[int, int]:
         """Return the resident memory in bytes of each process of the browser. Empty for a remote one. Reads files."""

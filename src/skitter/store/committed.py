@@ -89,16 +89,15 @@ class CommittedRanges:
     def _open(self, part: str) -> int:
         copies = [path for folder in self._folders if (path := folder / part).exists()]
         try:
-            return os.open(max(copies, key=_size, default=self._folders[0] / part), os.O_RDONLY)
+            return os.open(
+                max(copies, key=lambda path: path.stat().st_size, default=self._folders[0] / part),
+                os.O_RDONLY,
+            )
         except OSError as error:
             raise StoreError(
                 f"cannot read the part file {part}, which holds committed items: {error.strerror}",
                 remedy=_REMEDY,
             ) from error
-
-
-def _size(path: Path) -> int:
-    return path.stat().st_size
 
 
 def lines_of(chunks: Iterable[bytes]) -> Iterator[bytes]:

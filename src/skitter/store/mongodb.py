@@ -140,10 +140,14 @@ KEPT = (bytes, dt.datetime, uuid.UUID)
 _CODEC: CodecOptions[dict[str, Any]] = CodecOptions(uuid_representation=UuidRepresentation.STANDARD)
 
 
+_ID_FIELD = f"_id_{xxhash.xxh32_intdigest(b'_id') & 0xFFFF:04x}"
+"""The field of an item that is called like the field of the ids."""
+
+
 def encoded(fields: Mapping[str, Any]) -> bytes:
     """Return the fields of an item as BSON, without an id. Values that BSON cannot represent become text."""
     if "_id" in fields:
-        fields = {_field_name(name): value for name, value in fields.items()}
+        fields = {_ID_FIELD if name == "_id" else name: value for name, value in fields.items()}
     try:
         return bson_encode(fields, codec_options=_CODEC)
     except (OverflowError, UnicodeEncodeError):
@@ -155,10 +159,6 @@ def document_of(prefix: str, number: int, data: bytes) -> RawBSONDocument:
     key = f"{prefix}{number}".encode() + b"\0"
     element = b"\x02_id\0" + len(key).to_bytes(4, "little") + key
     return RawBSONDocument((len(data) + len(element)).to_bytes(4, "little") + element + data[4:])
-
-
-def _field_name(name: str) -> str:
-    return f"_id_{xxhash.xxh32_intdigest(b'_id') & 0xFFFF:04x}" if name == "_id" else name
 
 
 def _representable(value: Any) -> Any:

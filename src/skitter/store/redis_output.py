@@ -372,7 +372,9 @@ class RedisOutput(Output):
         self._looks += 1
         staged = self._staged_ranges(context, ranges)
         if self._looks % _LOOKS_PER_FULL_LOOK:
-            staged = {part: known for part, known in staged.items() if is_of_this_machine(_worker_of(part))}
+            staged = {
+                part: known for part, known in staged.items() if is_of_this_machine(part.rpartition("/")[2])
+            }
         if (staged or self._has_unpushed(context, ranges)) and time.monotonic() >= self._next_attempt:
             try:
                 await self._push_all(context, ranges, staged)
@@ -398,11 +400,12 @@ class RedisOutput(Output):
 
     async def merge(self, context: OutputContext, ranges: RangesByPart) -> None:
         """Push the remaining items; wait for an unavailable server."""
-        await self._backoff.call(lambda: self._push_if_available(context, ranges))
 
-    async def _push_if_available(self, context: OutputContext, ranges: RangesByPart) -> None:
-        with _outages_as_unavailable():
-            await self._push_all(context, ranges, self._staged_ranges(context, ranges))
+        async def attempt() -> None:
+            with _outages_as_unavailable():
+                await self._push_all(context, ranges, self._staged_ranges(context, ranges))
+
+        await self._backoff.call(attempt)
 
     def _has_unpushed(self, context: OutputContext, ranges: RangesByPart) -> bool:
         return not context.fleet and any(
@@ -587,10 +590,6 @@ def _append(path: Path, pages: Sequence[bytes]) -> int:
     with path.open("ab") as file:
         file.write(data)
     return len(data)
-
-
-def _worker_of(part: str) -> str:
-    return part.rpartition("/")[2]
 
 
 class RedisStagingStore:

@@ -24,7 +24,7 @@ from skitter.store.contract import GroupError, ItemGroup, Output, OutputContext,
 from skitter.store.database import BufferOptions
 from skitter.store.files import encode_group, ranges_of
 from skitter.store.merge import fill
-from skitter.store.remote_location import RemoteLocation, unreachable
+from skitter.store.remote_location import RemoteLocation
 
 _READ_SIZE = 8 << 20
 """Bytes read into memory at a time."""
@@ -211,7 +211,10 @@ class RemoteOutput(Output):
         try:
             return await asyncio.to_thread(self._call, call, context)
         except Unavailable as error:
-            raise unreachable(self._location, error) from error
+            raise StoreError(
+                f"{self._location.name} cannot be reached: {error}",
+                remedy="fix the cause, then run the same command again: nothing that was committed is lost",
+            ) from error
 
     def _call(self, call: Callable[[Any, OutputContext], _T], context: OutputContext) -> _T:
         files = self._location.connect()

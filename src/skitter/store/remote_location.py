@@ -16,7 +16,6 @@ from skitter.errors import StoreError
 from skitter.store.merge import Format
 
 _IN_BUCKETS = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss"}
-_RETRY_REMEDY = "fix the cause, then run the same command again: nothing that was committed is lost"
 _NO_CREDENTIALS = {
     "NoCredentialsError",
     "PartialCredentialsError",
@@ -116,8 +115,3 @@ def _typed(text: str) -> Any:
     if text.lower() in {"true", "false"}:
         return text.lower() == "true"
     return int(text) if text.isdecimal() and len(text) < 10 else text
-
-
-def unreachable(location: RemoteLocation, error: Unavailable) -> StoreError:
-    """Return the error to raise when the service is unavailable and the caller cannot wait."""
-    return StoreError(f"{location.name} cannot be reached: {error}", remedy=_RETRY_REMEDY)

@@ -6,7 +6,7 @@ import asyncio
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
@@ -236,12 +236,12 @@ def _row_of(chosen: tuple[str, ...], item: Any) -> SqliteRow:
     fields = item_fields(item)
     if chosen:
         fields = {name: fields.get(name) for name in chosen}
-    original: Callable[[str], Any] = item.get if isinstance(item, Mapping) else partial(_attribute, item)
-    return tuple(map(_text, fields)), [_value(value, original(field)) for field, value in fields.items()]
-
-
-def _attribute(item: Any, name: str) -> Any:
-    return getattr(item, name, None)
+    is_mapping = isinstance(item, Mapping)
+    values = [
+        _value(value, item.get(field) if is_mapping else getattr(item, field, None))
+        for field, value in fields.items()
+    ]
+    return tuple(map(_text, fields)), values
 
 
 def _value(value: Any, original: Any) -> Any:
@@ -355,7 +355,7 @@ class SqliteOutput(Output):
 
     async def check(self, context: OutputContext) -> None:
         """Create the database and the table before the workers start."""
-        await asyncio.to_thread(self._check, context)
+        await asyncio.to_thread(lambda: open_database(self._path, self._table, context.durability).close())
 
     async def clear(self, context: OutputContext) -> None:
         """Delete the rows of this job: after a fresh start its pages have other fingerprints."""
@@ -368,9 +368,6 @@ class SqliteOutput(Output):
     async def merge(self, context: OutputContext, ranges: RangesByPart) -> None:  # noqa: ARG002 - keyed
         """Fold the write-ahead log (also that of killed workers) into the file, so that the file alone is the output."""
         await asyncio.to_thread(self._fold, context)
-
-    def _check(self, context: OutputContext) -> None:
-        open_database(self._path, self._table, context.durability).close()
 
     def _clear(self, context: OutputContext) -> None:
         prefix = f"{context.job}:"

@@ -170,7 +170,10 @@ def spider_class(group: CollectorGroup, name: str, job: str) -> type[Spider]:
 
     root = group.root
     bounds = root.options.scope_settings() if group.share_bounds else {}
-    limits = [msgspec.to_builtins(rule) for rule in root.limits]
+    limits = tuple(
+        {name: value for name, value in msgspec.structs.asdict(rule).items() if value is not None}
+        for rule in root.limits
+    )
     if (storage := group.storage) is not None:
         from skitter.frontends.collector.storage import StorageCookies  # noqa: PLC0415 - as above
 
@@ -181,7 +184,7 @@ def spider_class(group: CollectorGroup, name: str, job: str) -> type[Spider]:
         **stored,
         **root.options.job_settings(),
         **bounds,
-        **({"limit_rules": tuple(_written(rule) for rule in limits)} if limits else {}),
+        **({"limit_rules": limits} if limits else {}),
         **({"initial_cookies": group.initial_cookies} if group.initial_cookies else {}),
         **root.options.settings,
     }
@@ -195,11 +198,6 @@ def spider_class(group: CollectorGroup, name: str, job: str) -> type[Spider]:
             "custom_settings": settings,
         },
     )
-
-
-def _written(rule: dict[str, Any]) -> dict[str, Any]:
-    """Return a limit rule in the format of settings, with its rates as text."""
-    return {name: value for name, value in rule.items() if value is not None}
 
 
 def _visits(group: CollectorGroup, *, needed: bool) -> dict[str, Any]:

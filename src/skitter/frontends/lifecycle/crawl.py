@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from skitter.errors import SkitterError, UsageError
@@ -34,7 +35,6 @@ from skitter.worker.callbacks import describe
 from skitter.worker.hooks import HookAction
 
 if TYPE_CHECKING:
-    from skitter.fetch.identity.contract import SourceContext
     from skitter.frontier.records import FrontierStatus
     from skitter.response import Response
     from skitter.spider import Spider
@@ -141,7 +141,8 @@ class ManagedCrawl:
         together: dict[str, Request | str] = {**known, **{_key(request): request for request in requests}}
         from_beginning = fresh or recrawl or arguments.frontier == "memory:"
         first = list(together.values()) if from_beginning else requests
-        domains = arguments.domains(_url(request) for request in together.values())
+        urls = [seed if isinstance(seed, str) else seed.url for seed in together.values()]
+        domains = arguments.domains(urls)
         if arguments.analyzers and not first:
             await asyncio.to_thread(factory.require_first, fresh=fresh)
         signal = StartSignal(arguments.processes == 1)
@@ -287,10 +288,6 @@ class ManagedCrawl:
         return self._last
 
 
-def _url(request: Request | str) -> str:
-    return request if isinstance(request, str) else request.url
-
-
 def _key(request: Request) -> str:
     return f"{request.method} {request.url} {request.body!r}"
 
@@ -363,7 +360,9 @@ class RunFactory:
     ) -> Crawl:
         """Make a run. Reads files, so do not call it on the event loop."""
         arguments = self.arguments
-        settings: dict[str, Any] = {"fetcher": self._fetcher} if arguments.downloaders else {}
+        settings: dict[str, Any] = {}
+        if arguments.downloaders:
+            settings["fetcher"] = partial(BalancedFetcher, self.registry)
         hooks: list[object] = [ErrorObserver(self.feed)] if arguments.processes == 1 else []
         if arguments.pipelines:
             hooks.append(PipelineHook(self.registry, self.feed))
@@ -389,9 +388,6 @@ class RunFactory:
         exists = not fresh and kind == "sqlite" and JobFolder(arguments.job, arguments.home).exists()
         if kind in {"memory", "sqlite"} and not exists and not arguments.settings.get("wait_for_seeds"):
             raise UsageError("the crawl has no start requests", remedy="pass a URL: await crawl.start(URL)")
-
-    def _fetcher(self, context: SourceContext) -> BalancedFetcher:
-        return BalancedFetcher(self.registry, context)
 
     def _spider(self, domains: list[str]) -> type[Spider] | None:
         arguments = self.arguments

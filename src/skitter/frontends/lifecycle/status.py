@@ -180,8 +180,9 @@ class CrawlSummary(msgspec.Struct, frozen=True, kw_only=True):
     def text(self) -> str:
         """Return the summary as readable lines."""
         waiting = f"{self.queued} queued, {self.delayed} delayed, {self.in_flight} in flight"
+        because = f" ({self.reason})" if self.reason else ""
         lines = [
-            f"job {self.job}: {self.status}{', idle' if self.idle else ''}{self._because()}",
+            f"job {self.job}: {self.status}{', idle' if self.idle else ''}{because}",
             f"requests: {self.added} added, {waiting}, {self.done} done, {self.failed} failed",
         ]
         lines += [
@@ -194,9 +195,6 @@ class CrawlSummary(msgspec.Struct, frozen=True, kw_only=True):
             f"{_listed(self.errors.by_component)}"
         )
         return "\n".join(lines)
-
-    def _because(self) -> str:
-        return f" ({self.reason})" if self.reason else ""
 
 
 def _listed(values: dict[str, Any]) -> str:

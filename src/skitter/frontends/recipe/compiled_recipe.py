@@ -29,10 +29,13 @@ class CompiledRecipe:
     def __init__(self, recipe: Recipe, compile_context: CompileContext) -> None:
         self.recipe = recipe
         self.name = recipe.name
+        several = isinstance(recipe.start, list)
         starts = recipe.start if isinstance(recipe.start, list) else [recipe.start]
         self.starts = [
-            StartRule(start, place, recipe.languages, compile_context.at(*_place_of_start(recipe, place)))
-            for place, start in enumerate(starts)
+            StartRule(
+                start, number, recipe.languages, compile_context.at("start", *([number] if several else []))
+            )
+            for number, start in enumerate(starts)
         ]
         self.login = None if recipe.login is None else LoginStep(recipe.login, compile_context.at("login"))
         self.pages = {
@@ -47,21 +50,11 @@ class CompiledRecipe:
         """How the pages of a kind are loaded, for the kinds that say so."""
         self.uses_scripts = any(scripts_in(recipe))
         """Whether the recipe needs a JavaScript engine."""
-        self.allowed_domains = self._domains()
-        self._check(compile_context)
-
-    def _domains(self) -> Sequence[str]:
-        allowed = self.recipe.allowed_domains
-        if allowed == "any":
-            return ()
-        if allowed is not None:
-            return allowed
-        return self.home_domains
-
-    @property
-    def home_domains(self) -> Sequence[str]:
+        self.home_domains = domains_of(self.starts, [self.login.host] if self.login is not None else [])
         """Hosts that receive the recipe's own cookies: those of its start URLs."""
-        return domains_of(self.starts, [self.login.host] if self.login is not None else [])
+        allowed = self.home_domains if recipe.allowed_domains is None else recipe.allowed_domains
+        self.allowed_domains: Sequence[str] = () if isinstance(allowed, str) else allowed
+        self._check(compile_context)
 
     def _check(self, compile_context: CompileContext) -> None:
         recipe = self.recipe
@@ -133,7 +126,3 @@ def compile_recipe(
     if problems:
         raise source.error(problems.found)
     return compiled
-
-
-def _place_of_start(recipe: Recipe, place: int) -> tuple[str | int, ...]:
-    return ("start", place) if isinstance(recipe.start, list) else ("start",)

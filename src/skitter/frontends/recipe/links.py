@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
@@ -144,15 +144,16 @@ class NextNumber:
     def next(self, context: PageContext, found: int) -> Iterator[Links | Request]:
         """Yield the request for the next page, if there is one. ``found``: number of items and links of this page."""
         request = context.response.request or Request(context.response.url)
-        value = (
-            self._cursor_of(context) if self._cursor is not None else self._number(context, request, found)
-        )
+        if self._cursor is not None:
+            value = self._cursor_of(self._cursor, context)
+        else:
+            value = self._number(context, request, found)
         if value is not None:
             yield self._asking(request, value, context)
 
-    def _cursor_of(self, context: PageContext) -> Any:
-        assert self._cursor is not None
-        found = [value for value in self._cursor.find(context.root) if value not in {None, "", False}]
+    @staticmethod
+    def _cursor_of(cursor: Finder, context: PageContext) -> Any:
+        found = [value for value in cursor.find(context.root) if value not in {None, "", False}]
         if not found:
             return None
         return found[0] if isinstance(found[0], (str, int)) else text_of(found[0]).strip() or None
@@ -177,7 +178,7 @@ class NextNumber:
         return number
 
     def _current(self, request: Request) -> int:
-        value = _READ[self._paging.place](request, self._parameter)
+        value = _value_in(request, self._paging.place, self._parameter)
         try:
             return self._paging.from_ if value is None else int(value)
         except (TypeError, ValueError):
@@ -188,17 +189,11 @@ class NextNumber:
             ) from None
 
     def _asking(self, request: Request, value: Any, context: PageContext) -> Request:
-        url, body = _WRITTEN[self._paging.place](request, self._parameter, value)
+        url, body = _with_value(request, self._paging.place, self._parameter, value)
         fields = fields_for(self._page, context.data, request, priority=request.priority)
+        headers = {**request.headers, **fields.pop("headers", {})}
         return Request(
-            url,
-            **{
-                **fields,
-                "method": request.method,
-                "body": body,
-                "headers": {**request.headers, **fields.get("headers", {})},
-                "cookies": request.cookies,
-            },
+            url, method=request.method, headers=headers, body=body, cookies=request.cookies, **fields
         )
 
 
@@ -219,52 +214,32 @@ def next_page(source: str | Paginate, page: str, compile_context: CompileContext
 # --- places of a parameter --------------------------------------------------------------------------------
 
 
-def _query_value(request: Request, name: str) -> str | None:
-    return dict(parse_qsl(urlsplit(request.url).query, keep_blank_values=True)).get(name)
+def _pairs_of(request: Request, place: str) -> str:
+    return urlsplit(request.url).query if place == "query" else request.body.decode("utf-8", "replace")
 
 
-def _form_value(request: Request, name: str) -> str | None:
-    return dict(parse_qsl(request.body.decode("utf-8", "replace"), keep_blank_values=True)).get(name)
-
-
-def _json_value(request: Request, name: str) -> Any:
+def _value_in(request: Request, place: str, name: str) -> Any:
+    """Return the value of a parameter of the URL, of a form, or of a JSON body; ``None`` if there is none."""
+    if place != "json":
+        return dict(parse_qsl(_pairs_of(request, place), keep_blank_values=True)).get(name)
     value: Any = json.loads(request.body or b"{}")
     for part in name.split("."):
         value = value.get(part) if isinstance(value, dict) else None
     return value
 
 
-def _with_pair(pairs: str, name: str, value: Any) -> str:
-    kept = [(key, old) for key, old in parse_qsl(pairs, keep_blank_values=True) if key != name]
-    return urlencode([*kept, (name, str(value))])
-
-
-def _query_written(request: Request, name: str, value: Any) -> tuple[str, bytes]:
-    parts = urlsplit(request.url)
-    return urlunsplit(parts._replace(query=_with_pair(parts.query, name, value))), request.body
-
-
-def _form_written(request: Request, name: str, value: Any) -> tuple[str, bytes]:
-    return request.url, _with_pair(request.body.decode("utf-8", "replace"), name, value).encode()
-
-
-def _json_written(request: Request, name: str, value: Any) -> tuple[str, bytes]:
-    body: Any = json.loads(request.body or b"{}")
-    place = body
-    *parents, last = name.split(".")
-    for part in parents:
-        place = place.setdefault(part, {})
-    place[last] = value
-    return request.url, json.dumps(body).encode()
-
-
-_READ: dict[str, Callable[[Request, str], Any]] = {
-    "query": _query_value,
-    "form": _form_value,
-    "json": _json_value,
-}
-_WRITTEN: dict[str, Callable[[Request, str, Any], tuple[str, bytes]]] = {
-    "query": _query_written,
-    "form": _form_written,
-    "json": _json_written,
-}
+def _with_value(request: Request, place: str, name: str, value: Any) -> tuple[str, bytes]:
+    """Return the URL and the body of a request with another value of a parameter."""
+    if place == "json":
+        body: Any = json.loads(request.body or b"{}")
+        parent = body
+        *parents, last = name.split(".")
+        for part in parents:
+            parent = parent.setdefault(part, {})
+        parent[last] = value
+        return request.url, json.dumps(body).encode()
+    pairs = parse_qsl(_pairs_of(request, place), keep_blank_values=True)
+    text = urlencode([*((key, old) for key, old in pairs if key != name), (name, str(value))])
+    if place == "form":
+        return request.url, text.encode()
+    return urlunsplit(urlsplit(request.url)._replace(query=text)), request.body

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import re
+from calendar import timegm
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from skitter.errors import SkitterError
+from skitter.plugins import need
 from skitter.response import Response
 from skitter.web.urls import normalize
 
 if TYPE_CHECKING:
     from skitter.frontends.scripting.engine import ScriptEngine
-import io
-from calendar import timegm
-from datetime import UTC, datetime
-
-from skitter.plugins import need
 
 
 class PageError(SkitterError):
@@ -101,7 +100,12 @@ class Template:
 
     def text_of(self, variables: Mapping[str, Any]) -> str:
         """Return the text with its placeholders replaced, as a string."""
-        return _NAME.sub(lambda found: _written(_look_up(variables, found[1])), self.text)
+
+        def text(found: re.Match[str]) -> str:
+            value = _look_up(variables, found[1])
+            return "" if value is None else str(value)
+
+        return _NAME.sub(text, self.text)
 
 
 def _look_up(variables: Mapping[str, Any], name: str) -> Any:
@@ -109,10 +113,6 @@ def _look_up(variables: Mapping[str, Any], name: str) -> Any:
     for part in name.split("."):
         value = value.get(part) if isinstance(value, Mapping) else None
     return value
-
-
-def _written(value: Any) -> str:
-    return "" if value is None else str(value)
 
 
 def read_feed(response: Response) -> dict[str, Any]:
