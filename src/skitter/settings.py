@@ -315,6 +315,13 @@ class FrontierSettings(msgspec.Struct, frozen=True, kw_only=True):
         return (math.inf if wait else 0.0) if isinstance(wait, bool) else wait
 
 
+class QueueLimits(HostLimits, frozen=True, kw_only=True):
+    """Limits of the hosts of a queue, and the concurrency of the queue itself."""
+
+    concurrency: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    """Number of concurrent fetches of the queue in each worker process. ``None``: that of the job."""
+
+
 DEFAULT_USER_AGENT = f"skitter/{VERSION}"
 _CONTACT = r"https?://[^\s()<>]+|[^\s()<>@]+@[^\s()<>@]+"  # compiled at its first use
 
@@ -771,13 +778,21 @@ class Settings(FrontierSettings, frozen=True, kw_only=True):
         default = HostLimits(
             delay=self.delay, jitter=self.jitter, concurrency_per_slot=self.concurrency_per_slot, rates=self.rates
         )
-        queues = {name: _queue_limits(name, fields) for name, fields in self.queues.items()}
+        queues = {name: limits.over(HostLimits()) for name, limits in self._queue_limits().items()}
         return Politeness(default, [_rule(rule) for rule in self.limit_rules], self.slot, queues)
 
     def queue_sizes(self) -> dict[str, int]:
         """Return the concurrency of each queue that sets its own. Raises :class:`~skitter.errors.SettingsError`."""
-        sizes = {name: _queue_size(name, fields) for name, fields in self.queues.items()}
-        return {name: size for name, size in sizes.items() if size is not None}
+        queues = self._queue_limits()
+        return {name: limits.concurrency for name, limits in queues.items() if limits.concurrency is not None}
+
+    def _queue_limits(self) -> dict[str, QueueLimits]:
+        for name in self.queues:
+            if not is_queue_name(name):
+                raise SettingsError(f"invalid queue name {name!r:.80}", remedy=NAME_RULE, field="queues")
+        return {
+            name: _struct(f"queue {name}", fields, QueueLimits, "queues") for name, fields in self.queues.items()
+        }
 
 
 def build_settings(*layers: Mapping[str, Any]) -> Settings:
@@ -820,48 +835,21 @@ def api_settings() -> dict[str, int | None]:
     }
 
 
-_QUEUE_SIZE = "concurrency"
-
-
 def _rule(fields: Mapping[str, Any]) -> LimitRule:
     rule: LimitRule = _struct(f"limit rule {dict(fields)}", fields, LimitRule, "limit_rules")
     return rule
 
 
-def _queue_limits(name: str, fields: Mapping[str, Any]) -> HostLimits:
-    if not is_queue_name(name):
-        raise SettingsError(f"invalid queue name {name!r:.80}", remedy=NAME_RULE, field="queues")
-    limits: HostLimits = _struct(f"queue {name}", fields, HostLimits, "queues", _QUEUE_SIZE)
-    return limits
-
-
-def _queue_size(name: str, fields: Mapping[str, Any]) -> int | None:
-    """Return the number of concurrent fetches of a queue in one worker process; ``None`` if it is not set."""
-    if fields.get(_QUEUE_SIZE) is None:
-        return None
-    try:
-        size = msgspec.convert(fields[_QUEUE_SIZE], int, strict=False)
-    except msgspec.ValidationError as error:
-        raise SettingsError(
-            f"queue {name}: {_QUEUE_SIZE}: {error}", remedy="give a whole number above 0", field="queues"
-        ) from error
-    if size < 1:
-        raise SettingsError(
-            f"queue {name} has {_QUEUE_SIZE} {size}", remedy="give a number above 0", field="queues"
-        )
-    return size
-
-
-def _struct(described: str, fields: Mapping[str, Any], kind: Any, setting: str, *besides: str) -> Any:
-    known = (*besides, *kind.__struct_fields__)
+def _struct(described: str, fields: Mapping[str, Any], kind: Any, setting: str) -> Any:
+    known = kind.__struct_fields__
     if unknown := set(fields) - set(known):
         raise SettingsError(
             f"{described} has no field {min(unknown)!r}", remedy=f"use one of {', '.join(known)}", field=setting
         )
-    own_fields = {name: value for name, value in fields.items() if name not in besides}
-    if isinstance(own_fields.get("rates"), str):
-        own_fields["rates"] = [own_fields["rates"]]
+    values = dict(fields)
+    if isinstance(values.get("rates"), str):
+        values["rates"] = [values["rates"]]
     try:
-        return msgspec.convert(own_fields, kind, strict=False)
+        return msgspec.convert(values, kind, strict=False)
     except msgspec.ValidationError as error:
         raise SettingsError(f"{described}: {error}", remedy="correct the field", field=setting) from error

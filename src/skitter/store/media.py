@@ -18,16 +18,19 @@ import uuid
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, Protocol
+from typing import IO, TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
 
 import msgspec
 
 from skitter.errors import SettingsError, StoreError
 from skitter.plugins import need, needing
-from skitter.secrets import output_variable, secret_outside, without_secrets
+from skitter.secrets import output_variable, without_secrets
 from skitter.store.disk import disk_error, sync_file, sync_folder
 from skitter.store.outputs import split_options
+
+if TYPE_CHECKING:
+    from skitter.store.remote import RemoteLocation
 
 _INDEX = ".index"
 _DRAFTS = ".drafts"
@@ -222,7 +225,7 @@ class _Folder:
 class _Remote:
     """A folder of a bucket, or of another file system of fsspec. Uploads become visible when they are complete."""
 
-    def __init__(self, location: Any) -> None:
+    def __init__(self, location: RemoteLocation) -> None:
         self._location = location
         self._files = location.connect()
         self._suspended: dict[str, FileDraft] = {}
@@ -249,14 +252,8 @@ class _Remote:
         draft.file.seek(0)
         with self._location.translated_errors():
             self._make_folder(path)
-            target = self._files.open(self._at(path), "wb", block_size=_COPY_BLOCK, autocommit=False)
-            try:
+            with self._location.upload(self._files, self._at(path)) as target:
                 shutil.copyfileobj(draft.file, target, _COPY_BLOCK)
-                target.close()
-            except BaseException:
-                target.discard()
-                raise
-            target.commit()
 
     def read(self, path: str) -> bytes | None:
         with self._location.translated_errors():
@@ -279,8 +276,7 @@ class _Remote:
         return f"{self._location.path}/{path}"
 
     def _make_folder(self, path: str) -> None:
-        if not self._location.is_bucket:
-            self._files.makedirs(self._at(path).rpartition("/")[0], exist_ok=True)
+        self._location.make_folder(self._files, self._at(path).rpartition("/")[0])
 
 
 class MediaStore:
@@ -338,12 +334,9 @@ class MediaStore:
             except OSError as error:
                 raise disk_error(error, self.place) from error
         with needing("s3", f"files_store {self.place!r}", StoreError):
-            from skitter.store.remote_location import RemoteLocation  # noqa: PLC0415 - fsspec is an extra
+            from skitter.store.remote import RemoteLocation, remote_secrets  # noqa: PLC0415 - fsspec is an extra
         path, options = split_options(rest)
-        for name in ("key", "secret", "token", "password"):
-            if secret := secret_outside(output_variable(kind, name), StoreError):
-                options.setdefault(name, secret)
-        return _Remote(RemoteLocation(kind, path.rstrip("/"), options=options))
+        return _Remote(RemoteLocation(kind, path.rstrip("/"), options=remote_secrets(kind) | options))
 
     @property
     def _tree(self) -> _Tree:

@@ -11,7 +11,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import cast
+from typing import Literal, cast
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -21,6 +21,7 @@ from skitter.plugins import PluginKind, import_path, needing
 from skitter.secrets import refuse_raw_password, shown_url
 from skitter.store.contract import Output, OutputAddress, Store
 from skitter.store.file_output import FileOutput
+from skitter.store.formats import Compression
 from skitter.store.merge import Format
 from skitter.store.saving import Saver, SavingOutput
 
@@ -188,12 +189,12 @@ def _database(name: str) -> OutputFactory:
 def _remote(address: OutputAddress) -> Output:
     with needing("s3", f"output kind {address.kind!r}", StoreError):
         from skitter.store.database import BufferOptions, take_options  # noqa: PLC0415 - see above
-        from skitter.store.remote import RemoteOutput  # noqa: PLC0415 - fsspec is an extra
-        from skitter.store.remote_location import RemoteLocation  # noqa: PLC0415 - as above
-    secrets = {
-        option: secret for option in _REMOTE_SECRETS if (secret := address.secret(address.kind, option))
-    }
-    options = {"flush": "1"} | secrets | address.options
+        from skitter.store.remote import (  # noqa: PLC0415 - fsspec is an extra
+            RemoteLocation,
+            RemoteOutput,
+            remote_secrets,
+        )
+    options = {"flush": "1"} | remote_secrets(address.kind) | address.options
     buffer_options = take_options(shown_url(address.target), options, BufferOptions)
     file_format = next((FORMATS[suffix] for suffix in _suffixes(address.rest) if suffix in FORMATS), None)
     if file_format is None:
@@ -228,27 +229,15 @@ def _with_options(file_format: Format, address: OutputAddress, options: dict[str
 
 _SPREADSHEET = "spreadsheet"
 """Option of CSV files; see :func:`~skitter.store.formats.csv_chunks`."""
+_SHAPES: tuple[Literal["jsonl", "json", "csv", "xml"], ...] = ("jsonl", "json", "csv", "xml")
+_COMPRESSIONS: tuple[Compression, ...] = ("", "gz", "zst")
 FORMATS = {
-    "jsonl": Format(),
-    "jsonl.gz": Format(compression="gz"),
-    "jsonl.zst": Format(compression="zst"),
-    "json": Format("json"),
-    "json.gz": Format("json", "gz"),
-    "json.zst": Format("json", "zst"),
-    "csv": Format("csv"),
-    "csv.gz": Format("csv", "gz"),
-    "csv.zst": Format("csv", "zst"),
-    "xml": Format("xml"),
-    "xml.gz": Format("xml", "gz"),
-    "xml.zst": Format("xml", "zst"),
-    "parquet": Format("parquet"),
-    "xlsx": Format("xlsx"),
-}
-FORMATS |= {"jl": FORMATS["jsonl"], "ndjson": FORMATS["jsonl"]}
+    f"{shape}.{compression}".rstrip("."): Format(shape, compression)
+    for shape in _SHAPES
+    for compression in _COMPRESSIONS
+} | {"jl": Format(), "ndjson": Format(), "parquet": Format("parquet"), "xlsx": Format("xlsx")}
 _FSSPEC = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "sftp", "smb", "hdfs", "webhdfs", "file")
 """Schemes of fsspec that support atomic writes."""
-_REMOTE_SECRETS = ("key", "secret", "token", "password")
-"""Options of these schemes that can be set outside the URL."""
 _BUILT_IN: dict[str, OutputFactory] = {
     **{kind: _file(file_format) for kind, file_format in FORMATS.items()},
     **dict.fromkeys(_FSSPEC, _remote),

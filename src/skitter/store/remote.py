@@ -9,22 +9,158 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from functools import cache
 from typing import Any, TypeVar
 
+import fsspec
 import msgspec
 import xxhash
 
 from skitter._utils.backoff import Backoff, Unavailable
 from skitter._utils.concurrency import SingleThreadExecutor
+from skitter._utils.visible import one_line
 from skitter.errors import StoreError
 from skitter.item import OutputRange
+from skitter.secrets import output_variable, secret_outside
 from skitter.store.committed import lines_of
 from skitter.store.contract import GroupError, ItemGroup, Output, OutputContext, RangesByPart, StoreContext
 from skitter.store.database import BufferOptions
 from skitter.store.files import encode_group, ranges_of
-from skitter.store.merge import fill
-from skitter.store.remote_location import RemoteLocation
+from skitter.store.merge import Format, fill
+
+_IN_BUCKETS = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss"}
+_NO_CREDENTIALS = {
+    "NoCredentialsError",
+    "PartialCredentialsError",
+    "ProfileNotFound",
+    "DefaultCredentialsError",
+}
+_BAD_OPTIONS = {"ParamValidationError", "UnknownServiceError", "InvalidRegionError", "UnknownRegionError"}
+
+
+class RemoteLocation(msgspec.Struct, frozen=True):
+    """The location of an output on a remote file system."""
+
+    protocol: str
+    path: str
+    """For a bucket: the bucket and the key."""
+    format: Format = Format()
+    options: dict[str, str] = {}
+    """Options of the file system, such as ``endpoint_url``, ``key``, ``secret``, ``profile`` and ``anon`` of s3fs."""
+
+    @property
+    def name(self) -> str:
+        """The name for messages: without the options, which may contain a secret."""
+        return f"{self.protocol}://{self.path}"
+
+    @property
+    def is_bucket(self) -> bool:
+        """Whether the location is in a bucket, where folders are only name prefixes."""
+        return self.protocol in _IN_BUCKETS
+
+    @property
+    def root(self) -> str:
+        """The bucket or folder that must exist already."""
+        return self.path.partition("/")[0] if self.is_bucket else self.path.rpartition("/")[0]
+
+    def parts_of(self, job: str) -> str:
+        """Return the folder of a job's parts, which is next to the file."""
+        return f"{self.path}.parts/{job}"
+
+    def make_folder(self, files: Any, folder: str) -> None:
+        """Create a folder, unless folders are only name prefixes."""
+        if not self.is_bucket:
+            files.makedirs(folder, exist_ok=True)
+
+    @staticmethod
+    @contextmanager
+    def upload(files: Any, path: str) -> Iterator[Any]:
+        """Yield an open file, which becomes visible at the end of the block, and not at all if the block raises."""
+        file = files.open(path, "wb", block_size=UPLOAD_BLOCK, autocommit=False)
+        try:
+            yield file
+            file.close()
+        except BaseException:
+            file.discard()
+            raise
+        file.commit()
+
+    def connect(self) -> Any:
+        """Return the file system. All outputs of a process share it: creating an S3 client takes half a second.
+
+        The call blocks, so run it in a thread. Raises the errors of :meth:`translated_errors`.
+        """
+        with self.translated_errors():
+            return _connect(self.protocol, tuple(self.options.items()))
+
+    @contextmanager
+    def translated_errors(self) -> Iterator[None]:
+        """Turn errors of the file system into :class:`~skitter.errors.StoreError` or :class:`Unavailable`."""
+        try:
+            yield
+        except StoreError:
+            raise
+        except ImportError as error:
+            raise StoreError(
+                f"output {self.name} needs a package that is not installed: {error}",
+                remedy='in the clone of skitter: pip install ".[s3]"'
+                if self.protocol in {"s3", "s3a"}
+                else "install it with pip",
+            ) from error
+        except PermissionError as error:
+            raise StoreError(
+                f"{self.name}: access denied: {error}", remedy="check the keys and their permissions"
+            ) from error
+        except FileNotFoundError as error:
+            raise StoreError(
+                f"{self.name}: {error}", remedy="create the bucket or folder, or choose another one"
+            ) from error
+        except Exception as error:
+            raise self._other(error) from error
+
+    def _other(self, error: Exception) -> Exception:
+        text = one_line(error)
+        kind = type(error).__name__
+        if kind in _NO_CREDENTIALS:
+            return StoreError(
+                f"{self.name}: {text}",
+                remedy="set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or SKITTER_OUTPUT_S3_KEY and ..._SECRET, or a profile",
+            )
+        if isinstance(error, (TypeError, ValueError, NotImplementedError)) or kind in _BAD_OPTIONS:
+            return StoreError(f"{self.name}: {text}", remedy="correct the name or the options after '?'")
+        return Unavailable(text)
+
+
+UPLOAD_BLOCK = 16 << 20
+"""Bytes of an upload held in memory. S3 allows 10,000 blocks per upload, so a file can have 160 GB."""
+
+
+def remote_secrets(kind: str) -> dict[str, str]:
+    """Return the options of a file system that are set outside its URL. Raises :class:`~skitter.errors.StoreError`."""
+    found = {
+        name: secret_outside(output_variable(kind, name), StoreError)
+        for name in ("key", "secret", "token", "password")
+    }
+    return {name: secret for name, secret in found.items() if secret}
+
+
+@cache
+def _connect(protocol: str, options: tuple[tuple[str, str], ...]) -> Any:
+    arguments: dict[str, Any] = {name: _typed(text) for name, text in options}
+    if protocol in {"s3", "s3a"}:
+        arguments["config_kwargs"] = {"retries": {"total_max_attempts": 1}}  # the stores retry themselves
+    files = fsspec.filesystem(protocol, skip_instance_cache=True, use_listings_cache=False, **arguments)
+    if protocol in {"s3", "s3a"}:
+        files.retries = 1
+    return files
+
+
+def _typed(text: str) -> Any:
+    if text.lower() in {"true", "false"}:
+        return text.lower() == "true"
+    return int(text) if text.isdecimal() and len(text) < 10 else text
+
 
 _READ_SIZE = 8 << 20
 """Bytes read into memory at a time."""
@@ -73,7 +209,7 @@ class RemotePartStore:
     def _put(self, start: int, data: bytes) -> None:
         with self._location.translated_errors():
             if start == 0:
-                make_folder(self._location, self._files, self._folder)
+                self._location.make_folder(self._files, self._folder)
             self._files.pipe_file(f"{self._folder}/{start:020d}", data)
 
 
@@ -149,12 +285,6 @@ class RemoteCommitted:
         return sorted(objects)
 
 
-def make_folder(location: RemoteLocation, files: Any, folder: str) -> None:
-    """Create a folder, unless folders are only name prefixes."""
-    if not location.is_bucket:
-        files.makedirs(folder, exist_ok=True)
-
-
 def _changed(target: str) -> StoreError:
     return StoreError(
         f"{target} holds committed items, but was changed or removed",
@@ -164,8 +294,6 @@ def _changed(target: str) -> StoreError:
 
 _T = TypeVar("_T")
 _BEING_MERGED = "being merged"
-_UPLOAD_BLOCK = 16 << 20
-"""Bytes of an upload held in memory. S3 allows 10,000 blocks per upload, so a file can have 160 GB."""
 
 
 class RemoteOutput(Output):
@@ -230,7 +358,7 @@ class RemoteOutput(Output):
                 remedy=f"create the {kind} first, or name another one",
             )
         folder = self._location.parts_of(context.job)
-        make_folder(self._location, files, folder)
+        self._location.make_folder(files, folder)
         files.pipe_file(f"{folder}/check", b"\n")
         files.rm_file(f"{folder}/check")
 
@@ -246,16 +374,10 @@ class RemoteOutput(Output):
 
     def _merge(self, files: Any, context: OutputContext, ranges: RangesByPart) -> None:
         committed = RemoteCommitted(self._location, files, context.job, self.stream, ranges)
-        make_folder(self._location, files, self._location.parts_of(context.job))
+        self._location.make_folder(files, self._location.parts_of(context.job))
         self._remember(files, context, _BEING_MERGED)  # the process may be killed before the next record
-        file = files.open(self._location.path, "wb", block_size=_UPLOAD_BLOCK, autocommit=False)
-        try:
+        with self._location.upload(files, self._location.path) as file:
             fill(file, committed, self._location.format, lambda _: None)
-            file.close()
-        except BaseException:
-            file.discard()
-            raise
-        file.commit()
         self._remember(files, context, files.ukey(self._location.path))
 
     def _note(self, context: OutputContext) -> str:

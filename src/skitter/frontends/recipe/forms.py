@@ -52,8 +52,10 @@ def submit(
         raise PageError(str(error), remedy=error.remedy, field=field) from None
 
 
-ASK, SENT, CHECK = "login", "login_sent", "login_check"
-"""Names of the callbacks of the three steps."""
+LOGIN = "login"
+"""Name of the callback of all steps."""
+ASK, SENT, CHECK = "form", "sent", "check"
+"""The steps, as the argument ``step`` of the callback: the page has the form, answers it, or lies behind it."""
 _FORM = "form:has(input[type=password])"
 
 
@@ -82,7 +84,7 @@ class LoginStep:
     def after_request(self, response: Response) -> HookAction | None:
         """Pass a redirect that answers the form to the callback."""
         request = response.request
-        if request is not None and request.callback == SENT and response.status in REDIRECTS:
+        if request is not None and request.cb_kwargs.get("step") == SENT and response.status in REDIRECTS:
             return HookAction.IGNORE
         return None
 
@@ -93,14 +95,17 @@ class LoginStep:
 
     def first(self) -> Request:
         """Return the request for the form."""
-        return Request(self._login.url, ASK, meta={"login": "form"}, fingerprint_keys=("login",))
+        return Request(
+            self._login.url, LOGIN, cb_kwargs={"step": ASK}, meta={"login": ASK}, fingerprint_keys=("login",)
+        )
 
     def fill_in(self, response: Response) -> Request:
         """Return the request that sends the form."""
         login = self._login
         return submit(
-            response, self._form, login.fields, login.submit, callback=SENT, cookies=_cookies(response)
-        )
+            response, self._form, login.fields, login.submit,
+            callback=LOGIN, cb_kwargs={"step": SENT}, cookies=_cookies(response),
+        )  # fmt: skip
 
     def next_page(self, response: Response) -> Iterator[Request]:
         """Yield the request for the page behind the form, if the response redirects to it."""
@@ -108,9 +113,10 @@ class LoginStep:
             return
         yield response.follow(
             url_in_header(response.header("location")),
-            CHECK,
+            LOGIN,
+            cb_kwargs={"step": CHECK},
             cookies=_cookies(response),
-            meta={"login": "check"},
+            meta={"login": CHECK},
             fingerprint_keys=("login",),
         )
 

@@ -80,7 +80,7 @@ class RecipeRunner:
     # --- login ---------------------------------------------------------------------------------------------
 
     async def step(self, name: str, response: Response) -> Iterable[Request]:
-        """Perform a step of the login: the callback of that name."""
+        """Perform a step of the login; see :data:`~skitter.frontends.recipe.forms.ASK`."""
         login = self._login()
         if name == ASK:
             return [login.fill_in(response)]
@@ -151,17 +151,9 @@ class RecipeSpider(Spider):
         """Read a page of the kind that its request names."""
         return self._marked(await self._runner.read(response, page, data or {}, sitemap), response)
 
-    async def login(self, response: Response) -> list[Any]:
-        """Fill in the login form."""
-        return self._marked(await self._runner.step("login", response), response)
-
-    async def login_sent(self, response: Response) -> list[Any]:
-        """Follow the answer to the login form."""
-        return self._marked(await self._runner.step("login_sent", response), response)
-
-    async def login_check(self, response: Response) -> list[Any]:
-        """Start the crawl if the login succeeded."""
-        return self._marked(await self._runner.step("login_check", response), response)
+    async def login(self, response: Response, step: str) -> list[Any]:
+        """Perform a step of the login: fill in the form, follow its answer, or start the crawl."""
+        return self._marked(await self._runner.step(step, response), response)
 
     def _marked(self, results: Iterable[Any], response: Response) -> list[Any]:
         if self._defaults.is_empty:

@@ -113,21 +113,10 @@ class TaskSpider(Spider):
             found, await found.read(response, rule, data or {}, run_callback, **arguments), response
         )
 
-    async def login(self, response: Response, task: str) -> list[Any]:
-        """Fill in the login form of a task."""
-        return await self._step("login", response, task)
-
-    async def login_sent(self, response: Response, task: str) -> list[Any]:
-        """Follow the answer to the login form of a task."""
-        return await self._step("login_sent", response, task)
-
-    async def login_check(self, response: Response, task: str) -> list[Any]:
-        """Start a task if its login succeeded."""
-        return await self._step("login_check", response, task)
-
-    async def _step(self, name: str, response: Response, task: str) -> list[Any]:
+    async def login(self, response: Response, task: str, step: str) -> list[Any]:
+        """Perform a step of the login of a task: fill in the form, follow its answer, or start the task."""
         found = await self.find_task(task)
-        return _marked(found, await found.step(name, response), response)
+        return _marked(found, await found.step(step, response), response)
 
     async def find_task(self, name: str) -> Task:
         """Return a task by its key. A request without a task, such as an external seed, belongs to the only task.

@@ -153,7 +153,7 @@ class Task:
         """Perform a step of a login. Raises :class:`~skitter.errors.SpiderError`: only recipes have a login."""
         del response
         raise SpiderError(
-            f"task {self.name!r} has no {name}, although a stored request names it",
+            f"task {self.name!r} has no login, although a stored request names its step {name!r}",
             remedy="the task has changed: start the job again with --fresh",
         )
 
