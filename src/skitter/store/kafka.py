@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
 from urllib.parse import unquote
@@ -69,7 +69,7 @@ class KafkaTopic(msgspec.Struct, frozen=True):
     options: KafkaOptions
 
     @classmethod
-    def parse(cls, rest: str, options: dict[str, str], password: str) -> KafkaTopic:
+    def parse(cls, rest: str, options: Mapping[str, str], password: str) -> KafkaTopic:
         """Parse a URL without its scheme. Raises :class:`~skitter.errors.StoreError`."""
         place, _, topic = rest.partition("/")
         access, _, servers = place.rpartition("@")
@@ -130,7 +130,8 @@ for _part in ("cluster", "conn", "producer"):
 class KafkaDriver:
     """Uses one producer, and a new one after each failure."""
 
-    def __init__(self, topic: KafkaTopic) -> None:
+    def __init__(self, address: OutputAddress, options: Mapping[str, str], _buffer: BufferOptions) -> None:
+        topic = KafkaTopic.parse(address.rest, options, address.secret("kafka"))
         self.name = topic.name
         self._topic = topic
         self._largest = topic.options.max_request_size - _KEY_AND_FRAMING
@@ -248,11 +249,3 @@ class KafkaDriver:
             ) from error
         except (KafkaError, OSError, TimeoutError) as error:
             raise Unavailable(one_line(error)) from error
-
-
-def driver_of(
-    address: OutputAddress, options: dict[str, str], _buffer: BufferOptions
-) -> Callable[[], KafkaDriver]:
-    """Return the factory of the drivers of an output. Raises :class:`~skitter.errors.StoreError`."""
-    topic = KafkaTopic.parse(address.rest, options, address.secret("kafka"))
-    return lambda: KafkaDriver(topic)

@@ -6,7 +6,7 @@ import asyncio
 import datetime as dt
 import re
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import quote, unquote, urlencode
@@ -314,13 +314,14 @@ _WRITE_ATTEMPTS = 5
 class MongoDriver:
     """Uses one client. The items of a page are numbered without gaps within each collection.
 
-    ``plain``: each item is written with a request of its own.
+    With a buffer of one item, each item is written with a request of its own.
     """
 
-    def __init__(self, location: MongoLocation, *, plain: bool) -> None:
+    def __init__(self, address: OutputAddress, options: Mapping[str, str], buffer: BufferOptions) -> None:
+        location = MongoLocation.parse(address.kind, address.rest, dict(options), address.secret("mongodb"))
         self.name = location.name
         self._location = location
-        self._plain = plain
+        self._plain = buffer.buffer == 1
         self._job = ""
         self._fixed: str | None = None
         """The collection of all items; ``None`` if it depends on the item."""
@@ -486,11 +487,3 @@ def _operation_failed(name: str, error: OperationFailure) -> Exception:
     if error.has_error_label("RetryableWriteError") or error.timeout:
         return Unavailable(text)
     return StoreError(f"{name}: {text}", remedy="fix the cause, then run the same command again")
-
-
-def driver_of(
-    address: OutputAddress, options: dict[str, str], buffer: BufferOptions
-) -> Callable[[], MongoDriver]:
-    """Return the factory of the drivers of an output. Raises :class:`~skitter.errors.StoreError`."""
-    location = MongoLocation.parse(address.kind, address.rest, options, address.secret("mongodb"))
-    return lambda: MongoDriver(location, plain=buffer.buffer == 1)

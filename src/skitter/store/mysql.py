@@ -14,7 +14,7 @@ import math
 import os
 import ssl
 import unicodedata
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Literal
 from urllib.parse import unquote, urlsplit
@@ -309,7 +309,8 @@ class MySqlDriver:
     ``item``.
     """
 
-    def __init__(self, location: MySqlLocation) -> None:
+    def __init__(self, address: OutputAddress, options: Mapping[str, str], _buffer: BufferOptions) -> None:
+        location = MySqlLocation.parse(address.rest, dict(options), address.secret("mysql"))
         self.name = location.name
         self._location = location
         self._relation = quoted(location.options.table)
@@ -677,11 +678,3 @@ def _translated(name: str, error: Exception) -> Exception:
     elif code in _PRIVILEGE:
         remedy = "grant the user SELECT, INSERT, UPDATE, DELETE, CREATE and ALTER on the database"
     return StoreError(f"{name}: {text}", remedy=remedy)
-
-
-def driver_of(
-    address: OutputAddress, options: dict[str, str], _buffer: BufferOptions
-) -> Callable[[], MySqlDriver]:
-    """Return the factory of the drivers of an output. Raises :class:`~skitter.errors.StoreError`."""
-    location = MySqlLocation.parse(address.rest, options, address.secret("mysql"))
-    return lambda: MySqlDriver(location)

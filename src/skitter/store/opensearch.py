@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import unquote
@@ -61,7 +61,7 @@ class OpenSearchIndex(msgspec.Struct, frozen=True):
     options: OpenSearchOptions
 
     @classmethod
-    def parse(cls, kind: str, rest: str, options: dict[str, str], password: str) -> OpenSearchIndex:
+    def parse(cls, kind: str, rest: str, options: Mapping[str, str], password: str) -> OpenSearchIndex:
         """Parse a URL without its scheme. Raises :class:`~skitter.errors.StoreError`."""
         place, _, index = rest.partition("/")
         access, _, host = place.rpartition("@")
@@ -93,7 +93,8 @@ class OpenSearchIndex(msgspec.Struct, frozen=True):
 class OpenSearchDriver:
     """Uses the bulk API. The documents of a page are numbered, and written on one shard, so that no gap can remain."""
 
-    def __init__(self, place: OpenSearchIndex) -> None:
+    def __init__(self, address: OutputAddress, options: Mapping[str, str], _buffer: BufferOptions) -> None:
+        place = OpenSearchIndex.parse(address.kind, address.rest, options, address.secret("opensearch"))
         self.name = place.name
         self._place = place
         self._index = place.index
@@ -245,11 +246,3 @@ def _reason(error: Any) -> str:
         return str(error)
     cause = (error.get("caused_by") or {}).get("reason", "")
     return f"{error.get('type', '')}: {error.get('reason', '')}" + (f": {cause}" if cause else "")
-
-
-def driver_of(
-    address: OutputAddress, options: dict[str, str], _buffer: BufferOptions
-) -> Callable[[], OpenSearchDriver]:
-    """Return the factory of the drivers of an output. Raises :class:`~skitter.errors.StoreError`."""
-    index = OpenSearchIndex.parse(address.kind, address.rest, options, address.secret("opensearch"))
-    return lambda: OpenSearchDriver(index)

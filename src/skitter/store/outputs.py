@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Literal, cast
 from urllib.parse import parse_qsl
@@ -171,8 +172,8 @@ def _refuse_options(address: OutputAddress, known: tuple[str, ...]) -> None:
             )
 
 
-def _database(name: str) -> OutputFactory:
-    """Return the factory of a database, whose module and extra have the same name."""
+def _database(name: str, driver: str) -> OutputFactory:
+    """Return the factory of a database, whose module and extra have the same name. ``driver``: class of its driver."""
 
     def make(address: OutputAddress) -> Output:
         from skitter.store.database import BufferOptions, DatabaseOutput, take_options  # noqa: PLC0415 - see above
@@ -180,8 +181,8 @@ def _database(name: str) -> OutputFactory:
         options = dict(address.options)
         buffer = take_options(shown_url(address.target), options, BufferOptions)
         with needing(name, f"output kind {address.kind!r}", StoreError):
-            driver_of = import_path(f"skitter.store.{name}:driver_of")
-        return DatabaseOutput(name, address.target, driver_of(address, options, buffer), buffer)
+            new_driver = partial(import_path(f"skitter.store.{name}:{driver}"), address, options, buffer)
+        return DatabaseOutput(name, address.target, new_driver, buffer)
 
     return make
 
@@ -244,15 +245,15 @@ _BUILT_IN: dict[str, OutputFactory] = {
     "sqlite": _sqlite,
     "sqlite3": _sqlite,
     "db": _sqlite,
-    "mongodb": _database("mongodb"),
-    "mongodb+srv": _database("mongodb"),
-    "postgresql": _database("postgresql"),
-    "postgres": _database("postgresql"),
-    "mysql": _database("mysql"),
-    "mariadb": _database("mysql"),
-    "kafka": _database("kafka"),
-    "opensearch": _database("opensearch"),
-    "elasticsearch": _database("opensearch"),
+    "mongodb": _database("mongodb", "MongoDriver"),
+    "mongodb+srv": _database("mongodb", "MongoDriver"),
+    "postgresql": _database("postgresql", "PostgresDriver"),
+    "postgres": _database("postgresql", "PostgresDriver"),
+    "mysql": _database("mysql", "MySqlDriver"),
+    "mariadb": _database("mysql", "MySqlDriver"),
+    "kafka": _database("kafka", "KafkaDriver"),
+    "opensearch": _database("opensearch", "OpenSearchDriver"),
+    "elasticsearch": _database("opensearch", "OpenSearchDriver"),
     "redis": _redis,
     "rediss": _redis,
 }

@@ -165,7 +165,8 @@ class PostgresDriver:
     column ``item``.
     """
 
-    def __init__(self, location: PostgresLocation) -> None:
+    def __init__(self, address: OutputAddress, options: Mapping[str, str], _buffer: BufferOptions) -> None:
+        location = PostgresLocation.parse(address.rest, dict(options), address.secret("postgresql"))
         self.name = location.name
         self._location = location
         self._columns = TableColumns(RULES)
@@ -415,11 +416,3 @@ def _translated_errors(location: PostgresLocation) -> Iterator[None]:
         raise Unavailable(one_line(error)) from error
     except asyncpg.PostgresError as error:
         raise StoreError(f"{name}: {one_line(error)}", remedy=_RETRY_REMEDY) from error
-
-
-def driver_of(
-    address: OutputAddress, options: dict[str, str], _buffer: BufferOptions
-) -> Callable[[], PostgresDriver]:
-    """Return the factory of the drivers of an output. Raises :class:`~skitter.errors.StoreError`."""
-    location = PostgresLocation.parse(address.rest, options, address.secret("postgresql"))
-    return lambda: PostgresDriver(location)
