@@ -173,14 +173,8 @@ class Browsing(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
     def over(self, general: Browsing) -> Browsing:
         """Return this with missing values taken from a more general one."""
-        return Browsing(
-            self.wait_until or general.wait_until,
-            self.wait_for or general.wait_for,
-            self.actions or general.actions,
-            self.init_script or general.init_script,
-            self.record or general.record,
-            self.keep_page or general.keep_page,
-        )
+        names = self.__struct_fields__
+        return Browsing(**{name: getattr(self, name) or getattr(general, name) for name in names})
 
 
 PLAIN_BROWSING = Browsing()

@@ -82,7 +82,11 @@ def form_request(
     elif click is True:
         button = next(iter(form.xpath(_SUBMIT)), None)
         button = False if button is None else button.root
-    files = {name: list(_listed(value)) for name, value in fields.items() if _has_file(value)}
+    files = {
+        name: list(_listed(value))
+        for name, value in fields.items()
+        if any(isinstance(part, FormFile) for part in _listed(value))
+    }
     texts = {name: _texts(value) for name, value in fields.items() if name not in files}
     try:
         sent = form2request.form2request(
@@ -169,10 +173,6 @@ def _remove(element: Any) -> None:
 
 def _listed(value: Any) -> Sequence[Any]:
     return value if isinstance(value, (list, tuple)) else [value]
-
-
-def _has_file(value: Any) -> bool:
-    return any(isinstance(part, FormFile) for part in _listed(value))
 
 
 def _texts(value: Any) -> str | list[str]:

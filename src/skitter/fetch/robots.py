@@ -75,13 +75,8 @@ class RobotsRecord(msgspec.Struct, frozen=True, array_like=True):
         return -self.ttl < now - self.fetched_at < self.ttl
 
 
-_encode = msgspec.msgpack.Encoder().encode
+encode_record = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(RobotsRecord).decode
-
-
-def encode_record(record: RobotsRecord) -> bytes:
-    """Return the stored form of a record."""
-    return _encode(record)
 
 
 def decode_record(data: bytes | None) -> RobotsRecord | None:

@@ -15,8 +15,8 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
@@ -320,19 +320,21 @@ class MediaStore:
 
     def open(self) -> None:
         """Connect, and find out whether the store is writable."""
-        self._tree_or_none = self._connect()
-        try:
+        with self._disk_errors():
+            self._tree_or_none = self._connect()
             self._tree.write(f"{_INDEX}/check", b"\n")
+
+    @contextmanager
+    def _disk_errors(self) -> Iterator[None]:
+        try:
+            yield
         except OSError as error:
             raise disk_error(error, self.place) from error
 
     def _connect(self) -> _Tree:
         kind, separator, rest = self.place.partition("://")
         if not separator:
-            try:
-                return _Folder(Path(self.place), synced=self._synced)
-            except OSError as error:
-                raise disk_error(error, self.place) from error
+            return _Folder(Path(self.place), synced=self._synced)
         with needing("s3", f"files_store {self.place!r}", StoreError):
             from skitter.store.remote import RemoteLocation, remote_secrets  # noqa: PLC0415 - fsspec is an extra
         path, options = split_options(rest)
@@ -393,17 +395,13 @@ class MediaStore:
 
     def draft(self) -> FileDraft:
         """Begin a file."""
-        try:
+        with self._disk_errors():
             return self._tree.draft()
-        except OSError as error:
-            raise disk_error(error, self.place) from error
 
     def resume(self, url: str) -> FileDraft | None:
         """Return the draft of a URL whose download was interrupted; ``None`` if there is none."""
-        try:
+        with self._disk_errors():
             return self._tree.resume(_url_hash(url))
-        except OSError as error:
-            raise disk_error(error, self.place) from error
 
     def suspend(self, draft: FileDraft, url: str) -> None:
         """Keep the draft of an interrupted download if a later request can continue it. Otherwise, remove it."""
@@ -426,7 +424,7 @@ class MediaStore:
         checksum = draft.checksum
         path = f"full/{checksum[:2]}/{checksum}{suffix}"
         thumbnails = {}
-        try:
+        with self._disk_errors():
             if self._thumbnails:
                 draft.file.flush()
                 thumbnails = self._make_thumbnails(draft, checksum)
@@ -439,8 +437,6 @@ class MediaStore:
                 url, time.time(), path, checksum, draft.size, media_type, thumbnails, validators=validators
             )
             self.remember(record)
-        except OSError as error:
-            raise disk_error(error, self.place) from error
         return record
 
     def _make_thumbnails(self, draft: FileDraft, checksum: str) -> dict[str, str]:

@@ -36,56 +36,31 @@ _NOT_FOR_PAGES = frozenset(
 
 # Labels of the WHATWG Encoding standard (section 4.2) that Python does not know.
 _LABELS = {
-    "ansi_x3": "cp1252",  # w3lib cuts ansi_x3.4-1968 in a declaration at the dot
-    "cn_big5": "big5hkscs",
-    "cseucpkdfmtjapanese": "euc_jp",
-    "cseuckr": "cp949",
-    "csgb2312": "gb18030",
-    "csiso88596e": "iso8859_6",
-    "csiso88596i": "iso8859_6",
-    "csiso88598e": "iso8859_8",
-    "csiso88598i": "iso8859_8",
-    "csisolatin9": "iso8859_15",
-    "csksc56011987": "cp949",
-    "csmacintosh": "mac_roman",
-    "csunicode": "utf_16",
-    "dos_874": "cp874",
-    "gb_2312": "gb18030",
-    "iso885911": "cp874",
-    "iso_10646_ucs_2": "utf_16",
-    "iso_8859_6_e": "iso8859_6",
-    "iso_8859_6_i": "iso8859_6",
-    "iso_8859_8_e": "iso8859_8",
-    "iso_8859_8_i": "iso8859_8",
-    "iso_ir_149": "cp949",
-    "koi": "koi8_r",
-    "koi8": "koi8_r",
-    "koi8_ru": "koi8_u",
-    "ks_c_5601_1989": "cp949",
-    "ksc_5601": "cp949",
-    "logical": "iso8859_8",
-    "mac": "mac_roman",
-    "sun_eu_greek": "iso8859_7",
-    "ucs_2": "utf_16",
-    "unicode": "utf_16",
-    "unicode_1_1_utf_8": "utf_8",
-    "unicode11utf8": "utf_8",
-    "unicode20utf8": "utf_8",
-    "unicodefeff": "utf_16",
-    "unicodefffe": "utf_16_be",
-    "visual": "iso8859_8",
-    "windows_949": "cp949",
-    "x_euc_jp": "euc_jp",
-    "x_gbk": "gb18030",
-    "x_mac_cyrillic": "mac_cyrillic",
-    "x_mac_roman": "mac_roman",
-    "x_mac_ukrainian": "mac_cyrillic",
-    "x_unicode20utf8": "utf_8",
-    "x_x_big5": "big5hkscs",
+    label: codec
+    for codec, labels in {
+        "big5hkscs": "cn_big5 x_x_big5",
+        "cp874": "dos_874 iso885911",
+        "cp949": "cseuckr csksc56011987 iso_ir_149 ks_c_5601_1989 ksc_5601 windows_949",
+        "cp1252": "ansi_x3 iso88591",  # w3lib cuts ansi_x3.4-1968 in a declaration at the dot
+        "cp1254": "iso88599",
+        "euc_jp": "cseucpkdfmtjapanese x_euc_jp",
+        "gb18030": "csgb2312 gb_2312 x_gbk",
+        "iso8859_6": "csiso88596e csiso88596i iso_8859_6_e iso_8859_6_i",
+        "iso8859_7": "sun_eu_greek",
+        "iso8859_8": "csiso88598e csiso88598i iso_8859_8_e iso_8859_8_i logical visual",
+        "iso8859_15": "csisolatin9",
+        "koi8_r": "koi koi8",
+        "koi8_u": "koi8_ru",
+        "mac_cyrillic": "x_mac_cyrillic x_mac_ukrainian",
+        "mac_roman": "csmacintosh mac x_mac_roman",
+        "utf_8": "unicode11utf8 unicode20utf8 unicode_1_1_utf_8 x_unicode20utf8",
+        "utf_16": "csunicode iso_10646_ucs_2 ucs_2 unicode unicodefeff",
+        "utf_16_be": "unicodefffe",
+    }.items()
+    for label in labels.split()
 }
 _LABELS |= {f"x_cp{page}": f"cp{page}" for page in range(1250, 1259)}
 _LABELS |= {f"iso8859{part}": f"iso8859_{part}" for part in (2, 3, 4, 5, 6, 7, 8, 10, 13, 14, 15)}
-_LABELS |= {"iso88591": "cp1252", "iso88599": "cp1254"}
 
 USER_DEFINED = "x-user-defined"
 _USER_DEFINED_CHARACTERS = "".join(map(chr, [*range(0x80), *range(0xF780, 0xF800)]))

@@ -345,8 +345,7 @@ class Collector:
         clone = Collector.__new__(Collector)
         clone.name = name or f"clone-{len(self.group.members)}"
         clone.job_name = ""
-        own_options = {field: getattr(self.options, field) for field in self.options.__struct_fields__}
-        clone.options = read_options(own_options | options, {})
+        clone.options = read_options(msgspec.structs.asdict(self.options) | options, {})
         clone.callbacks = Callbacks()
         clone.callback = f"collector:{clone.name}"
         clone.limits = []

@@ -27,6 +27,10 @@ CLONE_OPTIONS = frozenset({
     "disallowed_url_filters", "allow_url_revisit", "timeout", "proxy", "encoding",
 })  # fmt: skip
 """Options that a clone can replace. The others belong to the job."""
+_SETTINGS = (
+    "user_agent", "max_url_length", "cache_dir", "cache_ttl", "timeout", "proxy", "concurrency", "callback_threads",
+)  # fmt: skip
+"""Options that have the name and the meaning of a setting of the job."""
 _REDIRECTS = (301, 302, 303, 307, 308)
 
 Pattern = str | re.Pattern[str]
@@ -109,23 +113,15 @@ class CollectorOptions(msgspec.Struct, frozen=True, kw_only=True):
             if (status in _REDIRECTS and not self.follow_redirects)
             or (status not in _REDIRECTS and self.parse_http_error_response)
         )
-        settings: dict[str, Any] = {
-            "user_agent": self.user_agent,
+        settings: dict[str, Any] = {name: getattr(self, name) for name in _SETTINGS} | {
             "headers": self.headers or None,
             "max_pages": self.max_requests or None,
             "max_body": self.max_body_size,
             "truncate_body": self.truncate_body or None,
             "http_trace": self.http_trace or None,
-            "max_url_length": self.max_url_length,
             "robots": False if self.ignore_robots_txt else None,
-            "cache_dir": self.cache_dir,
-            "cache_ttl": self.cache_ttl,
             "cookies": "none" if self.disable_cookies else None,
             "allowed_statuses": accepted or None,
-            "timeout": self.timeout,
-            "proxy": self.proxy,
-            "concurrency": self.concurrency,
-            "callback_threads": self.callback_threads,
         }
         return {name: value for name, value in settings.items() if value is not None}
 

@@ -204,16 +204,8 @@ def _listed(values: dict[str, Any]) -> str:
 
 def module_summary(module: Module) -> ModuleSummary:
     """Return the summary of a module."""
-    counts = module.counts
-    return ModuleSummary(
-        module.id,
-        str(module.component),
-        counts.called,
-        counts.accepted,
-        counts.completed,
-        counts.handling,
-        module.extra(),
-    )
+    counts = msgspec.structs.asdict(module.counts)
+    return ModuleSummary(module.id, str(module.component), **counts, extra=module.extra())
 
 
 def error_summary(feed: ErrorFeed) -> ErrorSummary:

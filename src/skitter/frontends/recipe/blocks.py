@@ -16,6 +16,7 @@ _MIN_SHARE = 0.6
 _NAME = re.compile(r"-?[A-Za-z_][\w-]*")
 _NOISE = frozenset({"odd", "even", "first", "last", "active", "selected", "current", "clearfix"})
 _AROUND = frozenset({"nav", "header", "footer", "head", "select", "svg"})
+_UNFIT = frozenset({"script", "style", "br", "option", "link", "meta"})
 _INLINE = frozenset({"b", "strong", "i", "em", "span", "small", "br", "mark", "code", "sup", "sub"})
 
 
@@ -70,24 +71,15 @@ def text_in(element: Any) -> str:
 
 def _groups(root: Any) -> Iterator[list[Any]]:
     for parent in root.iter():
-        if not isinstance(parent.tag, str) or parent.tag in _AROUND or _is_around(parent):
+        if not isinstance(parent.tag, str) or parent.tag in _AROUND:
+            continue
+        if any(above.tag in _AROUND for above in parent.iterancestors()):
             continue
         alike: dict[tuple[str, tuple[str, ...]], list[Any]] = defaultdict(list)
         for child in parent:
-            if isinstance(child.tag, str) and child.tag not in {
-                "script",
-                "style",
-                "br",
-                "option",
-                "link",
-                "meta",
-            }:
+            if isinstance(child.tag, str) and child.tag not in _UNFIT:
                 alike[child.tag, tuple(classes_of(child))].append(child)
         yield from (elements for elements in alike.values() if len(elements) >= _MIN_BLOCKS)
-
-
-def _is_around(element: Any) -> bool:
-    return any(above.tag in _AROUND for above in element.iterancestors())
 
 
 def _weight(field: BlockField, blocks: int) -> float:

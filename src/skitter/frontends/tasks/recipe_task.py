@@ -19,19 +19,9 @@ from skitter.response import Response
 from skitter.settings import build_settings
 from skitter.worker.hooks import HookAction
 
+_LIMITS = HostLimits.__struct_fields__
 _TASK_SETTINGS = frozenset(
-    [
-        "concurrency_per_slot",
-        "delay",
-        "depth_limit",
-        "fetcher",
-        "headers",
-        "jitter",
-        "proxies",
-        "rates",
-        "user_agent",
-        "user_agents",
-    ]
+    [*_LIMITS, "depth_limit", "fetcher", "headers", "proxies", "user_agent", "user_agents"]
 )
 """Settings that a single task can have. All others belong to the job."""
 
@@ -57,13 +47,14 @@ class RecipeTask(Task):
     ) -> None:
         compiled = compile_recipe(source, arguments)
         _check(compiled, source)
-        settings = build_settings(compiled.recipe.settings)
-        fetcher = compiled.recipe.settings.get("fetcher", "")
+        own_settings = compiled.recipe.settings
+        settings = build_settings(own_settings)
+        fetcher = own_settings.get("fetcher", "")
         super().__init__(
             compiled.name,
             start=(),
             rules=dict.fromkeys(compiled.pages, _read_by_recipe),
-            limits=_limits_of(compiled),
+            limits=HostLimits(**{name: getattr(settings, name) for name in _LIMITS if name in own_settings}),
             fetcher=fetcher,
             user_agents=settings.user_agents,
             proxies=settings.proxies,
@@ -71,7 +62,7 @@ class RecipeTask(Task):
             reload=compiled.recipe.reload,
             outputs=compiled.recipe.outputs if outputs is None else outputs,
         )
-        agent = {"User-Agent": settings.user_agent} if "user_agent" in compiled.recipe.settings else {}
+        agent = {"User-Agent": settings.user_agent} if "user_agent" in own_settings else {}
         self.defaults = request_defaults_of(
             compiled,
             name=self.name,
@@ -157,19 +148,6 @@ def _check(compiled: CompiledRecipe, source: RecipeSource) -> None:
     ]
     if problems:
         raise source.error(problems)
-
-
-def _limits_of(compiled: CompiledRecipe) -> HostLimits:
-    recipe_settings = compiled.recipe.settings
-    settings = build_settings(recipe_settings)
-    return HostLimits(
-        delay=settings.delay,
-        jitter=settings.jitter if "jitter" in recipe_settings else None,
-        rates=settings.rates,
-        concurrency_per_slot=settings.concurrency_per_slot
-        if "concurrency_per_slot" in recipe_settings
-        else None,
-    )
 
 
 def _read_by_recipe(_context: object) -> None:
