@@ -7,7 +7,7 @@ from itertools import count
 import xxhash
 from redis.crc import key_slot
 
-from services.requests import done
+from services.frontier_requests import done
 
 PARTITIONS = 6
 

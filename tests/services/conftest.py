@@ -6,9 +6,9 @@ import pytest
 import redis.asyncio
 
 from services.cluster_jobs import PARTITIONS
+from services.frontier_requests import FREE
 from services.redis_cluster import ClusterServers, running_cluster
 from services.redis_servers import KVROCKS, RedisServer, running
-from services.requests import FREE
 from skitter.frontier.options import FrontierContext, FrontierSettings
 from skitter.frontier.redis.cluster_frontier import RedisClusterFrontier
 from skitter.frontier.redis.frontier import RedisFrontier

@@ -3,7 +3,7 @@
 import pytest
 
 from services.cluster_jobs import PARTITIONS, host_in, keys_of, node_of
-from services.requests import FREE, counts, done, entries
+from services.frontier_requests import FREE, counts, done, entries
 from skitter.errors import FrontierError
 from skitter.frontier.contract import NoSuchJob
 from skitter.frontier.options import FrontierContext, FrontierSettings, SettingsChanges

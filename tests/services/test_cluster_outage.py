@@ -9,8 +9,8 @@ import pytest
 from redis.crc import key_slot
 
 from services.cluster_jobs import PARTITIONS, apart, eventually, finish_all, host_in, keys_of, node_of
+from services.frontier_requests import counts, done, entries
 from services.redis_cluster import follows
-from services.requests import counts, done, entries
 from skitter.frontier.records import JobState, SeedProgress
 from skitter.frontier.redis.address import parse_cluster
 from skitter.frontier.redis.cluster import ClusterClient, PartitionConnection, partition_server

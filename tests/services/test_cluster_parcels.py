@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from services.cluster_jobs import eventually, finish_all, host_in
-from services.requests import counts, done, entries
+from services.frontier_requests import counts, done, entries
 from skitter.frontier.cluster.frontier import divide
 from skitter.frontier.records import JobState, SeedProgress
 

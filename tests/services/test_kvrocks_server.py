@@ -8,9 +8,9 @@ import shutil
 import pytest
 
 from cli_command import complaint
+from services.frontier_requests import counts, done, entries
 from services.redis_servers import PASSWORD, server_of
 from services.relay import Relay
-from services.requests import counts, done, entries
 from skitter.errors import FrontierError
 from skitter.frontier.records import JobState, SeedProgress
 

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 import trustme
 
+from services.frontier_requests import counts, done, entries
 from services.redis_servers import RedisServer
-from services.requests import counts, done, entries
 from skitter.errors import FrontierError
 from skitter.frontier.records import JobState
 

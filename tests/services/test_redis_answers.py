@@ -6,8 +6,8 @@ import random
 import pytest
 
 from services.as_on_disk import AsOnDisk
+from services.frontier_requests import counts, done, entries
 from services.relay import Relay
-from services.requests import counts, done, entries
 from skitter.frontier.records import JobState, Outcome, Resolution, SeedProgress
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.requests import counts, done, entries
+from services.frontier_requests import counts, done, entries
 from skitter.frontier.options import FrontierContext
 from skitter.frontier.redis.frontier import RedisFrontier
 from skitter.frontier.redis.job import keys_of

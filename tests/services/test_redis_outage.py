@@ -6,7 +6,7 @@ import logging
 import pytest
 import redis.asyncio
 
-from services.requests import counts, done, entries
+from services.frontier_requests import counts, done, entries
 from skitter.errors import FrontierError
 from skitter.frontier.records import FetchReport, SeedProgress
 from skitter.frontier.redis.address import parse_address

@@ -2,8 +2,8 @@
 
 import pytest
 
+from services.frontier_requests import counts, entries
 from services.redis_servers import PASSWORD
-from services.requests import counts, entries
 from skitter.errors import FrontierError
 from skitter.frontier.redis.server_errors import START_SERVER
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from crawl_harness import CrawlHarness, Scripted
-from services.requests import counts, done, entries
+from services.frontier_requests import counts, done, entries
 from skitter import Request, Spider
 from skitter.errors import FrontierError, SeedKeyError
 from skitter.frontier.records import JobState, Outcome, Resolution, SeedProgress

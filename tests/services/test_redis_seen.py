@@ -5,7 +5,7 @@ import random
 import msgspec
 import pytest
 
-from services.requests import counts, done, entries
+from services.frontier_requests import counts, done, entries
 from skitter.frontier.records import Entry, Outcome, Resolution
 from skitter.request import Request, encode_request
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from services.as_on_disk import AsOnDisk
-from services.requests import counts, done, entries
+from services.frontier_requests import counts, done, entries
 from skitter.frontier.redis.job import keys_of
 from skitter.frontier.redis.server_errors import JobGone
 

@@ -5,9 +5,9 @@ import asyncio
 import pytest
 import uvloop
 
+from services.frontier_requests import FREE
 from services.redis_cluster import running_cluster
 from services.redis_servers import running
-from services.requests import FREE
 from skitter.frontier.options import FrontierContext
 from skitter.frontier.redis.cluster_frontier import RedisClusterFrontier
 from skitter.frontier.redis.frontier import RedisFrontier
