@@ -9,24 +9,14 @@ from typing import TYPE_CHECKING
 import click
 
 from skitter.cli.console import aligned, say
-from skitter.cli.options import json_option
+from skitter.cli.options import json_option, with_storage
 
 if TYPE_CHECKING:
     from skitter.service.audit import AuditPage
 
 
 @click.command()
-@click.option(
-    "--store", metavar="URL", default="sqlite:", envvar="SKITTER_SERVE_STORE",
-    help="Storage of the service, as for `skitter serve`. [default: files in --folder]",
-)  # fmt: skip
-@click.option(
-    "--folder",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=Path(".skitter-service"),
-    show_default=True,
-    help="Folder of a node.",
-)
+@with_storage
 @click.option(
     "--last", type=click.IntRange(min=1), default=50, show_default=True, metavar="N",
     help="Maximum number of entries.",

@@ -168,6 +168,19 @@ def with_job(command: Command) -> Command:
     return job_argument(frontier_option(run))
 
 
+def with_storage(command: Command) -> Command:
+    """Add the options that name the storage of a service."""
+    store = click.option(
+        "--store", metavar="URL", default="sqlite:", envvar="SKITTER_SERVE_STORE",
+        help="Storage of jobs, recipes, frontiers and items: redis://HOST/0 for several nodes. [default: files in --folder]",
+    )  # fmt: skip
+    folder = click.option(
+        "--folder", type=click.Path(path_type=Path, file_okay=False), default=Path(".skitter-service"), show_default=True,
+        help="Folder for the files of a node.",
+    )  # fmt: skip
+    return store(folder(command))
+
+
 _JOB_OPTIONS = (
     click.option(
         "--output", "-o", "outputs", multiple=True, metavar="OUT", shell_complete=complete_file,

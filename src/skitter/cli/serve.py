@@ -6,17 +6,17 @@ import asyncio
 import os
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from skitter.cli.console import say
-from skitter.cli.options import pairs
+from skitter.cli.options import pairs, with_storage
 from skitter.errors import UsageError
 from skitter.run.log_frames import LEVELS
 
 if TYPE_CHECKING:
-    from skitter._utils.redaction import Redactor
     from skitter.service.api.access import ApiTokens
     from skitter.service.api.server import TlsFiles
     from skitter.service.config import ServiceConfig
@@ -26,18 +26,35 @@ _folder = click.Path(path_type=Path, file_okay=False)
 _file = click.Path(path_type=Path, dir_okay=False)
 
 
+class ServeOptions(msgspec.Struct, frozen=True):
+    """The options of the command."""
+
+    store: str
+    folder: Path
+    spiders: Path | None
+    outputs: tuple[str, ...]
+    task_outputs: tuple[str, ...]
+    host: str
+    port: int
+    grpc_port: int | None
+    print_proto: bool
+    tls_cert: Path | None
+    tls_key: Path | None
+    token_file: Path | None
+    max_body: int
+    max_rate: float
+    max_jobs: int
+    max_processes: int
+    allow_networks: tuple[str, ...]
+    job_log_size: int
+    job_log_runs: int
+    job_log_level: str
+    log_level: str
+    log_format: str
+
+
 @click.command()
-@click.option(
-    "--store", metavar="URL", default="sqlite:", envvar="SKITTER_SERVE_STORE",
-    help="Storage of jobs, recipes, frontiers and items: redis://HOST/0 for several nodes. [default: files in --folder]",
-)  # fmt: skip
-@click.option(
-    "--folder",
-    type=_folder,
-    default=Path(".skitter-service"),
-    show_default=True,
-    help="Folder for the files of this node.",
-)
+@with_storage
 @click.option(
     "--spiders",
     type=_folder,
@@ -119,74 +136,50 @@ _file = click.Path(path_type=Path, dir_okay=False)
     show_default=True,
     help="Format of the log.",
 )
-def serve(
-    store: str,
-    folder: Path,
-    spiders: Path | None,
-    outputs: tuple[str, ...],
-    task_outputs: tuple[str, ...],
-    host: str,
-    port: int,
-    grpc_port: int | None,
-    print_proto: bool,
-    tls_cert: Path | None,
-    tls_key: Path | None,
-    token_file: Path | None,
-    max_body: int,
-    max_rate: float,
-    max_jobs: int,
-    max_processes: int,
-    allow_networks: tuple[str, ...],
-    job_log_size: int,
-    job_log_runs: int,
-    job_log_level: str,
-    log_level: str,
-    log_format: str,
-) -> int:
+def serve(**values: Any) -> int:
     """Run a node of a service with an HTTP API.
 
     A node accepts jobs, and has workers that run them. Nodes with the same --store share all jobs.
     On SIGTERM, a node finishes the requests in progress and exits.
     """
-    from skitter._utils.redaction import Redactor
     from skitter.fetch.address_guard import AddressGuard
     from skitter.plugins import need
     from skitter.run.process import run_async, set_up_logging
 
+    options = ServeOptions(**values)
     for module in ("fastapi", "uvicorn", "cronsim", "redis", "prometheus_client"):
         need(module, "service", "services")
-    if grpc_port is not None or print_proto:
+    if options.grpc_port is not None or options.print_proto:
         for module in ("grpc", "grpc_reflection"):
-            need(module, "grpc", "--print-proto" if print_proto else "--grpc-port")
-    if print_proto:
+            need(module, "grpc", "--print-proto" if options.print_proto else "--grpc-port")
+    if options.print_proto:
         click.echo(_proto(), nl=False)
         return 0
     from skitter.service.api.access import ApiTokens
     from skitter.service.config import ServiceConfig
     from skitter.store.outputs import open_output
 
-    tokens, tls = ApiTokens.load(token_file), _tls(tls_cert, tls_key)
-    if spiders is not None and not spiders.is_dir():
-        raise UsageError(f"folder not found: {spiders}", remedy="check the path of the folder of spiders")
-    named = pairs("--task-output", task_outputs)
-    for output in (*outputs, *named.values()):
+    tokens, tls = ApiTokens.load(options.token_file), _tls(options.tls_cert, options.tls_key)
+    if options.spiders is not None and not options.spiders.is_dir():
+        raise UsageError(
+            f"folder not found: {options.spiders}", remedy="check the path of the folder of spiders"
+        )
+    named = pairs("--task-output", options.task_outputs)
+    for output in (*options.outputs, *named.values()):
         open_output(output)  # report an unknown kind of output now, not in every job
     _check_task_outputs(named)
-    AddressGuard(allow_networks)  # report an invalid network now, not in every job
+    AddressGuard(options.allow_networks)  # report an invalid network now, not in every job
     config = ServiceConfig(
-        folder.resolve(), store, spiders, outputs, named, allow_networks, max_jobs, max_processes,
-        log_size=job_log_size, log_runs=job_log_runs,
+        options.folder.resolve(), options.store, options.spiders, options.outputs, named, options.allow_networks,
+        options.max_jobs, options.max_processes, options.job_log_size, options.job_log_runs,
     )  # fmt: skip
-    if host not in _LOCAL_HOSTS and tls is None:
+    if options.host not in _LOCAL_HOSTS and tls is None:
         say(
-            f"the API on {host} has no TLS: use --tls-cert, put a proxy with TLS in front of it, or use a private network"
+            f"the API on {options.host} has no TLS: use --tls-cert, put a proxy with TLS in front of it,"
+            " or use a private network"
         )
-    redactor = Redactor.of_process(os.environ, [store, *outputs])
-    set_up_logging(log_level, log_format)
-    limits = ApiLimits(max_body, max_rate)
-    return run_async(
-        _serve(config, tokens, Ports(host, port, grpc_port, tls), limits, job_log_level, redactor)
-    )
+    set_up_logging(options.log_level, options.log_format)
+    return run_async(_serve(options, config, tokens, tls))
 
 
 def _tls(certificate: Path | None, key: Path | None) -> TlsFiles | None:
@@ -240,22 +233,6 @@ def _check_task_outputs(named: dict[str, str]) -> None:
             )
 
 
-class Ports(NamedTuple):
-    """Where a node listens."""
-
-    host: str
-    http: int
-    grpc: int | None
-    tls: TlsFiles | None
-
-
-class ApiLimits(NamedTuple):
-    """Limits of the requests to the API; see :func:`~skitter.service.api.app.make_app`."""
-
-    max_body: int
-    max_rate: float
-
-
 def _make_private(folder: Path) -> None:
     """Create the folder of a node, which only its user may read: it contains recipes, items and logs."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -264,13 +241,9 @@ def _make_private(folder: Path) -> None:
 
 
 async def _serve(
-    config: ServiceConfig,
-    tokens: ApiTokens,
-    ports: Ports,
-    limits: ApiLimits,
-    log_level: str,
-    redactor: Redactor,
+    options: ServeOptions, config: ServiceConfig, tokens: ApiTokens, tls: TlsFiles | None
 ) -> int:
+    from skitter._utils.redaction import Redactor
     from skitter.frontier.embedded.lock import OwnerLock
     from skitter.service.api.app import make_app
     from skitter.service.api.server import serve_app
@@ -284,23 +257,24 @@ async def _serve(
         jobs = JobService(config, config.key_value_store())
         await jobs.store.open()
         try:
-            node = Node(jobs, log_level=log_level, redactor=redactor)
-            app = make_app(jobs, node, tokens, max_body=limits.max_body, max_rate=limits.max_rate)
+            redactor = Redactor.of_process(os.environ, [options.store, *options.outputs])
+            node = Node(jobs, log_level=options.job_log_level, redactor=redactor)
+            app = make_app(jobs, node, tokens, max_body=options.max_body, max_rate=options.max_rate)
             async with AsyncExitStack() as stack:
-                if ports.grpc is not None:
+                if options.grpc_port is not None:
                     from skitter.service.api.grpc_server import grpc_server
 
                     port = await stack.enter_async_context(
-                        grpc_server(app, ports.host, ports.grpc, limits.max_body, ports.tls)
+                        grpc_server(app, options.host, options.grpc_port, options.max_body, tls)
                     )
                     say(f"node {node.name} offers gRPC on port {port}")
                 await serve_app(
                     app,
-                    ports.host,
-                    ports.http,
+                    options.host,
+                    options.port,
                     lambda url: say(f"node {node.name} listens on {url}"),
                     node.leaving,
-                    ports.tls,
+                    tls,
                 )
         finally:
             await jobs.store.close()

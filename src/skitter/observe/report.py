@@ -121,6 +121,27 @@ def _text(value: str) -> str:
     return html.escape(visible(value))
 
 
+def _table(caption: str, names: Sequence[str], rows: Sequence[Sequence[str]], *, texts: int = 1) -> str:
+    """Return a table; empty without rows. ``texts``: number of columns before those with figures.
+
+    ``names``: headings of the columns; empty: none.
+    """
+    if not rows:
+        return ""
+    head = "".join(
+        f'<th scope="col">{name}</th>' if place < texts else f'<th scope="col" class="n">{name}</th>'
+        for place, name in enumerate(names)
+    )
+    body = ""
+    for row_name, *cells in rows:
+        body += f'<tr><th scope="row" class="url">{_text(row_name)}</th>'
+        for place, cell in enumerate(cells, 1):
+            body += f'<td class="{"url" if place < texts else "n"}">{_text(cell)}</td>'
+        body += "</tr>"
+    head = f"<thead><tr>{head}</tr></thead>" if head else ""
+    return f"<table><caption>{caption}</caption>{head}<tbody>{body}</tbody></table>"
+
+
 def _figures(job: JobStatus, counts: FrontierStatus) -> str:
     counters = counts.counters
     rows = [
@@ -136,12 +157,7 @@ def _figures(job: JobStatus, counts: FrontierStatus) -> str:
         ("Spider", job.spider),
         ("Outputs", ", ".join(job.outputs)),
     ]
-    body = "".join(
-        f'<tr><th scope="row">{name}</th><td class="url">{_text(text)}</td></tr>'
-        for name, text in rows
-        if text
-    )
-    return f"<table><caption>Figures</caption><tbody>{body}</tbody></table>"
+    return _table("Figures", (), [row for row in rows if row[1]], texts=2)
 
 
 def _chart(title: str, values: Mapping[str, int]) -> str:
@@ -157,87 +173,54 @@ def _chart(title: str, values: Mapping[str, int]) -> str:
 
 def _times(counters: Mapping[str, int]) -> str:
     """Return the percentiles of the times that a page takes."""
-    rows = ""
+    rows = []
     for name, histogram in _TIMES.items():
         buckets = histogram.read(counters)
         shown = [quantile(buckets, share) for share in _SHARES]
         if sum(buckets):
-            cells = "".join(f'<td class="n">{milliseconds(time)}</td>' for time in shown if time is not None)
-            rows += f'<tr><th scope="row">{name}</th><td class="n">{sum(buckets):,}</td>{cells}</tr>'
-    if not rows:
-        return ""
-    names = ("Number", *(f"{share:.0%} within" for share in _SHARES))
-    head = "".join(f'<th scope="col" class="n">{name}</th>' for name in names)
-    return (
-        f'<table><caption>Times</caption><thead><tr><th scope="col">Step</th>{head}</tr></thead>'
-        f"<tbody>{rows}</tbody></table>"
-    )
+            rows.append(
+                [name, f"{sum(buckets):,}", *(milliseconds(time) for time in shown if time is not None)]
+            )
+    return _table("Times", ("Step", "Number", *(f"{share:.0%} within" for share in _SHARES)), rows)
 
 
 def _monitors(job: JobStatus) -> str:
     """Return the verdicts of the last pass, and the figures of the passes before it."""
-    if not job.passes:
-        return ""
-    rows = "".join(
-        f'<tr><th scope="row" class="url">{_text(describe(verdict))}</th><td>{_VERDICTS[verdict.passed]}</td></tr>'
-        for verdict in job.passes[0].verdicts
-    )
-    monitors = f"<table><caption>Monitors</caption><tbody>{rows}</tbody></table>" if rows else ""
-    rows = "".join(
-        f'<tr><th scope="row">{past.number} ({moment(past.ended)})</th><td class="n">{past.figures["pages"]:,.0f}</td>'
-        f'<td class="n">{past.figures["items"]:,.0f}</td><td class="n">{past.figures["failed"]:,.0f}</td>'
-        f'<td class="n">{duration(past.figures["duration"])}</td><td class="n">{len(past.violated):,}</td></tr>'
+    verdicts = [
+        (describe(verdict), _VERDICTS[verdict.passed]) for past in job.passes[:1] for verdict in past.verdicts
+    ]
+    passes = [
+        (
+            f"{past.number} ({moment(past.ended)})",
+            *(f"{past.figures[name]:,.0f}" for name in ("pages", "items", "failed")),
+            duration(past.figures["duration"]),
+            f"{len(past.violated):,}",
+        )
         for past in job.passes
-    )
-    names = ("Pages", "Items", "Failed", "Time", "Violated monitors")
-    head = "".join(f'<th scope="col" class="n">{name}</th>' for name in names)
-    return (
-        f'{monitors}<table><caption>Passes</caption><thead><tr><th scope="col">Pass</th>{head}</tr></thead>'
-        f"<tbody>{rows}</tbody></table>"
-    )
+    ]
+    names = ("Pass", "Pages", "Items", "Failed", "Time", "Violated monitors")
+    return _table("Monitors", (), verdicts, texts=2) + _table("Passes", names, passes)
 
 
 _VERDICTS = {True: "passed", False: "violated", None: "not judged"}
 
 
 def _hosts(hosts: Sequence[StatsRow]) -> str:
-    if not hosts:
-        return ""
-    head = "".join(
-        f'<th scope="col" class="n">{name}</th>'
-        for name in ("Pages", "Items", "Received", "Failed", "Retried")
-    )
-    rows = "".join(
-        f'<tr><th scope="row" class="url">{_text(row.key) or "(others)"}</th>'
-        + "".join(
-            f'<td class="n">{text}</td>'
-            for text in (
-                f"{row.pages:,}",
-                f"{row.items:,}",
-                amount(row.bytes),
-                f"{row.failed:,}",
-                f"{row.retried:,}",
-            )
+    rows = [
+        (
+            row.key or "(others)",
+            f"{row.pages:,}",
+            f"{row.items:,}",
+            amount(row.bytes),
+            f"{row.failed:,}",
+            f"{row.retried:,}",
         )
-        + "</tr>"
         for row in hosts
-    )
-    return (
-        f'<table><caption>Hosts</caption><thead><tr><th scope="col">Host</th>{head}</tr></thead>'
-        f"<tbody>{rows}</tbody></table>"
-    )
+    ]
+    return _table("Hosts", ("Host", "Pages", "Items", "Received", "Failed", "Retried"), rows)
 
 
 def _letters(letters: Sequence[DeadLetter], failed: int) -> str:
-    if not letters:
-        return ""
-    rows = "".join(
-        f'<tr><td class="url">{_text(letter.url)}</td><td class="url">{_text(letter.reason)}</td>'
-        f'<td class="n">{letter.attempts:,}</td></tr>'
-        for letter in letters
-    )
-    more = f"<p>{failed - len(letters):,} more are not listed.</p>" if failed > len(letters) else ""
-    return (
-        '<table><caption>Dead letters</caption><thead><tr><th scope="col">URL</th><th scope="col">Error</th>'
-        f'<th scope="col" class="n">Attempts</th></tr></thead><tbody>{rows}</tbody></table>{more}'
-    )
+    rows = [(letter.url, letter.reason, f"{letter.attempts:,}") for letter in letters]
+    more = f"<p>{failed - len(letters):,} more are not listed.</p>" if 0 < len(letters) < failed else ""
+    return _table("Dead letters", ("URL", "Error", "Attempts"), rows, texts=2) + more
