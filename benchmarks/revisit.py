@@ -17,7 +17,10 @@ from pathlib import Path
 from statistics import median
 
 from skitter.testing import Answer, SiteProcess
-from skitter.testing.changing_site import ChangingSite
+
+TESTS = Path(__file__).parents[1] / "tests"
+sys.path.insert(0, str(TESTS))
+from sites.changing import ChangingSite  # noqa: E402 - found only after the line above
 
 SPIDERS = """
 from skitter import Spider
@@ -118,9 +121,9 @@ def main():
     arguments = {"pages": options.pages}
     known = ChangingSite(**arguments)
     with (
-        SiteProcess("skitter.testing.changing_site:ChangingSite", arguments) as site,
-        SiteProcess("revisit:empty_site", arguments, search=[Path(__file__).parent]) as empty,
-        SiteProcess("revisit:linked_site", arguments, search=[Path(__file__).parent]) as linked,
+        SiteProcess("sites.changing:ChangingSite", arguments, search=[TESTS]) as site,
+        SiteProcess("revisit:empty_site", arguments, search=[TESTS, Path(__file__).parent]) as empty,
+        SiteProcess("revisit:linked_site", arguments, search=[TESTS, Path(__file__).parent]) as linked,
         tempfile.TemporaryDirectory(prefix="skitter-bench-") as path,
     ):
         folder = Folder(path)

@@ -12,9 +12,9 @@ import pytest
 from crawling import FAST, served
 
 from cli_command import skitter
+from sites.changing import ChangingSite
 from skitter.frontier.embedded.inspection import read_status
 from skitter.frontier.records import JobState
-from skitter.testing.changing_site import ChangingSite
 
 pytestmark = pytest.mark.chaos
 
@@ -67,7 +67,7 @@ def prices_of(crawl):
 @pytest.mark.parametrize("seed", SEEDS)
 def test_kills_change_neither_the_report_nor_the_items(crawling, site_process, seed, output):
     rng = random.Random(f"{seed} {output}")
-    site = site_process("skitter.testing.changing_site:ChangingSite", SITE, delay=0.01)
+    site = site_process("sites.changing:ChangingSite", SITE, delay=0.01)
     known = ChangingSite(**SITE)
     crawl = crawling(
         "Priced", workers=2, output=output, settings={**FAST, "changes": "all"}, arguments={"url": site.url}

@@ -6,8 +6,8 @@ import sqlite3
 import pytest
 
 from cli_command import complaint, skitter
+from sites.changing import ChangingSite
 from skitter.testing import Answer
-from skitter.testing.changing_site import ChangingSite
 
 SHOP = """
 from skitter import Spider

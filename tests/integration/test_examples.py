@@ -14,8 +14,8 @@ import pytest
 
 from cli_command import lines_of, skitter, urls_of
 from manual import ROOT
+from sites.changing import ChangingSite
 from skitter.testing import Answer, SiteProcess
-from skitter.testing.changing_site import ChangingSite
 
 EXAMPLES = ROOT / "examples"
 PLUGINS = EXAMPLES / "plugins"
