@@ -81,7 +81,7 @@ class ClusterTarget(StormTarget):
 
     crawling = ClusterCrawling
     expected_messages = (
-        "a part of the cluster does not work",
+        "a part of the cluster cannot be used",
         "all parts of the cluster work again",
         "its memory is full",
     )

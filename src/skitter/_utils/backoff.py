@@ -25,7 +25,7 @@ class Unavailable(Exception):
 
 
 class Outage:
-    """Logs the outage of a service: one warning when it starts, one when its description changes, one when it ends.
+    """Logs the outage of a service: one warning for each description of it, and one when it ends.
 
     :param name: name of the service; every message begins with it
     :param logger: logger that receives the messages
@@ -35,21 +35,22 @@ class Outage:
         self._name = name
         self._log = logging.getLogger(logger)
         self._since: float | None = None
-        self._last = ""
+        self._logged: set[str] = set()
 
     def meet(self, message: str, reason: object) -> None:
         """Report a failure. ``message`` describes it and contains one ``%s`` for the reason; repeated descriptions are not logged."""
         if self._since is None:
             self._since = time.monotonic()
-        if message != self._last:
-            self._last = message
+        if message not in self._logged:
+            self._logged.add(message)
             self._log.warning(f"%s {message}", self._name, reason)
 
     def end(self) -> None:
         """Report that the service is available. Does nothing if there was no outage."""
         if self._since is not None:
             self._log.warning("%s is back after %.1f s", self._name, time.monotonic() - self._since)
-            self._since, self._last = None, ""
+            self._since = None
+            self._logged.clear()
 
 
 class Backoff:

@@ -163,20 +163,19 @@ class _Adding:
         from skitter.frontier.records import AddResult
 
         entries = self._entries(parser)
-        added = known = banned = 0
+        total = AddResult(0, 0)
         try:
             while batch := list(islice(entries, BATCH_SIZE)):
                 await parser.open_networks(batch)
-                result = await reached.frontier.add(batch)
-                added, known, banned = added + result.added, known + result.known, banned + result.banned
+                total += await reached.frontier.add(batch)
         except SkitterError as error:
             raise UsageError(
-                f"stopped after {added + known + banned} seeds ({added} new): {error}",
+                f"stopped after {total.added + total.known + total.banned} seeds ({total.added} new): {error}",
                 remedy=f"{error.remedy}; then repeat the command: it adds the rest, and no seed twice".lstrip(
                     "; "
                 ),
             ) from error
-        return AddResult(added, known, banned)
+        return total
 
     def _say_bad(self) -> None:
         for line in self._bad:

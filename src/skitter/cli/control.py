@@ -101,7 +101,7 @@ def resume(folder: JobFolder, workers: int | None, spider: str | None, show: Sho
 
     Ends its pause or, if it is not running, continues it here.
     """
-    from skitter.cli.running import fork_if_several, run_job
+    from skitter.cli.running import ForegroundRun, fork_if_several
     from skitter.run.job import is_file, split_reference
     from skitter.run.loader import find_spider
 
@@ -131,7 +131,7 @@ def resume(folder: JobFolder, workers: int | None, spider: str | None, show: Sho
         if spider is not None:
             spec.spider, _ = find_spider(spider)
             folder.write(spec)
-        return run_job(spec, show, resume=True, forked=forked)
+        return ForegroundRun(spec, show, resume=True, forked=forked).run()
 
 
 async def _end_pause(folder: JobFolder) -> bool:

@@ -47,7 +47,7 @@ def crawl(
     Links are those of a, area and frame elements. A refresh of at most 10 seconds is followed as well.
     Repeat the command to resume the crawl. The job is named after the host of its first URL.
     """
-    from skitter.cli.running import fork_if_several, run_job
+    from skitter.cli.running import ForegroundRun, fork_if_several
     from skitter.run.job import JobSpec
 
     named = [url if url == "auto" else _seed(url) for url in sitemaps]
@@ -80,7 +80,7 @@ def crawl(
         queues=options.all_queues(),
     )
     with fork_if_several(len(spec.teams())) as forked:
-        return run_job(spec, show, fresh=options.fresh, recrawl=options.recrawl, forked=forked)
+        return ForegroundRun(spec, show, fresh=options.fresh, recrawl=options.recrawl, forked=forked).run()
 
 
 def _seed(text: str) -> str:

@@ -29,7 +29,7 @@ def run(spider: str, options: JobOptions, show: ShowOptions) -> int:
 
     Repeat the command to resume the run. The job is named after its spider.
     """
-    from skitter.cli.running import fork_if_several, run_job
+    from skitter.cli.running import ForegroundRun, fork_if_several
     from skitter.run.job import JobSpec, teams_of
     from skitter.run.loader import find_spider
 
@@ -47,7 +47,7 @@ def run(spider: str, options: JobOptions, show: ShowOptions) -> int:
             workers=options.workers,
             queues=queues,
         )
-        return run_job(spec, show, fresh=options.fresh, recrawl=options.recrawl, forked=forked)
+        return ForegroundRun(spec, show, fresh=options.fresh, recrawl=options.recrawl, forked=forked).run()
 
 
 def _name_of_spider(spider_class: type[Spider]) -> str:

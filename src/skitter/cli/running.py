@@ -45,24 +45,6 @@ def fork_if_several(workers: int) -> AbstractContextManager[list[ForkedProcess]]
     return forked_workers(workers)
 
 
-def run_job(
-    spec: JobSpec,
-    show: ShowOptions,
-    *,
-    fresh: bool = False,
-    recrawl: bool = False,
-    resume: bool = False,
-    forked: list[ForkedProcess] | None = None,
-) -> int:
-    """Run a job to its end, report the result, and return the exit status. ``forked``: see :class:`~skitter.run.crawl.Crawl`.
-
-    Raises :class:`~skitter.errors.SkitterError` if the run cannot start.
-    """
-    if show.summary is not None:
-        _check_writable(show.summary)
-    return ForegroundRun(spec, show, fresh=fresh, recrawl=recrawl, resume=resume, forked=forked).run()
-
-
 def _check_writable(path: Path) -> None:
     place = path if path.exists() else path.parent
     if path.is_dir() or not os.access(place, os.W_OK):
@@ -72,7 +54,9 @@ def _check_writable(path: Path) -> None:
 class ForegroundRun:
     """One run of a job that shows its progress and that the user may interrupt.
 
-    ``also`` is called with the crawl and each progress report.
+    ``also`` is called with the crawl and each progress report. ``forked``: see :class:`~skitter.run.crawl.Crawl`.
+
+    Raises :class:`~skitter.errors.SkitterError` if the run cannot start.
     """
 
     def __init__(
@@ -86,6 +70,8 @@ class ForegroundRun:
         also: Callable[[Crawl, Progress], None] | None = None,
         forked: list[ForkedProcess] | None = None,
     ) -> None:
+        if show.summary is not None:
+            _check_writable(show.summary)
         set_up_logging(show.log_level, show.log_format)
         log.setLevel(logging.INFO)  # progress has its own switch, --quiet
         self._spec = spec
@@ -107,7 +93,7 @@ class ForegroundRun:
         apply_log_settings(self._crawl.settings, show.log_format)
 
     def run(self) -> int:
-        """Run the job, and return the exit status."""
+        """Run the job to its end, report the result, and return the exit status."""
         try:
             gc.freeze()  # the process ends with this run: collections can skip the imported modules
             result = run_async(self._with_signals())

@@ -60,7 +60,7 @@ class ShellSession:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._wait_for(self._fetcher.__aexit__(None, None, None))
+        self._wait_for(self._fetcher.__aexit__())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()

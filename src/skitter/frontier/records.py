@@ -6,7 +6,7 @@ request.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum, StrEnum
 from typing import Any
 
@@ -437,3 +437,14 @@ class TaskFilter:
             return _read_words(memoryview(record)[1:]).cb_kwargs.get(TASK) == self._task  # behind the version
         except msgspec.MsgspecError:
             return False
+
+
+def joined_spans(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return byte ranges in order, with those that touch or overlap as one."""
+    joined: list[tuple[int, int]] = []
+    for start, end in sorted(spans):
+        if joined and start <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
+        else:
+            joined.append((start, end))
+    return joined

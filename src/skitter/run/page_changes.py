@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
 import msgspec
 
-from skitter.frontier.records import FrontierStatus, JobState, PageChange, VisitedPage, VisitsPart
+from skitter.frontier.records import (
+    FrontierStatus,
+    JobState,
+    PageChange,
+    VisitedPage,
+    VisitsPart,
+    joined_spans,
+)
 
 ReadVisits = Callable[[str, int], Awaitable[VisitsPart]]
 """``Reports.visits`` of a frontier, or a function that reads its file."""
@@ -88,14 +95,4 @@ async def read_changes_of_pass(read: ReadVisits, status: FrontierStatus, *, may_
 
 def with_kept(ranges: Mapping[str, Sequence[tuple[int, int]]], kept: Ranges) -> Ranges:
     """Return the ranges of the present pass together with those of earlier passes that are still valid."""
-    return {part: _joined([*ranges.get(part, ()), *kept.get(part, ())]) for part in {**ranges, **kept}}
-
-
-def _joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    joined: list[tuple[int, int]] = []
-    for start, end in sorted(ranges):
-        if joined and start <= joined[-1][1]:
-            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
-        else:
-            joined.append((start, end))
-    return joined
+    return {part: joined_spans([*ranges.get(part, ()), *kept.get(part, ())]) for part in {**ranges, **kept}}

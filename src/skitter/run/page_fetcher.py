@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 import msgspec
@@ -43,9 +42,7 @@ class PageFetcher:
         await self._fetcher.open()
         return self
 
-    async def __aexit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._robots.close()
         await self._fetcher.close()
 

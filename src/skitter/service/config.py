@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -213,6 +214,11 @@ class ServiceConfig(msgspec.Struct, frozen=True):
 
 def _with_names(output: str, job: JobRecord, run: JobRun) -> str:
     return output.replace("{job}", job.name).replace("{run}", run.id)
+
+
+def child_environment() -> dict[str, str]:
+    """Return the environment of the processes that run the code of callers: without the tokens of the API."""
+    return {name: value for name, value in os.environ.items() if name != AUTH_VARIABLE}
 
 
 def check_settings(settings: Mapping[str, object], field: str) -> None:

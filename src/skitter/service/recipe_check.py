@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import sys
 from typing import Any
 
@@ -20,7 +19,7 @@ from skitter.frontends.recipe.source import RecipeError, RecipeSource
 from skitter.frontends.tasks.changes import TaskChange
 from skitter.frontends.tasks.python_task import new_python_change
 from skitter.frontends.tasks.recipe_task import new_task_change
-from skitter.service.config import AUTH_VARIABLE, check_settings
+from skitter.service.config import check_settings, child_environment
 from skitter.service.errors import ApiError, naming_field
 from skitter.service.models import StoredRecipe, next_start
 
@@ -60,8 +59,9 @@ class RecipeChecker:
     """Checks recipes, one after the other."""
 
     def __init__(self) -> None:
-        environment = {name: value for name, value in os.environ.items() if name != AUTH_VARIABLE}
-        self._process = LimitedProcess("skitter.service.recipe_check", _SECONDS, environment=environment)
+        self._process = LimitedProcess(
+            "skitter.service.recipe_check", _SECONDS, environment=child_environment()
+        )
 
     async def check(self, recipe: StoredRecipe, arguments: dict[str, Any] | None) -> None:
         """Check that a caller may run a recipe. With ``None``, the variables are not checked.

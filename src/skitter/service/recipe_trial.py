@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import sys
 import tempfile
@@ -18,7 +17,7 @@ from skitter.fetch.contract import FetchError
 from skitter.request import Request
 from skitter.run.job import JobSpec
 from skitter.run.page_fetcher import CallbackTrial, try_callback
-from skitter.service.config import AUTH_VARIABLE
+from skitter.service.config import child_environment
 from skitter.service.errors import ApiError
 
 _CPU_SECONDS = 10.0
@@ -62,10 +61,9 @@ class TrialResult(msgspec.Struct):
 
 async def run_trial(command: TrialCommand) -> TrialResult:
     """Run a trial in a process of its own. Raises :class:`ApiError` if the process exceeds its limits."""
-    environment = {name: value for name, value in os.environ.items() if name != AUTH_VARIABLE}
     async with _AT_ONCE:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "skitter.service.recipe_trial", env=environment,
+            sys.executable, "-m", "skitter.service.recipe_trial", env=child_environment(),
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
         )  # fmt: skip
         try:

@@ -15,7 +15,7 @@ import msgspec
 from skitter.run.job import JobSpec
 from skitter.run.log_frames import LogLine
 from skitter.run.passes import Passes
-from skitter.service.config import AUTH_VARIABLE, RunFolder
+from skitter.service.config import RunFolder, child_environment
 from skitter.service.items import ITEMS_VARIABLE
 from skitter.service.log_collector import LogPipe
 from skitter.service.runner import RunCommand, RunOutcome
@@ -64,7 +64,7 @@ class RunProcess:
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "skitter.service.runner", str(writer),
                 stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL, stderr=log_pipe.writer,
-                pass_fds=(writer,), start_new_session=True, env=_environment(start.items),
+                pass_fds=(writer,), start_new_session=True, env=child_environment() | {ITEMS_VARIABLE: start.items},
             )  # fmt: skip
         except BaseException:
             os.close(reader)
@@ -123,13 +123,6 @@ class RunProcess:
             with contextlib.suppress(msgspec.MsgspecError):
                 self._outcome = msgspec.json.decode(data, type=RunOutcome)
         return self._outcome
-
-
-def _environment(items: str) -> dict[str, str]:
-    """Return the environment of a run, without the tokens of the API."""
-    return {name: value for name, value in os.environ.items() if name != AUTH_VARIABLE} | {
-        ITEMS_VARIABLE: items
-    }
 
 
 def _read_all(pipe: int) -> bytes:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-from types import TracebackType
 from typing import Self
 
 from skitter.errors import SkitterError, UsageError
@@ -96,12 +95,7 @@ class SiteServer(ServedOrigins):
         asyncio.run_coroutine_threadsafe(self._listen(sockets), self._loop).result()
         return self
 
-    def __exit__(
-        self,
-        _kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         asyncio.run_coroutine_threadsafe(self._close(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()

@@ -18,7 +18,7 @@ from skitter.frontier.cluster.partitions import PartitionClient, PartitionMap
 from skitter.frontier.cluster.state import ClusterState
 from skitter.frontier.contract import DeadLetters
 from skitter.frontier.options import SettingsChanges
-from skitter.frontier.records import DeadLetter, JobState, SlotStatus, VisitsPart
+from skitter.frontier.records import DeadLetter, JobState, SlotStatus, VisitsPart, joined_spans
 from skitter.frontier.stats import OTHERS, StatsDimension, StatsRow, in_order
 from skitter.frontier.workers import WorkerReport, WorkerStatus
 
@@ -85,7 +85,7 @@ class ClusterControl:
         first, *others = (client.partition for client in self._partitions.clients)
         if not await first.frontier.control.recrawl():
             return False
-        await gather_all(partition.follow_recrawl(first.recrawls) for partition in others)
+        await gather_all(partition.follow_recrawl(first.job.recrawls) for partition in others)
         self._partitions.touch()
         return True
 
@@ -130,7 +130,7 @@ class ClusterReports:
         found = await gather_all(
             client.frontier.reports.stats(dimension, _NO_LIMIT) for client in self._partitions.clients
         )
-        return _aggregate_stats(found, self._partitions.first.options.stats_max_keys, limit)
+        return _aggregate_stats(found, self._partitions.first.job.options.stats_max_keys, limit)
 
     async def slots(self, limit: int) -> list[SlotStatus]:
         """Return the slots with queued or leased requests, most queued first. Each belongs to one partition."""
@@ -234,15 +234,4 @@ def _aggregate_outputs(
     for part in found:
         for name, spans in part.items():
             ranges[name] += spans
-    return {name: _joined(spans) for name, spans in ranges.items()}
-
-
-def _joined(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return ranges in order, adjacent ones as one."""
-    joined: list[tuple[int, int]] = []
-    for start, end in sorted(ranges):
-        if joined and joined[-1][1] == start:
-            joined[-1] = (joined[-1][0], end)
-        else:
-            joined.append((start, end))
-    return joined
+    return {name: joined_spans(spans) for name, spans in ranges.items()}

@@ -110,10 +110,10 @@ class ClusterFrontier:
         changes = await first.frontier.control.settings_changes()
         if not self._attach:
             # A worker may have died before it had changed all partitions.
-            await gather_all(_align(partition, first.recrawls, changes) for partition in others)
-            if not first.is_complete:
+            await gather_all(_align(partition, first.job.recrawls, changes) for partition in others)
+            if not first.job.is_complete:
                 await first.complete()
-        self._state.budget = ClusterBudget(changes.of_options(first.options))
+        self._state.budget = ClusterBudget(changes.of_options(first.job.options))
         return info
 
     @property

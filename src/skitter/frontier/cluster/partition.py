@@ -66,6 +66,21 @@ class ReplicationOffset(msgspec.Struct, frozen=True):
     """Number of these bytes that every replica has; ``None`` without replicas."""
 
 
+class PartitionJob(Protocol):
+    """What a partition knows of the job."""
+
+    @property
+    def options(self) -> FrontierSettings:
+        """The options of the job."""
+
+    generation: bytes
+    """Distinguishes this job from a later one of the same name."""
+    is_complete: bool
+    """In the first partition: whether all other partitions existed before."""
+    recrawls: int
+    """How often the job was recrawled, as far as this worker knows."""
+
+
 class Partition(Protocol):
     """One partition of a job."""
 
@@ -82,20 +97,8 @@ class Partition(Protocol):
         """As in :class:`ReplicationOffset`, at the last answer."""
 
     @property
-    def options(self) -> FrontierSettings:
-        """The options of the job. Known after :meth:`join`."""
-
-    @property
-    def generation(self) -> bytes:
-        """Distinguishes this job from a later one of the same name. Known after :meth:`join`."""
-
-    @property
-    def is_complete(self) -> bool:
-        """In the first partition: whether all other partitions existed before. Known after :meth:`join`."""
-
-    @property
-    def recrawls(self) -> int:
-        """How often the job was recrawled. Known after :meth:`join`, and after a recrawl by this worker."""
+    def job(self) -> PartitionJob:
+        """What the partition knows of the job. Known after :meth:`join`."""
 
     async def join(self, first: Partition | None) -> JobInfo:
         """Create or join the partition. ``first``: the first partition of the job, joined before."""

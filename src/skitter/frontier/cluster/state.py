@@ -82,7 +82,7 @@ class ClusterState:
         first = self._partitions.first
         if revision > self.revision and not first.is_away:
             changes = await first.frontier.control.settings_changes()
-            self.budget = ClusterBudget(changes.of_options(first.options))
+            self.budget = ClusterBudget(changes.of_options(first.job.options))
             self.revision = revision
 
     async def job_state(self, reason: str = "") -> JobState:

@@ -16,7 +16,7 @@ from skitter.errors import FrontierError
 from skitter.frontier.redis.address import ClusterAddress, RedisAddress, parse_address, parse_cluster
 from skitter.frontier.redis.kvrocks import is_kvrocks
 from skitter.frontier.redis.server import Argument, RedisServer, in_time, server_life
-from skitter.frontier.redis.server_errors import ServerErrorRule, as_connection_error, explained
+from skitter.frontier.redis.server_errors import as_connection_error, explained
 
 log = logging.getLogger("skitter.frontier")
 
@@ -38,7 +38,7 @@ class OutageTracker:
         """Return whether a partition is unavailable."""
         return partition in self._away
 
-    def begin(self, partition: str, reason: str, outage_timeout: float) -> None:
+    def begin(self, partition: str, problem: str) -> None:
         """Note that a partition is unavailable."""
         if self._end is not None:
             self._end.cancel()
@@ -46,10 +46,8 @@ class OutageTracker:
         elif not self._away:
             self._began = time.monotonic()
             log.warning(
-                "frontier %s: a part of the cluster does not work: %s; retrying for at most %.0f s while the other"
-                " parts continue",
-                self._where, reason, outage_timeout,
-            )  # fmt: skip
+                "frontier %s: a part of the cluster %s; the other parts continue", self._where, problem
+            )
         self._away.add(partition)
 
     def end(self, partition: str) -> None:
@@ -79,8 +77,8 @@ class PartitionOutageLog:
         self._tracker = tracker
         self._key = key
 
-    def begin(self, rule: ServerErrorRule, error: RedisError, outage_timeout: float) -> None:
-        self._tracker.begin(self._key, f"{rule.problem} ({error})", outage_timeout)
+    def meet(self, message: str, reason: object) -> None:
+        self._tracker.begin(self._key, message % reason)
 
     def end(self) -> None:
         self._tracker.end(self._key)

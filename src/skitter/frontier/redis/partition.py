@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 
 from skitter.frontier.cluster.partition import ForwardedRequest, Partition, PartitionStatus, ReplicationOffset
-from skitter.frontier.options import FrontierSettings
 from skitter.frontier.records import AddResult, Entry, JobInfo, JobState, Outcome, SeedProgress
 from skitter.frontier.redis.cluster import PartitionConnection
 from skitter.frontier.redis.frontier import RedisFrontier
@@ -33,7 +32,7 @@ class RedisPartition:
 
     def __init__(self, frontier: RedisFrontier, connection: PartitionConnection, shape: str) -> None:
         self.frontier = frontier
-        self._job = frontier.job
+        self.job = frontier.job
         self._connection = connection
         self._shape = shape
 
@@ -46,35 +45,19 @@ class RedisPartition:
         """Changes when the node restarts, or when another node serves the partition."""
         return self._connection.life
 
-    @property
-    def options(self) -> FrontierSettings:
-        return self._job.options
-
-    @property
-    def generation(self) -> bytes:
-        return self._job.generation
-
-    @property
-    def is_complete(self) -> bool:
-        return self._job.is_complete
-
-    @property
-    def recrawls(self) -> int:
-        return self._job.recrawls
-
     # --- opening -----------------------------------------------------------------------------------------
 
     async def join(self, first: Partition | None) -> JobInfo:
         spec = PartitionSpec(self._shape)
         if first is not None:
-            spec = PartitionSpec(self._shape, first.generation, first.is_complete)
+            spec = PartitionSpec(self._shape, first.job.generation, first.job.is_complete)
         return await self.frontier.open_partition(spec)
 
     async def complete(self) -> None:
-        await self._job.run("complete")
+        await self.job.run("complete")
 
     async def follow_recrawl(self, recrawls: int) -> None:
-        await self._job.run("follow_recrawl", recrawls)
+        await self.job.run("follow_recrawl", recrawls)
 
     # --- forwarded requests ------------------------------------------------------------------------------
 
@@ -99,28 +82,28 @@ class RedisPartition:
         return await self.frontier.commit_with_outbox(outcomes, outbox)
 
     async def deliver(self, forwarded: Sequence[ForwardedRequest], *, again: bool) -> AddResult:
-        added = banned = over_budget = 0
+        total = AddResult(0, 0)
         for start in range(0, len(forwarded), ENTRIES_BATCH):
             batch = forwarded[start : start + ENTRIES_BATCH]
-            writer = self._job.entry_writer()
+            writer = self.job.entry_writer()
             written = [writer.write(request.entry) for request in batch]
             ids = [text(request.id) for request in batch]
             packed = encode((writer.names, written, ids, [request.is_seed for request in batch]))
-            new, refused, over = await self._job.run("deliver", int(again), packed, repeated=4)
-            added, banned, over_budget = added + new, banned + refused, over_budget + over
-        return AddResult(added, len(forwarded) - added - banned - over_budget, banned, over_budget)
+            new, refused, over = await self.job.run("deliver", int(again), packed, repeated=4)
+            total += AddResult(new, len(batch) - new - refused - over, refused, over)
+        return total
 
     async def outbox(self, limit: int, age: float) -> list[ForwardedRequest]:
-        found: list[bytes] = await self._job.run("outbox", limit, age)
+        found: list[bytes] = await self.job.run("outbox", limit, age)
         return [_unpacked(name, value) for name, value in zip(found[::2], found[1::2], strict=True)]
 
     async def clear_outbox(self, ids: Sequence[bytes]) -> None:
-        await self._job.run("clear_outbox", encode([text(request_id) for request_id in ids]))
+        await self.job.run("clear_outbox", encode([text(request_id) for request_id in ids]))
 
     # --- reading -----------------------------------------------------------------------------------------
 
     async def partition_status(self) -> PartitionStatus:
-        answer = await self._job.run("partition_status")
+        answer = await self.job.run("partition_status")
         queued, delayed, leased, outbox, waits, seeds_done, state, *numbers = answer
         sequence, done, failed, pages, items, size, revision = map(int, numbers)
         return PartitionStatus(
@@ -131,7 +114,7 @@ class RedisPartition:
         )  # fmt: skip
 
     async def replication_offset(self) -> ReplicationOffset:
-        info: dict[str, Any] = await self.frontier.job.command("INFO", "replication")
+        info: dict[str, Any] = await self.job.command("INFO", "replication")
         if info["role"] != "master":  # replaced by another node, which may lack its last writes
             await self._connection.refresh()
             return ReplicationOffset(secrets.token_bytes(8), 0, None)

@@ -15,12 +15,11 @@ from redis.asyncio import Redis
 from redis.exceptions import NoScriptError, ReadOnlyError, RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from skitter._utils.backoff import Backoff
+from skitter._utils.backoff import Backoff, Outage
 from skitter.errors import FrontierError
 from skitter.frontier.redis.address import RedisAddress
 from skitter.frontier.redis.kvrocks import check_kvrocks, in_transaction, is_kvrocks, kvrocks_life
 from skitter.frontier.redis.server_errors import (
-    ServerErrorRule,
     as_connection_error,
     explained,
     rule_of,
@@ -95,8 +94,8 @@ class ServerConnection(Protocol):
 class OutageLog(Protocol):
     """Logs the outages of a server."""
 
-    def begin(self, rule: ServerErrorRule, error: RedisError, outage_timeout: float) -> None:
-        """Note that a call failed, and is repeated for at most ``outage_timeout`` seconds."""
+    def meet(self, message: str, reason: object) -> None:
+        """Note that a call failed and is repeated, as in :class:`~skitter._utils.backoff.Outage`."""
 
     def end(self) -> None:
         """Note that the server answers."""
@@ -153,30 +152,6 @@ class SingleConnection:
         return await in_time(self._address.timeout, self.client.execute_command(*words))  # type: ignore[no-untyped-call]
 
 
-class SingleOutageLog:
-    """Logs each reason of an outage once, and the end of the outage."""
-
-    def __init__(self, where: str) -> None:
-        self._where = where
-        self._began: dict[ServerErrorRule, float] = {}
-
-    def begin(self, rule: ServerErrorRule, error: RedisError, outage_timeout: float) -> None:
-        """Log a reason if it is new."""
-        if rule not in self._began:
-            self._began[rule] = time.monotonic()
-            log.warning(
-                "frontier %s: %s (%s); retrying for at most %.0f s",
-                self._where, rule.problem, text_of(error), outage_timeout,
-            )  # fmt: skip
-
-    def end(self) -> None:
-        """Log the end, if there was an outage."""
-        if self._began:
-            seconds = time.monotonic() - min(self._began.values())
-            self._began.clear()
-            log.warning("frontier %s is back after %.1f s", self._where, seconds)
-
-
 class RedisServer:
     """A server with the scripts of the frontier.
 
@@ -192,7 +167,7 @@ class RedisServer:
     ) -> None:
         self._address = address
         self.connection = connection if connection is not None else SingleConnection(address)
-        self._outages = outages if outages is not None else SingleOutageLog(address.where)
+        self._outages = outages if outages is not None else Outage(f"frontier {address.where}", log.name)
         self._scripts: dict[str, LuaScript] = {}
 
     def twin(self) -> RedisServer:
@@ -334,7 +309,8 @@ class RedisServer:
                 rule = rule_of(error)
                 if rule is None or now - first_failure >= outage_timeout:
                     raise explained(error, self.where) from error
-                self._outages.begin(rule, error, outage_timeout)
+                limit = f"retrying for at most {outage_timeout:.0f} s"
+                self._outages.meet(f"cannot be used: {rule.problem} (%s); {limit}", text_of(error))
             else:
                 if backoff is not None:
                     self._outages.end()
