@@ -121,7 +121,7 @@ async def test_a_joining_worker_refreshes_an_outdated_view_of_the_cluster(own_cl
     replica.ask("CLUSTER", "FAILOVER")
     master.wait_for(lambda: follows(master), 30)
     try:
-        server = partition_server(cluster, PartitionConnection(cluster, key), key)
+        server = partition_server(cluster, PartitionConnection(cluster, key))
         await server.connect(patient=patient)
         assert int((await server.command("INFO", "replication"))["connected_slaves"]) == 1
     finally:

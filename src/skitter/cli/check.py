@@ -19,6 +19,7 @@ from skitter.cli.options import complete_file, pairs, setting_option
 from skitter.errors import SkitterError, UsageError, did_you_mean
 
 if TYPE_CHECKING:
+    from skitter.request import Request
     from skitter.response import Response
     from skitter.run.builder import JobBuilder
     from skitter.run.page_fetcher import PageFetcher
@@ -150,26 +151,18 @@ async def _check_all(
 async def _check_one(
     builder: JobBuilder, fetcher: PageFetcher, name: str, contract: Contract
 ) -> tuple[list[str], str]:
-    from skitter.item import encode_item, is_item
-    from skitter.links import Links
     from skitter.request import Request
-    from skitter.worker.callbacks import CallbackRunner, describe
+    from skitter.run.page_fetcher import CallbackFailed, call_back
 
+    request = Request(contract.url, name, meta=contract.meta, cb_kwargs=contract.cb_kwargs)
     try:
-        response = await _page(fetcher, contract, name)
-        callbacks = CallbackRunner()
-        function = callbacks.find(builder.spider, name)
-        with builder.spider.stats.discarded():
-            results = await callbacks.run(function, response, **contract.cb_kwargs)
-        items = [msgspec.json.decode(encode_item(result)) for result in results if is_item(result)]
+        encoded, requests = await call_back(builder, request, await _page(fetcher, contract, request))
+    except CallbackFailed as error:
+        return [str(error)], "the callback raised an exception"
     except SkitterError as error:
         return [str(error)], error.remedy
-    except Exception as error:  # noqa: BLE001 - user code
-        return [describe(error)], "the callback raised an exception"
-    links = sum(
-        len(result) if isinstance(result, Links) else isinstance(result, Request) for result in results
-    )
-    amounts = {"items": len(items), "requests": links}
+    items = [msgspec.json.decode(item) for item in encoded]
+    amounts = {"items": len(items), "requests": len(requests)}
     problems = [
         f"{kind}: {amounts[kind]}, expected {low:g}" + (f" to {high:g}" if high > low else "")
         for kind, low, high in contract.returns
@@ -184,11 +177,9 @@ async def _check_one(
     return problems, f"items: {amounts['items']}, requests: {amounts['requests']}"
 
 
-async def _page(fetcher: PageFetcher, contract: Contract, callback: str) -> Response:
-    from skitter.request import Request
+async def _page(fetcher: PageFetcher, contract: Contract, request: Request) -> Response:
     from skitter.response import Response
 
-    request = Request(contract.url, callback, meta=contract.meta, cb_kwargs=contract.cb_kwargs)
     if contract.body is None:
         return await fetcher.fetch(request)
     try:

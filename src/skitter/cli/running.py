@@ -20,7 +20,7 @@ from skitter.cli.options import ShowOptions
 from skitter.errors import SkitterError, UsageError, is_usage
 from skitter.frontier.records import JobState
 from skitter.observe.progress import NoView, View, make_view
-from skitter.observe.summary import Summary, summary_of, summary_of_failure, summary_rows
+from skitter.observe.summary import Summary, job_summary, summary_of, summary_rows
 from skitter.plugins import need
 from skitter.run.crawl import Crawl, Progress, RunResult
 from skitter.run.job import JobFolder, JobSpec
@@ -247,8 +247,8 @@ class ForegroundRun:
             before, last = self._first.status.counters.get("pages", 0), self._last
             pages = last.status.counters.get("pages", 0) - before
             outputs = [shown_url(target) for target in self._spec.outputs]
-            summary_of_failure(
-                self._spec.job, str(error), code, last.seconds, pages, last.status, outputs
+            job_summary(
+                self._spec.job, "failed", str(error), code, last.seconds, pages, last.status, outputs
             ).write(self._show.summary)
         if self._show.log_format == "json":
             log.error("%s", error, extra={"fields": {"remedy": error.remedy}})

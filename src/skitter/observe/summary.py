@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import msgspec
 
@@ -76,16 +76,19 @@ class Summary(msgspec.Struct, kw_only=True):
 def summary_of(result: RunResult, exit_code: int) -> Summary:
     """Return the summary of a run that ended without an error."""
     pages = result.counters.get("pages", 0) - result.before.counters.get("pages", 0)
-    ending = _Ending(_state_of(result.state), result.reason, exit_code)
-    summary = _summary(result.job, ending, result.seconds, pages, result.status, result.outputs)
+    state = _state_of(result.state)
+    summary = job_summary(
+        result.job, state, result.reason, exit_code, result.seconds, pages, result.status, result.outputs
+    )
     summary.changes = result.changes
     if result.ended_pass is not None:
         summary.violated = result.ended_pass.violated
     return summary
 
 
-def summary_of_failure(
+def job_summary(
     job: str,
+    state: SummaryState,
     reason: str,
     exit_code: int,
     seconds: float,
@@ -93,8 +96,17 @@ def summary_of_failure(
     status: FrontierStatus,
     outputs: list[str],
 ) -> Summary:
-    """Return the summary of a run that an error ended, from its last known status."""
-    return _summary(job, _Ending("failed", reason, exit_code), seconds, pages, status, outputs)
+    """Return the summary of a job from a status of it. ``pages``: those of the run."""
+    counters = status.counters
+    return Summary(
+        job=job, state=state, reason=reason, exit_code=exit_code, seconds=round(seconds, 3), pages_this_run=pages,
+        pages_per_second=round(pages / seconds, 2) if seconds else 0.0,
+        pages=counters.get("pages", 0), items=counters.get("items", 0), bytes=counters.get("bytes", 0),
+        added=status.added, queued=status.queued, delayed=status.delayed, in_flight=status.leased,
+        done=status.done, failed=status.failed, failed_by_kind=failures(counters),
+        retried_by_kind=kinds(counters, "retried"), refused_by_reason=kinds(counters, "refused"),
+        statuses=kinds(counters, "status"), outputs=outputs, pass_number=status.pass_number,
+    )  # fmt: skip
 
 
 def summary_rows(summary: Summary) -> list[tuple[str, str]]:
@@ -113,27 +125,6 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
         ("output", ", ".join("standard output" if output == "-" else output for output in summary.outputs)),
     ]
     return [(name, text) for name, text in rows if text]
-
-
-class _Ending(NamedTuple):
-    state: SummaryState
-    reason: str
-    exit_code: int
-
-
-def _summary(
-    job: str, ending: _Ending, seconds: float, pages: int, status: FrontierStatus, outputs: list[str]
-) -> Summary:
-    counters = status.counters
-    return Summary(
-        job=job, state=ending.state, reason=ending.reason, exit_code=ending.exit_code, seconds=round(seconds, 3), pages_this_run=pages,
-        pages_per_second=round(pages / seconds, 2) if seconds else 0.0,
-        pages=counters.get("pages", 0), items=counters.get("items", 0), bytes=counters.get("bytes", 0),
-        added=status.added, queued=status.queued, delayed=status.delayed, in_flight=status.leased,
-        done=status.done, failed=status.failed, failed_by_kind=failures(counters),
-        retried_by_kind=kinds(counters, "retried"), refused_by_reason=kinds(counters, "refused"),
-        statuses=kinds(counters, "status"), outputs=outputs, pass_number=status.pass_number,
-    )  # fmt: skip
 
 
 def _state_of(state: JobState) -> SummaryState:

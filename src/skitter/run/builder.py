@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import platform
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -87,16 +87,6 @@ class WorkerSet:
             worker.drain()
 
 
-def _attributes(spider: Spider) -> dict[str, Any]:
-    """Return the settings that a spider may set as attributes."""
-    return {"monitors": spider.monitors, "item_schema": spider.item_schema}
-
-
-def _with_secrets(spec: JobSpec) -> dict[str, Any]:
-    """Return the arguments of a spider, with secrets in place of the references to them."""
-    return {name: referenced_argument(name, value) for name, value in spec.arguments.items()}
-
-
 _PLUGIN_SETTINGS = (
     "fetcher",
     "user_agents",
@@ -133,12 +123,15 @@ class JobBuilder:
         self.is_fleet = False
         """Whether workers on other machines may belong to the job. Known when its frontier is."""
         if not isinstance(spider, Spider):
-            arguments = _with_secrets(spec) if spec.reads_references else spec.arguments
+            arguments = spec.arguments
+            if spec.reads_references:
+                arguments = {name: referenced_argument(name, value) for name, value in arguments.items()}
             spider = build_spider(load_spider_class(spec.spider) if spider is None else spider, arguments)
         self.spider: Spider = spider
         check_spider(spider)
+        attributes = {"monitors": spider.monitors, "item_schema": spider.item_schema}
         self.settings: Settings = build_settings(
-            {name: value for name, value in _attributes(spider).items() if value},
+            {name: value for name, value in attributes.items() if value},
             {**spider.custom_settings, **self._overrides.settings},
             spec.settings,
         )
@@ -314,9 +307,18 @@ class JobBuilder:
 
         Raises :class:`~skitter.errors.UsageError` for a request that the scope refuses.
         """
-        requests = self._overrides.requests
-        links = self.link_collector(info) if requests else None
-        return [] if links is None else list(_entries(links, requests))
+        if not self._overrides.requests:
+            return []
+        links, entries = self.link_collector(info), []
+        for request in self._overrides.requests:
+            entry = links.entry(request)
+            if isinstance(entry, str):
+                raise UsageError(
+                    f"request {request.url!r} was refused: {entry}",
+                    remedy="use an absolute http(s) URL within the scope of the crawl",
+                )
+            entries.append(entry)
+        return entries
 
     async def work(
         self,
@@ -335,7 +337,10 @@ class JobBuilder:
         self.is_fleet = frontier.shared
         worker_module = await asyncio.to_thread(load_worker_modules)
         hooks = self.hooks()
-        outputs = ItemWriter(await self.open_stores(name), hooks, self._routed_stores(name))
+        routed = None
+        if isinstance(self.spider, OutputRouter):
+            routed = RoutedStores(self.spider, self._store_context(name))
+        outputs = ItemWriter(await self.open_stores(name), hooks, routed)
 
         def make_fetcher() -> tuple[AddressGuard, CookieSharing | None, JobCookies, Fetcher]:
             guard, sharing = self.guard(frontier.notes), self._cookie_sharing(frontier)
@@ -394,7 +399,8 @@ class JobBuilder:
 
         return await asyncio.to_thread(make)
 
-    def _files_store(self) -> MediaStore | None:
+    def open_files_store(self) -> MediaStore | None:
+        """Return the store of downloaded files, if the job has one. Blocks. Raises :class:`~skitter.errors.StoreError`."""
         settings = self.settings
         if not settings.files_store:
             return None
@@ -407,20 +413,16 @@ class JobBuilder:
                 )
         from skitter.store.media import MediaStore  # noqa: PLC0415 - see above
 
-        return MediaStore(
+        store = MediaStore(
             settings.files_store, ttl=settings.files_ttl, thumbnails=settings.image_thumbnails,
             durability=settings.durability,
         )  # fmt: skip
 
-    def open_files_store(self) -> MediaStore | None:
-        """Return the store of downloaded files, if the job has one. Blocks. Raises :class:`~skitter.errors.StoreError`."""
-        store = self._files_store()
         try:
-            if store is not None:
-                store.open()
+            store.open()
         except Unavailable as error:
             raise StoreError(
-                f"files_store {self.settings.files_store} cannot be reached: {error}",
+                f"files_store {settings.files_store} cannot be reached: {error}",
                 remedy="start the server, or correct the URL",
                 field="files_store",
             ) from error
@@ -450,26 +452,10 @@ class JobBuilder:
             await store.open(self._store_context(worker))
         return stores
 
-    def _routed_stores(self, worker: str) -> RoutedStores | None:
-        if isinstance(self.spider, OutputRouter):
-            return RoutedStores(self.spider, self._store_context(worker))
-        return None
-
     def _store_context(self, worker: str) -> StoreContext:
         return StoreContext(
             self.spec.created_as, worker, str(self.folder.path), self.settings.durability, fleet=self.is_fleet
         )
-
-
-def _entries(links: LinkCollector, requests: Iterable[Request]) -> Iterator[Entry]:
-    for request in requests:
-        entry = links.entry(request)
-        if isinstance(entry, str):
-            raise UsageError(
-                f"request {request.url!r} was refused: {entry}",
-                remedy="use an absolute http(s) URL within the scope of the crawl",
-            )
-        yield entry
 
 
 def load_worker_modules() -> ModuleType:

@@ -118,16 +118,25 @@ async def try_callback(spec: JobSpec, request: Request | None) -> CallbackTrial:
     builder = await asyncio.to_thread(JobBuilder, spec)
     if request is None:
         request = await _first_request(builder)
-    name = None if request.callback is None else str(request.callback)
-    runner = CallbackRunner()
-    function = runner.find(builder.spider, name)
+    CallbackRunner().find(builder.spider, _name_of_callback(request))  # report a missing one before the fetch
     async with PageFetcher(builder) as fetcher:
         response = await fetcher.fetch(request)
-        try:
-            with builder.spider.stats.discarded():
-                results = await runner.run(function, response, **request.cb_kwargs)
-        except Exception as error:
-            raise CallbackFailed(f"callback {name or 'parse'}: {describe(error)}") from error
+        items, requests = await call_back(builder, request, response)
+    return CallbackTrial(response, items, list(_judged(builder, requests)))
+
+
+async def call_back(
+    builder: JobBuilder, request: Request, response: Response
+) -> tuple[list[msgspec.Raw], list[Request]]:
+    """Call the callback of a request, and return its items and requests. Raises :class:`CallbackFailed`."""
+    runner = CallbackRunner()
+    name = _name_of_callback(request)
+    function = runner.find(builder.spider, name)
+    try:
+        with builder.spider.stats.discarded():
+            results = await runner.run(function, response, **request.cb_kwargs)
+    except Exception as error:
+        raise CallbackFailed(f"callback {name or 'parse'}: {describe(error)}") from error
     items: list[msgspec.Raw] = []
     requests: list[Request] = []
     for result in results:
@@ -137,7 +146,11 @@ async def try_callback(spec: JobSpec, request: Request | None) -> CallbackTrial:
             requests += result
         elif not isinstance(result, SkippedLinks):
             items.append(msgspec.Raw(encode_item(result)))
-    return CallbackTrial(response, items, list(_judged(builder, requests)))
+    return items, requests
+
+
+def _name_of_callback(request: Request) -> str | None:
+    return None if request.callback is None else str(request.callback)
 
 
 async def _first_request(builder: JobBuilder) -> Request:

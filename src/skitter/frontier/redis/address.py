@@ -198,23 +198,16 @@ def _database(text: str) -> int:
 def _sentinel_address(
     parts: SplitResult, options: dict[str, str], outage_timeout: float, timeout: float
 ) -> RedisAddress:
-    credentials, _, hosts = parts.netloc.rpartition("@")
+    hosts, access, tls = _access(parts, options)
     service, _, database = parts.path.strip("/").partition("/")
     if not hosts or not service:
         raise ValueError("sentinels need HOST:PORT,HOST:PORT/SERVICE[/DB]")
-    user, _, password = credentials.partition(":")
-    tls: dict[str, Any] = {"ssl": True} if parts.scheme == "rediss+sentinel" else {}
-    tls |= {name: options.pop(name) for name in list(options) if name.startswith("ssl_")}
     sentinel_password = options.pop("sentinel_password", "") or secret_outside(SENTINEL_PASSWORD)
     sentinel_access = _credentials(options.pop("sentinel_username", ""), sentinel_password)
     if options:
         raise ValueError(f"unknown option {min(options)!r} for sentinels")
     sentinels = tuple(_host_and_port(host, _SENTINEL_PORT) for host in hosts.split(","))
-    access = {
-        "db": _database(database),
-        **_credentials(unquote(user), unquote(password) or secret_outside(FRONTIER_PASSWORD)),
-        **tls,
-    }
+    access = {"db": _database(database), **access, **tls}
     where = f"{parts.scheme}://{hosts}/{service}/{access['db']}"
     return RedisAddress(
         "", where, outage_timeout, timeout, sentinels, service, access, {**sentinel_access, **tls}
@@ -229,18 +222,25 @@ def _cluster_address(parts: SplitResult) -> ClusterAddress:
     outage_timeout, timeout = _times(options)
     if parts.path.strip("/") not in {"", "0"}:
         raise ValueError("a cluster has only database 0")
-    credentials, _, hosts = parts.netloc.rpartition("@")
-    user, _, password = credentials.partition(":")
-    access = _credentials(unquote(user), unquote(password) or secret_outside(FRONTIER_PASSWORD))
-    if parts.scheme.lower() == "rediss+cluster":
-        tls = {name: options.pop(name) for name in list(options) if name.startswith("ssl_")}
-        access |= {"ssl": True, **tls}
+    hosts, access, tls = _access(parts, options)
     if options:
         raise ValueError(f"unknown option {min(options)!r} for a cluster")
     nodes = tuple(_host_and_port(host, _PORT) for host in hosts.split(",") if host)
     if not nodes:
         raise ValueError("the host is missing")
-    return ClusterAddress(nodes, f"{parts.scheme}://{hosts}", partitions, outage_timeout, timeout, access)
+    return ClusterAddress(
+        nodes, f"{parts.scheme}://{hosts}", partitions, outage_timeout, timeout, access | tls
+    )
+
+
+def _access(parts: SplitResult, options: dict[str, Any]) -> tuple[str, dict[str, Any], dict[str, Any]]:
+    """Return the hosts of a URL, its user and password, and its TLS options, which are removed from ``options``."""
+    credentials, _, hosts = parts.netloc.rpartition("@")
+    user, _, password = credentials.partition(":")
+    access = _credentials(unquote(user), unquote(password) or secret_outside(FRONTIER_PASSWORD))
+    is_encrypted = parts.scheme.lower().startswith("rediss")
+    tls = {name: options.pop(name) for name in list(options) if is_encrypted and name.startswith("ssl_")}
+    return hosts, access, {"ssl": True, **tls} if is_encrypted else {}
 
 
 def _credentials(user: str, password: str) -> dict[str, Any]:

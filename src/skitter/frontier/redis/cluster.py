@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -120,15 +122,11 @@ class ClusterClient:
 
     async def node_of(self, key: str) -> ClusterNode:
         """Return the node that serves a key, as far as the client knows. Raise redis errors."""
-        try:
+        with self._plain_errors():
             client = self.client
             if not client.nodes_manager.slots_cache:
                 await client.initialize()
             node = client.get_node_from_key(key)
-        except RedisClusterException as error:
-            raise self._plain(error) from error
-        except RuntimeError as error:
-            raise as_connection_error(error) from error
         if node is None:
             raise redis.exceptions.ClusterDownError("no node serves a hash slot")
         return node
@@ -137,9 +135,8 @@ class ClusterClient:
         """Run a command on the node that serves a key. Raise redis errors."""
         node = await self.node_of(key)
         try:
-            return await self.client.execute_command(*words, target_nodes=node)
-        except (RedisClusterException, KeyError) as error:  # KeyError: a moved hash slot had no node before
-            raise self._plain(error) from error
+            with self._plain_errors():
+                return await self.client.execute_command(*words, target_nodes=node)
         except AttributeError as error:
             # A hash slot moves to a node that the client does not know; the client then uses None as the node.
             if error.obj is not None:
@@ -148,39 +145,42 @@ class ClusterClient:
             raise redis.exceptions.TryAgainError(
                 "a hash slot moves to a node that is not known yet"
             ) from error
-        except RuntimeError as error:
-            raise as_connection_error(error) from error
 
     async def refresh(self) -> None:
         """Ask the nodes again which node serves which keys. Raise redis errors."""
-        try:
+        with self._plain_errors():
             await self.client.nodes_manager.initialize()
-        except RedisClusterException as error:
-            raise self._plain(error) from error
-        except RuntimeError as error:
-            raise as_connection_error(error) from error
 
     async def keys_like(self, pattern: str) -> list[bytes]:
         """List keys of all nodes. Raise :class:`~skitter.errors.FrontierError`."""
         found: list[bytes] = []
         try:
-            await self.client.initialize()
-            for node in self.client.get_primaries():
-                cursor = 0
-                while True:
-                    words = ("SCAN", cursor, "MATCH", pattern, "COUNT", 1000)
-                    cursors, keys = await self.client.execute_command(*words, target_nodes=node)
-                    found += keys
-                    cursor = cursors[node.name]
-                    if not cursor:
-                        break
-        except (RedisClusterException, RedisError) as error:
-            plain = error if isinstance(error, RedisError) else self._plain(error)
-            raise explained(plain, self.address.where) if isinstance(plain, RedisError) else plain from error
+            with self._plain_errors():
+                await self.client.initialize()
+                for node in self.client.get_primaries():
+                    cursor = 0
+                    while True:
+                        words = ("SCAN", cursor, "MATCH", pattern, "COUNT", 1000)
+                        cursors, keys = await self.client.execute_command(*words, target_nodes=node)
+                        found += keys
+                        cursor = cursors[node.name]
+                        if not cursor:
+                            break
+        except RedisError as error:
+            raise explained(error, self.address.where) from error
         return found
 
+    @contextmanager
+    def _plain_errors(self) -> Iterator[None]:
+        """Raise errors of the cluster client as errors that :mod:`server_errors` knows."""
+        try:
+            yield
+        except (RedisClusterException, KeyError) as error:  # KeyError: a moved hash slot had no node before
+            raise self._plain(error) from error
+        except RuntimeError as error:
+            raise as_connection_error(error) from error
+
     def _plain(self, error: Exception) -> Exception:
-        """Return an error of the cluster client as an error that :mod:`server_errors` knows."""
         if "Cluster mode is not enabled" in str(error):
             return FrontierError(
                 f"{self.address.where} is not a cluster but a single server",
