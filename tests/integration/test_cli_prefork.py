@@ -1,5 +1,6 @@
 """The worker processes that a command forks."""
 
+import asyncio
 import contextlib
 import json
 import os
@@ -12,9 +13,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cli_command import Logged, SlowingSite, complaint, lines_of, skitter, truth_of, urls_of
+from cli_command import SHOP, Logged, SlowingSite, complaint, lines_of, skitter, truth_of, urls_of
 from skitter.cli.running import fork_if_several
 from skitter.run import child
+from skitter.run.supervisor import HAD_WORK, READY, WorkerProcess
 from skitter.testing import GeneratedSite
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="workers are forked on Linux only")
@@ -171,6 +173,53 @@ def test_a_run_that_cannot_start_leaves_no_worker(tmp_path):
     workers = json.loads((tmp_path / "workers").read_text())
     assert len(workers) == 2
     assert not any(psutil.pid_exists(worker) for worker in workers)
+
+
+def test_a_process_that_the_spider_forks_does_not_keep_the_workers_waiting(tmp_path, serve):
+    fork = (
+        "import multiprocessing, time\n"
+        "multiprocessing.get_context('fork').Process(target=time.sleep, args=(1000,), daemon=True).start()\n"
+    )
+    web = GeneratedSite(pages=20, links_per_page=12, page_bytes=500)
+    server = serve(web)
+    (tmp_path / "shop.py").write_text(fork + SHOP.format(url=server.url))
+    result = skitter(*WORDS, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert urls_of(tmp_path / "items.jsonl") == truth_of(web, server)
+
+
+def test_a_crawl_ends_if_its_parent_ignores_the_end_of_processes(tmp_path, serve):
+    web = GeneratedSite(pages=20, links_per_page=12, page_bytes=500)
+    server = serve(web)
+    (tmp_path / "shop.py").write_text(SHOP.format(url=server.url))
+    ignored = signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # which a new process inherits
+    try:
+        command = Logged(*WORDS, cwd=tmp_path)
+        with command:
+            signal.signal(signal.SIGCHLD, ignored)
+            assert command.end() == 0, command.log
+    finally:
+        signal.signal(signal.SIGCHLD, ignored)
+    assert urls_of(tmp_path / "items.jsonl") == truth_of(web, server)
+
+
+def test_output_that_waits_in_a_buffer_is_written_once(tmp_path, serve):
+    (tmp_path / "sitecustomize.py").write_text("print('hello')")
+    server = serve(GeneratedSite(pages=20, links_per_page=12, page_bytes=500))
+    (tmp_path / "shop.py").write_text(SHOP.format(url=server.url))
+    environment = {"PYTHONPATH": str(tmp_path), "PYTHONUNBUFFERED": ""}
+    result = skitter(*WORDS, cwd=tmp_path, environment=environment)
+    assert result.stdout.count("hello") == 1
+
+
+async def test_half_a_report_of_a_killed_worker_is_none():
+    pipe, report = os.pipe()
+    os.set_blocking(pipe, False)
+    process = await asyncio.create_subprocess_exec("cat", stdin=asyncio.subprocess.PIPE)
+    os.write(report, READY + HAD_WORK + b'{"failure": "the di')
+    os.close(report)
+    worker = WorkerProcess("w", process, pipe, lambda: None)
+    assert await worker.work(b"") is None
 
 
 def test_a_fork_that_fails_leaves_no_pipe_open(monkeypatch):

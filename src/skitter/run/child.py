@@ -164,6 +164,7 @@ def forked_workers(number: int) -> Iterator[list[ForkedProcess]]:
     try:
         if _can_fork():
             load_worker_modules()
+            _flush_standard_streams()  # otherwise each process would write what waits here
             gc.freeze()  # a collection would write to the memory that the processes share
             with contextlib.suppress(OSError):  # a limit of processes: the crawl meets and reports it
                 for _ in range(number):
@@ -208,6 +209,13 @@ def _fork(earlier: list[ForkedProcess]) -> ForkedProcess:
     return ForkedProcess(worker_name(suffix, pid), pid, command_pipe, report_pipe)
 
 
+def _flush_standard_streams() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            with contextlib.suppress(OSError, ValueError):  # such as a broken pipe
+                stream.flush()
+
+
 def _flush_files(modules: Iterable[str]) -> None:
     """Write the files that modules of the user leave open, as the interpreter does when it takes them apart."""
     for module in map(sys.modules.get, modules):
@@ -232,9 +240,8 @@ def _run_forked(report: int, suffix: str) -> NoReturn:
     with contextlib.suppress(Exception):
         threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001 - see above
         atexit._run_exitfuncs()  # noqa: SLF001 - see above
-        sys.stdout.flush()
-        sys.stderr.flush()
         _flush_files(sys.modules.keys() - own)
+        _flush_standard_streams()
     os._exit(status)
 
 

@@ -29,6 +29,8 @@ _MAX_RESTART_DELAY = 60.0
 """Seconds before a worker is started in place of one that died at its start. Doubles each time, with jitter."""
 _MAX_READ = 60_000
 """Bytes of a report that are read at a time."""
+_UNKNOWN_STATUS = 255
+"""Exit status of a process that only the kernel has waited for, as in :mod:`asyncio`."""
 
 READY = b"."
 """First byte that a worker reports: the frontier has answered its request for leases."""
@@ -74,7 +76,9 @@ class ForkedProcess:
         """As in :class:`asyncio.subprocess.Process`."""
         self.report_pipe = report_pipe
         """The end to read from. The owner of the process closes it."""
-        self._command_pipe = command_pipe
+        self._command_pipe = open(command_pipe, "wb", buffering=0)  # noqa: SIM115 - closed when the command is sent
+        # The process reads its command up to the end, so no process that the spider forks may keep the pipe open.
+        os.register_at_fork(after_in_child=self._command_pipe.close)
         self._handle = os.pidfd_open(pid)
         self._ended: asyncio.Event | None = None
 
@@ -84,8 +88,9 @@ class ForkedProcess:
         await self.wait()
 
     def _send(self, command: bytes) -> None:
-        with contextlib.suppress(BrokenPipeError), os.fdopen(self._command_pipe, "wb") as pipe:
-            pipe.write(command)
+        with contextlib.suppress(BrokenPipeError), self._command_pipe as pipe:
+            while command:
+                command = command[pipe.write(command) :]
 
     async def wait(self) -> None:
         """Wait for the end of the process."""
@@ -104,7 +109,10 @@ class ForkedProcess:
 
     def _reap(self) -> None:
         os.close(self._handle)
-        self.returncode = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        try:
+            self.returncode = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        except ChildProcessError:  # SIGCHLD is ignored, or other code has waited for all processes
+            self.returncode = _UNKNOWN_STATUS
 
     def terminate(self) -> None:
         """Send SIGTERM."""
@@ -126,7 +134,7 @@ class ForkedProcess:
 
     def close_pipes(self) -> None:
         """Close the pipes of a process that got no command."""
-        os.close(self._command_pipe)
+        self._command_pipe.close()
         os.close(self.report_pipe)
 
 
@@ -209,8 +217,10 @@ class WorkerProcess:
         finally:
             loop.remove_reader(self._pipe)
             os.close(self._pipe)
-        report = self._received.lstrip(READY + HAD_WORK)
-        return msgspec.json.decode(report, type=WorkerResult) if report else None
+        try:
+            return msgspec.json.decode(self._received.lstrip(READY + HAD_WORK), type=WorkerResult)
+        except msgspec.DecodeError:  # no report, or half of one: the process was killed
+            return None
 
     def _on_readable(self) -> None:
         was_ready = self.is_ready
