@@ -11,6 +11,7 @@ from skitter.frontier.embedded import backlog, journal, requests, seen
 from skitter.frontier.embedded.damage import find_damage
 from skitter.frontier.embedded.inspection import read_slots, read_stats, read_status
 from skitter.frontier.embedded.repair import repair_file
+from skitter.frontier.embedded.tables import SqliteTables
 from skitter.frontier.records import Entry
 from skitter.frontier.stats import StatsDimension
 from skitter.politeness import HostLimits
@@ -245,6 +246,33 @@ async def test_after_an_orderly_end_nothing_says_that_the_owner_was_killed(job, 
     assert not backend.owner._is_careful
     await job.kill()
     assert backend.owner._is_careful
+
+
+async def test_an_owner_that_is_killed_while_it_opens_a_killed_job_leaves_it_killed(job, backend):
+    def open_and_die():
+        with contextlib.closing(
+            sqlite3.connect(backend.folder / "frontier.db", isolation_level=None)
+        ) as file:
+            return SqliteTables(file).restore(job.options, job.clock())
+
+    await job.add("a", "b")
+    await job.lease(1)
+    await backend.noted()
+    await backend.kill()
+    assert (await asyncio.to_thread(open_and_die)).killed
+    await job.open()
+    assert backend.owner._is_careful
+    await job.lease(1)
+    assert lease_notes(backend) == 1
+
+
+async def test_a_page_that_is_added_while_a_new_crawl_begins_is_added_once(job):
+    await job.add("old")
+    await job.seeds_done()
+    await job.done(await job.one())
+    restarted, added = await asyncio.gather(job.frontier.control.recrawl(), job.add("new"))
+    assert (restarted, added) == (True, 1)
+    assert await job.add("new") == 0
 
 
 async def test_a_note_that_cannot_be_written_is_an_error_of_the_next_call(job, backend, monkeypatch):

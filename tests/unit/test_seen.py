@@ -170,6 +170,21 @@ async def test_a_key_that_was_found_in_the_file_can_be_forgotten(journal):
     assert await known(seen, 1) == [False]
 
 
+async def test_a_key_of_the_older_generation_of_found_keys_is_forgotten(journal, monkeypatch):
+    monkeypatch.setattr(seen_sets, "FOUND_KEYS", 2)
+    seen = await opened(journal)
+    add(journal, seen, 1, 2, 3)
+    await moved(seen)
+    for number in (1, 2, 3):
+        assert await known(seen, number) == [True]
+    forget(journal, seen, 3)  # the only key of the younger generation
+    forget(journal, seen, 1)
+    add(journal, seen, 4)
+    await moved(seen)
+    assert await known(seen, 4) == [True]  # so that there is a younger generation again
+    assert await known(seen, 1, 2, 3) == [False, True, False]
+
+
 async def test_keys_that_leave_memory_while_a_batch_is_looked_up_stay_known(journal, monkeypatch):
     monkeypatch.setattr(seen_sets, "FOUND_KEYS", 3)
     seen = await opened(journal)

@@ -103,11 +103,16 @@ class EmbeddedControl:
 
     async def recrawl(self) -> bool:
         """Start a finished job again."""
-        if self._requests.current_state() is not JobState.FINISHED:
-            return False
+        async with self._requests.adding:  # a request that is added meanwhile belongs to the new pass
+            if self._requests.current_state() is not JobState.FINISHED:
+                return False
+            await self._begin_pass(self._job.pass_number + 1)
+        await self._journal.flush()
+        return True
+
+    async def _begin_pass(self, number: int) -> None:
         forgets = self._job.options.visited_ttl is None
         remembers = self._job.options.changes is not None
-        number = self._job.pass_number + 1
         if forgets:
             await self._requests.seen.stop()
         await self._journal.read(
@@ -120,5 +125,3 @@ class EmbeddedControl:
             self._reports.forget_outputs()
         self._job.seeds.restart()
         self._job.write()
-        await self._journal.flush()
-        return True

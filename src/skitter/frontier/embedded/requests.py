@@ -17,7 +17,7 @@ from skitter.frontier.embedded.leases import HeldLease, LeaseTable
 from skitter.frontier.embedded.packs import MAX_PACK_SIZE, MIN_PACK_SIZE, Values, pack
 from skitter.frontier.embedded.scheduler import Slot, SlotScheduler
 from skitter.frontier.embedded.seen import SeenSet
-from skitter.frontier.embedded.tables import FORGOTTEN, RequestRow, SqliteTables, StoredJob
+from skitter.frontier.embedded.tables import FORGOTTEN, OWNER, RequestRow, SqliteTables, StoredJob
 from skitter.frontier.options import REFUSED_FULL, SlotBudgets
 from skitter.frontier.records import (
     AddResult,
@@ -72,8 +72,6 @@ SEARCH_BATCH_SIZE = 20_000
 """Requests that are searched for a task in one step, so that other calls do not wait long."""
 _PACKED_ORDERS = ("priority", "fifo")
 UNPACK_BATCH_SIZE = 100
-OWNER = 0
-"""Id of the empty lease batch that is in the file while an owner has it open."""
 
 
 class LeaseBatch:

@@ -336,7 +336,7 @@ class DiskSeen:
     def visited(self, fingerprint: bytes, until: float) -> None:
         """Make a fingerprint known until a time."""
         self._prepared[fingerprint] = until
-        if self._found:
+        if self._found or self._older:
             self._found.pop(fingerprint, None)
             self._older.pop(fingerprint, None)
         self._shards[fingerprint[0]].fresh.visited(fingerprint, until)

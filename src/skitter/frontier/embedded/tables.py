@@ -32,6 +32,9 @@ COUNTERS_IN_ROWS = "values/"
 """Prefix of the counters with a row each: there may be thousands of them (:mod:`skitter.worker.bounded_counters`). All
 others are in the row of the job, which costs less than a row for each that changed."""
 
+OWNER = 0
+"""Id of the empty lease batch that is in the file while an owner has it open."""
+
 FORGOTTEN = 2
 """Value of ``dedup`` in a dead letter whose fingerprint was forgotten, so that its URL may have been added again."""
 
@@ -202,7 +205,9 @@ class SqliteTables:
                 self._mark_dead(seq, last + dead, lost_error(held[0]), now)
             elif held[0] > 1:
                 self._delay(seq, now + retry_delay_after_loss(held[0]))
-        self.file.execute("DELETE FROM leases")
+        self.file.execute(
+            "DELETE FROM leases WHERE id <> ?", (OWNER,)
+        )  # this owner may be killed before it is open
         if lost:
             counters = self.counters()
             counters["leases/lost"] = counters.get("leases/lost", 0) + lost
