@@ -497,7 +497,11 @@ async def test_a_repair_keeps_the_known_urls_of_all_runs(start, backend, monkeyp
     await backend.stop()
     path = backend.folder / "frontier.db"
     with contextlib.closing(sqlite3.connect(path)) as file:
-        assert file.execute("SELECT count(*) FROM seen_runs").fetchone()[0] > 0
+        (last,) = file.execute("SELECT max(run) FROM seen_runs").fetchone()
+        forgotten = entries[
+            95
+        ].fingerprint  # in a block that is left of a run that was merged or not finished
+        file.execute("INSERT INTO seen_blocks VALUES (?, ?, NULL)", ((last + 1) << 32, forgotten))
         file.execute("UPDATE queue SET url = url || 'x' WHERE seq = (SELECT max(seq) FROM queue)")
         file.commit()
     repair = await asyncio.to_thread(repair_file, path)

@@ -19,7 +19,7 @@ from skitter.errors import FrontierError
 from skitter.frontier.embedded.damage import REQUEST_TABLES, checksum_path, decode_text, find_damage, matches
 from skitter.frontier.embedded.lock import OwnerLock
 from skitter.frontier.embedded.packs import unpack
-from skitter.frontier.embedded.runs import FOREVER, MARKER, keys_of_block
+from skitter.frontier.embedded.runs import FOREVER, MARKER, keys_of_block, run_of
 from skitter.frontier.embedded.seen import UNTIL
 from skitter.frontier.embedded.tables import create_tables, explain_error
 
@@ -200,12 +200,15 @@ class _Copying:
     def _copy_runs(self) -> None:
         """Write the keys of all runs before the others in the log, from which the job writes runs again.
 
-        The blocks come in the order of their runs, so later ones prevail.
+        The blocks come in the order of their runs, so later ones prevail. Blocks of runs that were not finished or not
+        removed are left out: they may have URLs that were forgotten since.
         """
-        execute, kept = self._target.execute, 0
+        execute, kept, runs = self._target.execute, 0, self._run_numbers()
         execute("CREATE TEMP TABLE newer AS SELECT kind, at, fingerprints FROM seen_log ORDER BY id")
         execute("DELETE FROM seen_log")
         for block in self._by_number("seen_blocks", "id"):
+            if runs is not None and run_of(block[0]) not in runs:
+                continue
             try:
                 keys = list(keys_of_block(*block[1:]))
             except (ValueError, TypeError, IndexError):
@@ -223,6 +226,14 @@ class _Copying:
         )
         execute("DROP TABLE newer")
         self._repair.kept["seen_blocks"] = kept
+
+    def _run_numbers(self) -> set[int] | None:
+        """Return the numbers of all runs; ``None`` if they cannot be read."""
+        try:
+            return {number for (number,) in self._source.execute("SELECT run FROM seen_runs")}
+        except sqlite3.DatabaseError:
+            self._miss("seen_runs")
+            return None
 
     def _ranges(
         self, table: str, read: Callable[[int, int], Iterator[Row]], low: int, high: int

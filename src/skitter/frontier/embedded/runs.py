@@ -120,11 +120,16 @@ def load_runs(file: sqlite3.Connection) -> list[Run]:
     ]
     known, after = {run.number for run in runs}, -1
     while (found := _next_block(file, after)) is not None:
-        number = found >> _INDEX_BITS
+        number = run_of(found)
         after = (number + 1 << _INDEX_BITS) - 1
         if number not in known:
             file.execute("DELETE FROM seen_blocks WHERE id BETWEEN ? AND ?", (number << _INDEX_BITS, after))
     return runs
+
+
+def run_of(block: int) -> int:
+    """Return the number of the run to which a block belongs."""
+    return block >> _INDEX_BITS
 
 
 def _next_block(file: sqlite3.Connection, after: int) -> int | None:
