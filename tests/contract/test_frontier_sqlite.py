@@ -485,6 +485,30 @@ async def test_a_repair_brings_no_finished_request_back(start, backend):
     assert len(await job.urls_left()) == 9
 
 
+async def test_new_hosts_are_accepted_after_a_repair_that_lost_a_host(start, backend):
+    job = await start()
+    fingerprint_seed = backend.owner._job.fingerprint_seed
+    record = encode_request(Request("", callback="parse_page"))
+
+    def entry_of(host):
+        url = f"http://{host}/{host}"
+        return Entry(fingerprint_of_url(url, fingerprint_seed), host, url, record)
+
+    assert await job.add(*map(entry_of, ["a.test", "b.test"])) == 2
+    await job.done(*await job.lease(1))
+    await backend.stop()
+    path = backend.folder / "frontier.db"
+    with contextlib.closing(sqlite3.connect(path)) as file:
+        file.execute("DELETE FROM slots WHERE key = 'a.test'")
+        file.execute("INSERT INTO dead SELECT 9, *, '', 0 FROM queue")
+        file.execute("UPDATE dead SET url = url || 'x'")
+        file.commit()
+    assert (await asyncio.to_thread(repair_file, path)).damage
+    await job.open()
+    assert await job.add(entry_of("c.test")) == 1
+    assert sorted(await job.urls_left()) == ["b.test", "c.test"]
+
+
 async def test_a_repair_keeps_the_known_urls_of_all_runs(start, backend, monkeypatch):
     monkeypatch.setattr(seen, "MIN_MEMORY", 10)
     job = await start(seen_memory_limit=5)

@@ -178,6 +178,7 @@ class RequestTable:
         """The leases that are written next."""
         self._moving_delayed = asyncio.Lock()
         self._slot_numbers: dict[str, int] = {}
+        self._last_slot_number = 0
         self.slot_keys: dict[int, str] = {}
         """The key of each slot by its number in the file."""
         self._first_due = float("inf")
@@ -190,7 +191,8 @@ class RequestTable:
         self._first_due = stored.next_due
         self._journal.put("put_leases", OWNER, (OWNER, msgspec.msgpack.encode([])))
         await self.seen.restore()
-        now, last = self._job.clock(), max(stored.slot_keys, default=0)
+        now = self._job.clock()
+        last = self._last_slot_number = max(stored.slot_keys, default=0)
         self.slot_keys = stored.slot_keys
         self._slot_numbers = {key: number for number, key in stored.slot_keys.items()}
         self._slots.resume(now, lambda key: self._slot_numbers.get(key, last + 1) <= last)
@@ -359,7 +361,7 @@ class RequestTable:
         """Return the number of a slot in the file."""
         number = self._slot_numbers.get(key)
         if number is None:
-            number = len(self._slot_numbers) + 1
+            number = self._last_slot_number = self._last_slot_number + 1
             self._slot_numbers[key], self.slot_keys[number] = number, key
             self._journal.append("add_slot", (number, key))
         return number
