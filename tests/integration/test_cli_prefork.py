@@ -212,7 +212,7 @@ def test_output_that_waits_in_a_buffer_is_written_once(tmp_path, serve):
     assert result.stdout.count("hello") == 1
 
 
-async def test_half_a_report_of_a_killed_worker_is_none():
+async def test_half_a_report_of_a_killed_worker_counts_as_no_report():
     pipe, report = os.pipe()
     os.set_blocking(pipe, False)
     process = await asyncio.create_subprocess_exec("cat", stdin=asyncio.subprocess.PIPE)

@@ -164,7 +164,7 @@ def forked_workers(number: int) -> Iterator[list[ForkedProcess]]:
     try:
         if _can_fork():
             load_worker_modules()
-            _flush_standard_streams()  # otherwise each process would write what waits here
+            _flush_standard_streams()  # otherwise each process would write the buffered text
             gc.freeze()  # a collection would write to the memory that the processes share
             with contextlib.suppress(OSError):  # a limit of processes: the crawl meets and reports it
                 for _ in range(number):
