@@ -20,10 +20,11 @@ async def job():
     server = running("valkey")
     opened = []
 
-    async def begin(queues=QUEUES, name=None, rules=(), kind=RedisFrontier, **options):
+    async def begin(queues=QUEUES, name=None, rules=()):
         name = name or f"job{uuid.uuid4().hex}"
         politeness = Politeness(HostLimits(delay=0.0, concurrency_per_slot=3), rules, queues=queues)
-        frontier = kind(server.url, name, politeness, clock=lambda: clock[0], **options)
+        context = FrontierContext(name, politeness=politeness)
+        frontier = RedisFrontier(server.url, context, clock=lambda: clock[0])
         await frontier.open()
         opened.append(frontier)
         return frontier, lambda command, key, *more: server.ask(command, f"skitter:{{{name}}}:{key}", *more)
