@@ -14,20 +14,16 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from skitter.errors import SkitterError
+from skitter.errors import SkitterError, UsageError
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoints
-from collections.abc import Iterator
-from contextlib import contextmanager
-from importlib import import_module
-
-from skitter.errors import UsageError
 
 _DOTTED = r"(?s)([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):([A-Za-z_]\w*)(?::(.*))?"  # compiled at its first use
 
@@ -140,4 +136,4 @@ def needing(extra: str, purpose: str, kind: type[SkitterError] = UsageError) -> 
 def need(module: str, extra: str, purpose: str) -> Any:
     """Import a package of an optional dependency without type information. Raises the errors of :func:`needing`."""
     with needing(extra, purpose):
-        return import_module(module)
+        return importlib.import_module(module)

@@ -219,9 +219,9 @@ async def test_a_key_of_another_kind_keeps_all_items_of_its_step_back(shop, ask,
     [
         ("redis://h/items", "output"),
         ("redis://h/0/", "output"),
-        ("redis://h/0/items?type=hash", "output"),
-        ("redis://h/0/items?maxlen=0", "output"),
-        ("redis://h/0/items?colour=red", "output"),
+        ("redis://h/0/items?type=hash", "type"),
+        ("redis://h/0/items?maxlen=0", "maxlen"),
+        ("redis://h/0/items?colour=red", "colour"),
     ],
 )
 def test_an_address_that_means_nothing_is_refused(target, field):

@@ -12,7 +12,7 @@ import time
 import uuid
 from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from skitter.browser.errors import BrowserGone, PageCrashed, PageLimit, first_line, is_gone, network_error
@@ -322,16 +322,13 @@ def shared_browser(context: SourceContext) -> BrowserFetcher:
     return fetcher
 
 
-class _Place:
+class _Place(NamedTuple):
     """A tab in use, with its context and its browser."""
 
-    __slots__ = ("context", "pool", "process", "tab")
-
-    def __init__(self, process: BrowserProcess, pool: ContextPool, context: TabContext, tab: Tab) -> None:
-        self.process = process
-        self.pool = pool
-        self.context = context
-        self.tab = tab
+    process: BrowserProcess
+    pool: ContextPool
+    context: TabContext
+    tab: Tab
 
 
 class _Held:

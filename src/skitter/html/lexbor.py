@@ -31,10 +31,6 @@ def _parse_metered(text: str, meter: MemoryMeter) -> LexborNode:
     return _parse(text)
 
 
-def _root(document: LexborNode) -> LexborNode:
-    return document.css("html")[0]
-
-
 def _select(node: LexborNode, css: str) -> list[LexborNode]:
     # css() tests the node itself too, and returns a match of two selectors of a group twice, in the order of the group.
     # Nodes are compared by memory address, because == compares their HTML.
@@ -45,25 +41,13 @@ def _select(node: LexborNode, css: str) -> list[LexborNode]:
     return [inner for inner in node.traverse() if inner.mem_id in matches]
 
 
-def _first(node: LexborNode, css: str) -> LexborNode | None:
-    return next(iter(_select(node, css)), None)
-
-
 def _matches(node: LexborNode, css: str) -> bool:
     # css_matches() would also return True for a match below the node.
     return any(match.mem_id == node.mem_id for match in node.css(css)[:1])
 
 
-def _texts(node: LexborNode) -> list[str]:
-    return [child.text_content or "" for child in node.iter(include_text=True) if child.is_text_node]
-
-
 def _text_nodes(node: LexborNode) -> Iterator[LexborNode]:
     return (inner for inner in node.traverse(include_text=True) if inner.is_text_node)
-
-
-def _deep_texts(node: LexborNode) -> list[str]:
-    return [text.text_content or "" for text in _text_nodes(node)]
 
 
 def _nested_texts(nodes: list[LexborNode]) -> list[str]:
@@ -91,25 +75,9 @@ def _ancestors(node: LexborNode) -> Iterator[int]:
         above = above.parent
 
 
-def _values(document: LexborNode, tag: str, attribute: str) -> list[str]:
-    return [match.attributes[attribute] or "" for match in document.css(f"{tag}[{attribute}]")]
-
-
 def _attribute(node: LexborNode, name: str) -> str | None:
     attributes = node.attributes
     return (attributes[name] or "") if name in attributes else None
-
-
-def _attributes(node: LexborNode) -> dict[str, str]:
-    return {name: value or "" for name, value in node.attributes.items()}
-
-
-def _tag(node: LexborNode) -> str:
-    return str(node.tag).lower()
-
-
-def _html(node: LexborNode) -> str:
-    return (node.html or "").replace("&nbsp;", "\xa0")
 
 
 def _content(node: LexborNode) -> list[Any]:
@@ -136,19 +104,23 @@ LEXBOR = Engine(
     in_parts=False,
     parse=_parse,
     parse_metered=_parse_metered,
-    root=_root,
+    root=lambda document: document.css("html")[0],
     select=_select,
-    first=_first,
+    first=lambda node, css: next(iter(_select(node, css)), None),
     matches=_matches,
-    texts=_texts,
-    deep_texts=_deep_texts,
+    texts=lambda node: [
+        child.text_content or "" for child in node.iter(include_text=True) if child.is_text_node
+    ],
+    deep_texts=lambda node: [text.text_content or "" for text in _text_nodes(node)],
     nested_texts=_nested_texts,
     outermost=_outermost,
-    values=_values,
+    values=lambda document, tag, name: [
+        found.attributes[name] or "" for found in document.css(f"{tag}[{name}]")
+    ],
     attribute=_attribute,
-    attributes=_attributes,
-    tag=_tag,
-    html=_html,
+    attributes=lambda node: {name: value or "" for name, value in node.attributes.items()},
+    tag=lambda node: str(node.tag).lower(),
+    html=lambda node: (node.html or "").replace("&nbsp;", "\xa0"),
     content=_content,
     comment=lambda node: (node.html or "")[4:-3] if node.is_comment_node else None,
     key=lambda node: node.mem_id,

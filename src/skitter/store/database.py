@@ -32,7 +32,7 @@ from skitter.store.contract import (
 
 LARGEST_BATCH = 8 << 20
 """Bytes of encoded items after which a batch is complete, whatever its number of items."""
-_LONGEST = 10**9
+MAX_SECONDS = 10**9
 """Largest number of seconds in an option: some 30 years."""
 
 
@@ -41,11 +41,11 @@ class BufferOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     buffer: Annotated[int, Meta(ge=1)] = 1000
     """Items in one write to the server. With 1, every item is written by itself."""
-    flush: Annotated[float, Meta(ge=0, le=_LONGEST)] = 0.0
+    flush: Annotated[float, Meta(ge=0, le=MAX_SECONDS)] = 0.0
     """Longest time that pages wait for others so that a write becomes larger, in seconds. With 0, no page waits; a write
     takes what has arrived during the previous one.
     """
-    outage_timeout: Annotated[float, Meta(ge=0, le=_LONGEST)] = 600.0
+    outage_timeout: Annotated[float, Meta(ge=0, le=MAX_SECONDS)] = 600.0
     """How long the store waits for an unavailable server, in seconds. Then the crawl fails and can be resumed."""
 
     @property
@@ -63,16 +63,24 @@ def take_options(target: str, options: dict[str, str], kind: type[_Options]) -> 
     return read_options(target, values, kind)
 
 
-def read_options(target: str, options: Mapping[str, str], kind: type[_Options]) -> _Options:
-    """Convert the options of a URL to a struct. Raises :class:`~skitter.errors.StoreError`."""
+def read_options(
+    target: str,
+    options: Mapping[str, str],
+    kind: type[_Options],
+    others: Sequence[str] = BufferOptions.__struct_fields__,
+) -> _Options:
+    """Convert the options of a URL to a struct. ``others``: names of its other options, for the message.
+
+    Raises :class:`~skitter.errors.StoreError`.
+    """
     known = kind.__struct_fields__
     try:
         return msgspec.convert(options, kind, strict=False)
     except msgspec.ValidationError as error:
         wrong = [name for name in options if name not in known or f"`$.{name}`" in str(error)]
         raise StoreError(
-            f"output {target}: {error}",
-            remedy=f"its options are {', '.join(dict.fromkeys((*known, *BufferOptions.__struct_fields__)))}",
+            f"output {target!r}: {error}",
+            remedy=f"its options are {', '.join(dict.fromkeys((*known, *others)))}",
             field=", ".join(wrong),
         ) from None
 

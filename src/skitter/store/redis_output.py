@@ -23,8 +23,9 @@ from contextlib import asynccontextmanager, contextmanager
 from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import msgspec
 import xxhash
 
 from skitter._utils.backoff import Backoff, Unavailable
@@ -45,6 +46,7 @@ from skitter.store.contract import (
     encode_items,
     parts_folder,
 )
+from skitter.store.database import MAX_SECONDS, read_options
 from skitter.store.files import (
     ITEMS_STREAM,
     PartFileStore,
@@ -218,6 +220,15 @@ def _outages_as_unavailable() -> Iterator[None]:
         raise
 
 
+class RedisOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The options of a ``redis://`` output; see :class:`RedisOutput`."""
+
+    type: Literal["list", "stream"] = "list"
+    maxlen: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    outage_timeout: Annotated[float, msgspec.Meta(ge=0, le=MAX_SECONDS)] = 600.0
+    serializer: str = ""
+
+
 class RedisOutput(Output):
     """``redis://HOST/DB/KEY``: a list, or with ``?type=stream`` a stream. ``maxlen=N`` keeps only the newest items.
 
@@ -269,11 +280,7 @@ class RedisOutput(Output):
     @classmethod
     def from_address(cls, address: OutputAddress) -> RedisOutput:
         """Create the output from its address. Raises :class:`~skitter.errors.StoreError`."""
-        options = dict(address.options)
-        kind = options.pop("type", "list")
-        maxlen = options.pop("maxlen", None)
-        outage_timeout = options.pop("outage_timeout", "600")
-        serializer = options.pop("serializer", "")
+        options = read_options(shown_url(address.target), address.options, RedisOptions, others=())
         host, _, rest = address.rest.partition("/")
         database, _, key = rest.partition("/")
         if not (host and database.isdigit() and key):
@@ -282,28 +289,15 @@ class RedisOutput(Output):
                 remedy="write redis://HOST/DATABASE/KEY, such as redis://localhost/0/items",
                 field="output",
             )
-        if (
-            kind not in {"list", "stream"}
-            or options
-            or not (maxlen is None or (maxlen.isdigit() and int(maxlen)))
-            or not outage_timeout.isdigit()
-        ):
-            raise StoreError(
-                f"output {shown_url(address.target)!r} has an invalid option",
-                remedy="use type=list or type=stream, maxlen=NUMBER, outage_timeout=SECONDS and serializer=MODULE:FUNCTION",
-                field="output",
-            )
-        form = RedisItemFormat(key, serializer)
+        form = RedisItemFormat(key, options.serializer)
         form.function()  # report a missing one now
-        server = f"{address.kind}://{host}/{database}"
-        max_length = None if maxlen is None else int(maxlen)
         return cls(
             address.target,
-            server,
+            f"{address.kind}://{host}/{database}",
             form,
-            kind=kind,
-            maxlen=max_length,
-            outage_timeout=float(outage_timeout),
+            kind=options.type,
+            maxlen=options.maxlen,
+            outage_timeout=options.outage_timeout,
             password=address.secret("redis"),
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from skitter.errors import SpiderError, UsageError
 from skitter.frontends.collector.debug import Debugger, Event
@@ -18,7 +18,6 @@ from skitter.web.urls import host_of
 if TYPE_CHECKING:
     from skitter.frontends.collector.collector import Collector
     from skitter.worker.worker import Worker
-from typing import NamedTuple
 
 _current_request: ContextVar[CollectorRequest | None] = ContextVar("current_request", default=None)
 """The request whose callback is running. Users call ``collector.visit()`` in callbacks without an argument that names the

@@ -6,31 +6,30 @@ import copy
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
 
+from skitter import scope
 from skitter.errors import RequestError, UsageError
+from skitter.forms import FormFile, encode_multipart
+from skitter.links import Links
 from skitter.request import Request
 from skitter.response import HTTP_TRACE, Response
 from skitter.web.urls import normalize
 
 if TYPE_CHECKING:
     from skitter.frontends.collector.collector import Collector
-from urllib.parse import urlencode
-
-from skitter.forms import FormFile, encode_multipart
-from skitter.links import Links
-from skitter.scope import DEPTH, HOST, LENGTH, PATTERN, SCHEME, SLOW_PATTERN, UNPARSABLE
 
 
 class VisitRefusal(StrEnum):
     """The reason for which a visit is out of scope. A callback may return it, as ``lambda`` functions do; it has no effect."""
 
-    SCHEME = SCHEME
-    LENGTH = LENGTH
-    DEPTH = DEPTH
-    HOST = HOST
-    PATTERN = PATTERN
-    SLOW_PATTERN = SLOW_PATTERN
-    UNPARSABLE = UNPARSABLE
+    SCHEME = scope.SCHEME
+    LENGTH = scope.LENGTH
+    DEPTH = scope.DEPTH
+    HOST = scope.HOST
+    PATTERN = scope.PATTERN
+    SLOW_PATTERN = scope.SLOW_PATTERN
+    UNPARSABLE = scope.UNPARSABLE
 
 
 class CollectorRequest:
@@ -184,7 +183,8 @@ class CollectorRequest:
 
     def post(self, url: str, data: Mapping[str, str], *, via: Collector | None = None, **fields: Any) -> None:
         """Send a form with POST, URL-encoded."""
-        self._give(url, via=via, **post_fields(encode_form(data), URLENCODED, fields))
+        body = urlencode(dict(data))  # in UTF-8, by the URL standard (WHATWG)
+        self._give(url, via=via, **post_fields(body, "application/x-www-form-urlencoded", fields))
 
     def post_raw(
         self,
@@ -314,11 +314,3 @@ class PendingRequests:
                 "the callbacks of this page have ended",
                 remedy="call visit within the callback, and await the tasks that it starts",
             )
-
-
-URLENCODED = "application/x-www-form-urlencoded"
-
-
-def encode_form(fields: Mapping[str, str]) -> bytes:
-    """Return fields as ``application/x-www-form-urlencoded``, by the URL standard (WHATWG), in UTF-8."""
-    return urlencode(dict(fields)).encode()
