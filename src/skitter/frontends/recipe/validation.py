@@ -72,19 +72,6 @@ def is_open(text: str) -> bool:
     return _REFERENCE.search(text) is not None
 
 
-def references(value: Any, path: FieldPath = ()) -> Iterator[tuple[FieldPath, str]]:
-    """Yield every reference in the values, with its path."""
-    if isinstance(value, str):
-        for found in _REFERENCE.finditer(value):
-            yield path, found[1]
-    elif isinstance(value, dict):
-        for key, inner in value.items():
-            yield from references(inner, (*path, key))
-    elif isinstance(value, list):
-        for place, inner in enumerate(value):
-            yield from references(inner, (*path, place))
-
-
 class _Substitution:
     def __init__(self, variables: Mapping[str, Any], problems: RecipeProblems, *, complete: bool) -> None:
         self._variables = variables
