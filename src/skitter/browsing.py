@@ -6,7 +6,7 @@ The data is stored with the request, so any worker of the fleet can carry it out
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -202,6 +202,6 @@ def browsing_of(value: Browsing | Mapping[str, Any]) -> Browsing:
         ) from error
 
 
-def remaining(browsing: Browsing, done: int, rest: Sequence[Action] = ()) -> Browsing:
+def remaining(browsing: Browsing, done: int) -> Browsing:
     """Return the options without the first ``done`` actions, for the page to which an action has led."""
-    return msgspec.structs.replace(browsing, wait_for="", actions=(*browsing.actions[done:], *rest))
+    return msgspec.structs.replace(browsing, wait_for="", actions=browsing.actions[done:])

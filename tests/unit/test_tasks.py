@@ -13,9 +13,8 @@ from skitter.errors import SettingsError, SpiderError
 from skitter.fetch.contract import UNCONDITIONAL, FetcherCapabilities
 from skitter.frontends.recipe.source import RecipeError, RecipeSource
 from skitter.frontends.request_defaults import RequestDefaults
-from skitter.frontends.tasks.limits import limit_rules
 from skitter.frontends.tasks.recipe_task import RecipeTask
-from skitter.frontends.tasks.spider import TaskSpider
+from skitter.frontends.tasks.spider import TaskSpider, limit_rules
 from skitter.frontends.tasks.task import Task
 from skitter.links import SkippedLinks
 from skitter.politeness import HostLimits, Politeness

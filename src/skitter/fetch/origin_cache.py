@@ -17,9 +17,8 @@ class OriginCache(Generic[_Value]):
     A hostile origin can deliver a file of the largest size that is read, and there may be many such origins.
     """
 
-    def __init__(self, max_origins: int = _MAX_ORIGINS, max_bytes: int = _MAX_BYTES) -> None:
+    def __init__(self, max_origins: int = _MAX_ORIGINS) -> None:
         self._max_origins = max_origins
-        self._max_bytes = max_bytes
         self._values: OrderedDict[str, tuple[_Value, int]] = OrderedDict()
         self._bytes = 0
 
@@ -36,8 +35,6 @@ class OriginCache(Generic[_Value]):
         _, before = self._values.pop(origin, (None, 0))
         self._values[origin] = value, size
         self._bytes += size - before
-        while len(self._values) > self._max_origins or (
-            self._bytes > self._max_bytes and len(self._values) > 1
-        ):
+        while len(self._values) > self._max_origins or (self._bytes > _MAX_BYTES and len(self._values) > 1):
             _, (_, removed) = self._values.popitem(last=False)
             self._bytes -= removed

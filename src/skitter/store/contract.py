@@ -225,9 +225,9 @@ class OutputAddress(msgspec.Struct, frozen=True):
     options: dict[str, str] = {}
     """The options after ``?``, decoded."""
 
-    def secret(self, kind: str, option: str = "password") -> str:
-        """Return a secret that is set outside the name: see :func:`skitter.secrets.output_variable`.
+    def password(self, kind: str) -> str:
+        """Return the password that is set outside the name: see :func:`skitter.secrets.output_variable`.
 
         Returns an empty string if it is not set. Raises :class:`~skitter.errors.StoreError` if its file cannot be read.
         """
-        return secret_outside(output_variable(kind, option), StoreError)
+        return secret_outside(output_variable(kind), StoreError)

@@ -131,7 +131,7 @@ class KafkaDriver:
     """Uses one producer, and a new one after each failure."""
 
     def __init__(self, address: OutputAddress, options: Mapping[str, str], _buffer: BufferOptions) -> None:
-        topic = KafkaTopic.parse(address.rest, options, address.secret("kafka"))
+        topic = KafkaTopic.parse(address.rest, options, address.password("kafka"))
         self.name = topic.name
         self._topic = topic
         self._largest = topic.options.max_request_size - _KEY_AND_FRAMING

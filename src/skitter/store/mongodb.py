@@ -318,7 +318,7 @@ class MongoDriver:
     """
 
     def __init__(self, address: OutputAddress, options: Mapping[str, str], buffer: BufferOptions) -> None:
-        location = MongoLocation.parse(address.kind, address.rest, dict(options), address.secret("mongodb"))
+        location = MongoLocation.parse(address.kind, address.rest, dict(options), address.password("mongodb"))
         self.name = location.name
         self._location = location
         self._plain = buffer.buffer == 1

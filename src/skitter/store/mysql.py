@@ -310,7 +310,7 @@ class MySqlDriver:
     """
 
     def __init__(self, address: OutputAddress, options: Mapping[str, str], _buffer: BufferOptions) -> None:
-        location = MySqlLocation.parse(address.rest, dict(options), address.secret("mysql"))
+        location = MySqlLocation.parse(address.rest, dict(options), address.password("mysql"))
         self.name = location.name
         self._location = location
         self._relation = quoted(location.options.table)

@@ -94,7 +94,7 @@ class OpenSearchDriver:
     """Uses the bulk API. The documents of a page are numbered, and written on one shard, so that no gap can remain."""
 
     def __init__(self, address: OutputAddress, options: Mapping[str, str], _buffer: BufferOptions) -> None:
-        place = OpenSearchIndex.parse(address.kind, address.rest, options, address.secret("opensearch"))
+        place = OpenSearchIndex.parse(address.kind, address.rest, options, address.password("opensearch"))
         self.name = place.name
         self._place = place
         self._index = place.index

@@ -125,7 +125,7 @@ def _file(file_format: Format) -> OutputFactory:
         if (url := options.pop("parts", None)) is not None:
             from skitter.store.redis_output import RedisOutput  # noqa: PLC0415 - see above
 
-            shared = RedisOutput.for_parts(address.target, url, address.secret("redis"))
+            shared = RedisOutput.for_parts(address.target, url, address.password("redis"))
         return FileOutput(
             address.target, Path(address.rest), _with_options(file_format, address, options), shared
         )

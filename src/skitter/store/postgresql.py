@@ -166,7 +166,7 @@ class PostgresDriver:
     """
 
     def __init__(self, address: OutputAddress, options: Mapping[str, str], _buffer: BufferOptions) -> None:
-        location = PostgresLocation.parse(address.rest, dict(options), address.secret("postgresql"))
+        location = PostgresLocation.parse(address.rest, dict(options), address.password("postgresql"))
         self.name = location.name
         self._location = location
         self._columns = TableColumns(RULES)

@@ -298,7 +298,7 @@ class RedisOutput(Output):
             kind=options.type,
             maxlen=options.maxlen,
             outage_timeout=options.outage_timeout,
-            password=address.secret("redis"),
+            password=address.password("redis"),
         )
 
     @classmethod

@@ -106,18 +106,13 @@ def _query_for(elements: list[Any], root: Any) -> str | None:
     candidates.append(" > ".join(["body", *parts]))
     targets = set(elements)
     for css in candidates:
-        if set(_select(root, css)) == targets:
+        if set(root.cssselect(css)) == targets:
             return css
     return None
 
 
 def _step(element: Any) -> str:
     return ".".join([element.tag, *classes_of(element)[:2]])
-
-
-def _select(root: Any, css: str) -> list[Any]:
-    found: list[Any] = root.cssselect(css)
-    return found
 
 
 # --- fields of a block ------------------------------------------------------------------------------------

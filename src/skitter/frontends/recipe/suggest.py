@@ -82,18 +82,14 @@ def _page(response: Response) -> dict[str, Any]:
     root = response.xpath("/*")
     if not root:
         raise PageError(f"{response.url} has no content", remedy="name an HTML page, a feed or a JSON API")
-    blocks = find_blocks(_lxml_root(response))
+    from parsel import Selector  # noqa: PLC0415 - only suggestions traverse its tree
+
+    blocks = find_blocks(Selector(response.text).root)
     page: dict[str, Any] = {"items": _of_blocks(blocks) if blocks is not None else _of_page(response)}
     following = _next(response)
     if following is not None:
         page["next"] = following
     return page
-
-
-def _lxml_root(response: Response) -> Any:
-    from parsel import Selector  # noqa: PLC0415 - only suggestions traverse its tree
-
-    return Selector(response.text).root
 
 
 # --- HTML ---------------------------------------------------------------------------------------------------

@@ -1,19 +1,24 @@
-"""TaskSpider: the spider of a job with many tasks, and the sweeper that empties the queue of closed tasks."""
+"""TaskSpider: the spider of a job with many tasks, the limits of their hosts, and the sweeper of closed tasks."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
+from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from functools import reduce
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from skitter.errors import DeferRequest, SpiderError, did_you_mean
 from skitter.fetch.identity.contract import IdentitySources
 from skitter.frontends.request_defaults import RECRAWL
-from skitter.frontends.tasks.limits import limit_rules
 from skitter.frontends.tasks.task import Task
 from skitter.frontier.records import TASK
+from skitter.politeness import HostLimits
 from skitter.request import Request
 from skitter.response import Response
 from skitter.spider import Spider
@@ -267,3 +272,50 @@ class ClosedTaskSweeper:
         """Sweep a closed task again soon: one of its requests was leased."""
         if (schedule := self._schedules.get(task)) is not None:
             schedule.restart(time.monotonic())
+
+
+# --- limits: one pool per task, or by domain; the strictest ones where tasks overlap -----------------------
+
+
+def limit_rules(tasks: Iterable[Task]) -> list[dict[str, Any]]:
+    """Return the limits of tasks in the format of the setting ``limit_rules``.
+
+    A domain that several tasks share is a separate pool with the limits of all of them. A task without domains or
+    limits has no rule.
+    """
+    pools: dict[tuple[int, ...], tuple[list[str], Sequence[HostLimits]]] = {}
+    for domain, limits in _by_domain(tasks).items():
+        pools.setdefault(tuple(map(id, limits)), ([], limits))[0].append(domain)
+    # The first matching rule applies to a name, so longer domains come first.
+    return [
+        _rule(domains, reduce(HostLimits.strictest, limits))
+        for domains, limits in sorted(pools.values(), key=lambda pool: -max(map(len, pool[0])))
+    ]
+
+
+def domain_limits(tasks: Iterable[Task]) -> dict[str, HostLimits]:
+    """Return the combined limits of all tasks of each domain. They apply to each host separately."""
+    return {
+        domain: reduce(HostLimits.strictest, limits) for domain, limits in sorted(_by_domain(tasks).items())
+    }
+
+
+def _by_domain(tasks: Iterable[Task]) -> dict[str, list[HostLimits]]:
+    """Return the limits of all tasks of each domain that has limits."""
+    found: dict[str, list[HostLimits]] = defaultdict(list)
+    for task in tasks:
+        for domain in task.bounds:
+            found[domain.lower()].append(task.limits)
+    return {
+        domain: limits
+        for domain, limits in found.items()
+        if any(task_limits != HostLimits() for task_limits in limits)
+    }
+
+
+def _rule(domains: Sequence[str], limits: HostLimits) -> dict[str, Any]:
+    names = "|".join(re.escape(domain) for domain in domains)
+    limit_fields = {
+        name: value for name, value in msgspec.structs.asdict(limits).items() if value not in (None, ())
+    }
+    return {"domain_regexp": rf"(?:.+\.)?(?:{names})(?::\d+)?", "unit": "rule", **limit_fields}

@@ -28,10 +28,9 @@ from skitter.frontends.tasks.changes import (
     tasks_by_name,
     with_key,
 )
-from skitter.frontends.tasks.limits import domain_limits
 from skitter.frontends.tasks.python_task import new_python_change, task_of_change
 from skitter.frontends.tasks.recipe_task import RecipeTask, new_task_change
-from skitter.frontends.tasks.spider import POLL_INTERVAL, TaskSpider
+from skitter.frontends.tasks.spider import POLL_INTERVAL, TaskSpider, domain_limits
 from skitter.frontends.tasks.task import Task
 from skitter.secrets import output_variable, shown_url, without_secrets
 from skitter.store.outputs import open_output
@@ -314,7 +313,7 @@ class TaskFileSpider(TaskSpider):
             if await asyncio.to_thread(self._file.size) == self._size:
                 return
             new = await asyncio.to_thread(self._new_tasks)
-            if any(task.limits for task in new):
+            if new:
                 await self._limit([*self.by_key.values(), *new])  # before the first request of a new task
             for task in new:
                 self.add_task(task)
