@@ -19,7 +19,7 @@ from skitter.errors import SettingsError, SkitterError, UndecodableRecord, Usage
 from skitter.fetch.contract import FetchError
 from skitter.fetch.cookie_jar import CookieJar
 from skitter.fetch.decoding import decode_body
-from skitter.fetch.robots_rules import RobotsRules
+from skitter.fetch.robots_rules import RobotsPolicy
 from skitter.frontends.recipe.source import RecipeError
 from skitter.request import decode_request, encode_request
 from skitter.settings import Settings, build_settings, declarations
@@ -185,7 +185,7 @@ def test_any_text_is_a_cookie_or_none(lines, url):
 @fuzzed
 @given(text=ROBOTS, token=st.sampled_from(["skitter", "*", "a"]), path=URLS)
 def test_any_bytes_are_a_robots_txt(text, token, path):
-    rules = RobotsRules(text.encode("utf-8", "surrogatepass"), token)
+    rules = RobotsPolicy(text.encode("utf-8", "surrogatepass"), token)
     url = normalize(path, BASE)
     if url is not None:
         assert rules.allowed(url) in {True, False}

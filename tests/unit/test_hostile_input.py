@@ -9,9 +9,8 @@ from skitter.browser.adaptive import is_shell
 from skitter.directives import linked_canonical
 from skitter.errors import PageTooComplex
 from skitter.fetch.contract import UNCONDITIONAL, FetcherCapabilities
-from skitter.fetch.robots import RobotsPolicy
 from skitter.fetch.robots_cache import RobotsCache
-from skitter.fetch.robots_rules import RobotsRules
+from skitter.fetch.robots_rules import RobotsPolicy
 from skitter.fetch.tdmrep import TdmFiles
 from skitter.frontends.recipe.fields import to_float
 from skitter.links import Links
@@ -196,18 +195,18 @@ def large_robots(line):
 
 
 def test_a_file_whose_rules_take_long_to_compare_slows_its_own_host():
-    policy = RobotsPolicy(RobotsRules(large_robots(b"Disallow: /*a%d*a$\n"), "skitter"))
+    policy = RobotsPolicy(large_robots(b"Disallow: /*a%d*a$\n"), "skitter")
     assert policy.crawl_delay > 1.0
 
 
 def test_an_ordinary_number_of_wildcards_sets_no_delay():
     rules = b"User-agent: *\n" + b"".join(b"Disallow: /*%d$\n" % number for number in range(1000))
-    assert RobotsPolicy(RobotsRules(rules, "skitter")).crawl_delay is None
+    assert RobotsPolicy(rules, "skitter").crawl_delay is None
 
 
 def test_the_longer_of_two_delays_counts():
     file = b"User-agent: *\nCrawl-delay: 100\n" + large_robots(b"Disallow: /*a%d*a$\n")
-    assert RobotsPolicy(RobotsRules(file, "skitter")).crawl_delay == 100
+    assert RobotsPolicy(file, "skitter").crawl_delay == 100
 
 
 class FetchesOneFile:

@@ -10,7 +10,6 @@ from skitter.fetch.contract import FetcherCapabilities, TimedOut
 from skitter.fetch.robots import (
     MAX_PARSED,
     Deferred,
-    RobotsPolicy,
     RobotsRecord,
     RobotsSettings,
     RobotsState,
@@ -19,7 +18,7 @@ from skitter.fetch.robots import (
     fetch_robots,
     parse_robots,
 )
-from skitter.fetch.robots_rules import product_token
+from skitter.fetch.robots_rules import RobotsPolicy, product_token
 from skitter.response import Response
 
 ORIGIN = "http://site.test:8080"

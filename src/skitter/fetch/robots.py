@@ -8,7 +8,7 @@ from enum import StrEnum
 import msgspec
 
 from skitter.fetch.contract import UNCONDITIONAL, Fetcher, FetchError, ForbiddenAddress, SendPermit
-from skitter.fetch.robots_rules import RobotsRules
+from skitter.fetch.robots_rules import RobotsPolicy
 from skitter.request import Request
 from skitter.response import Response
 from skitter.web.headers import parse_retry_after, url_in_header
@@ -88,25 +88,6 @@ def decode_record(data: bytes | None) -> RobotsRecord | None:
     except msgspec.MsgspecError:
         return None
     return record if record.version == RECORD_VERSION else None
-
-
-class RobotsPolicy:
-    """What the robots.txt of an origin means for one crawler. ``rules``: ``None`` if there is no such file."""
-
-    __slots__ = ("_rules", "content_signals", "crawl_delay", "sitemaps")
-
-    def __init__(self, rules: RobotsRules | None) -> None:
-        self._rules = rules
-        self.crawl_delay: float | None = rules.crawl_delay if rules else None
-        """Seconds between two requests; ``None`` if the file does not set a delay."""
-        self.sitemaps: tuple[str, ...] = rules.sitemaps if rules else ()
-        """Absolute URLs, unchanged from the file."""
-        self.content_signals: dict[str, bool] = rules.content_signals if rules else {}
-        """Uses that the file allows (``True``) or forbids, such as ``search``, ``ai-input`` and ``ai-train``."""
-
-    def allowed(self, url: str) -> bool:
-        """Return whether a URL of this origin may be fetched."""
-        return self._rules is None or self._rules.allowed(url)
 
 
 class Deferred(msgspec.Struct, frozen=True):
@@ -207,6 +188,4 @@ def parse_robots(
     if record.state is RobotsState.UNREACHABLE:
         seconds = max(0.0, record.fetched_at + record.ttl - now)
         return Deferred(seconds, record.failures >= settings.max_failures, record.error, record.throttled)
-    if record.state is RobotsState.UNAVAILABLE:
-        return RobotsPolicy(None)
-    return RobotsPolicy(RobotsRules(record.body, token))
+    return RobotsPolicy(record.body if record.state is RobotsState.RULES else b"", token)

@@ -10,7 +10,6 @@ from skitter.fetch.contract import UNCONDITIONAL, Fetcher, SendPermit
 from skitter.fetch.origin_cache import OriginCache
 from skitter.fetch.robots import (
     Deferred,
-    RobotsPolicy,
     RobotsRecord,
     RobotsSettings,
     decode_record,
@@ -18,7 +17,7 @@ from skitter.fetch.robots import (
     fetch_robots,
     parse_robots,
 )
-from skitter.fetch.robots_rules import product_token
+from skitter.fetch.robots_rules import RobotsPolicy, product_token
 from skitter.web.urls import origin_of
 
 _UNSHARED_SECONDS = 10.0

@@ -1,4 +1,4 @@
-"""RobotsRules: reads a robots.txt, and decides which URLs it forbids to one crawler (RFC 9309, 2.2).
+"""RobotsPolicy: reads a robots.txt, and decides which URLs it forbids to one crawler (RFC 9309, 2.2).
 
 Where the RFC leaves a choice, the rules are read as by Google's published matcher, with its tolerance for typing
 errors. Where that matcher follows no rule of the RFC, the stricter reading applies.
@@ -95,11 +95,11 @@ class _Rule(NamedTuple):
         return path.find(last, at) >= 0
 
 
-class RobotsRules:
-    """The rules of a robots.txt for one crawler.
+class RobotsPolicy:
+    """What the robots.txt of an origin means for one crawler.
 
     ``body``
-        The file.
+        The file. Empty: there is none, so that everything is allowed.
     ``token``
         Product token of the crawler. Empty: only the group for all crawlers applies.
     """
@@ -110,12 +110,15 @@ class RobotsRules:
         groups = _Groups(body, token)
         addressee = _Addressee.SELF if _Addressee.SELF in groups.rules else _Addressee.ALL
         self.sitemaps = tuple(groups.sitemaps)
+        """Absolute URLs, unchanged from the file."""
         self.content_signals = groups.signals.get(None, {}) | groups.signals.get(addressee, {})
+        """Uses that the file allows (``True``) or forbids, such as ``search``, ``ai-input`` and ``ai-train``."""
         self._rules = sorted(groups.rules.get(addressee, ()), reverse=True)
         plain = [rule for rule in self._rules if len(rule.parts) == 1]
         self._prefixes = tuple(rule.parts[0] for rule in plain)
         self._wildcards = [rule for rule in self._rules if len(rule.parts) > 1]
         self.crawl_delay = self._own_delay(groups.delays.get(addressee))
+        """Seconds between two requests; ``None`` if the file does not set a delay."""
 
     def _own_delay(self, asked: float | None) -> float | None:
         """Return the seconds between two requests.
@@ -127,7 +130,7 @@ class RobotsRules:
         return asked if excess <= 0 else max(asked or 0.0, excess * _SECONDS_PER_WILDCARD)
 
     def allowed(self, url: str) -> bool:
-        """Return whether a URL may be fetched."""
+        """Return whether a URL of this origin may be fetched."""
         if not self._rules:
             return True
         path = comparable_path(url)

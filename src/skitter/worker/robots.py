@@ -8,8 +8,9 @@ from enum import StrEnum
 import msgspec
 
 from skitter.fetch.contract import Fetcher, FetchError
-from skitter.fetch.robots import Deferred, RobotsPolicy, RobotsSettings
+from skitter.fetch.robots import Deferred, RobotsSettings
 from skitter.fetch.robots_cache import RobotsCache
+from skitter.fetch.robots_rules import RobotsPolicy
 from skitter.frontier.contract import Frontier
 from skitter.frontier.records import Lease
 from skitter.settings import Settings
