@@ -93,10 +93,18 @@ class SitemapSpider(Spider):
         from skitter.web.sitemap import read_sitemap  # noqa: PLC0415 - see above
 
         is_robots = response.url.partition("?")[0].endswith("/robots.txt")
-        entries = _Counted(read_sitemap(response.body, response.url))
-        chosen = 0
+        read = chosen = 0
+
+        def entries() -> Iterator[SitemapEntry]:
+            nonlocal read
+            for entry in read_sitemap(response.body, response.url):
+                read += 1
+                yield entry
+
         pages: dict[str, list[str]] = {}
-        targets = self._targets(entries if is_robots else self.sitemap_filter(entries), is_robots=is_robots)
+        targets = self._targets(
+            entries() if is_robots else self.sitemap_filter(entries()), is_robots=is_robots
+        )
         for number, found in enumerate(targets, start=1):
             if number % _BATCH == 0:
                 yield response.follow_all([])  # other tasks have their turn between two results
@@ -112,7 +120,7 @@ class SitemapSpider(Spider):
         for callback, batch in pages.items():
             yield response.follow_all(batch, callback)
         if not chosen:
-            self._report_empty(response.url, entries.number, is_robots=is_robots)
+            self._report_empty(response.url, read, is_robots=is_robots)
 
     def _targets(
         self, entries: Iterable[SitemapEntry], *, is_robots: bool
@@ -152,19 +160,3 @@ def _check_pattern(name: str, pattern: str) -> None:
             remedy="correct it, or escape it with backslashes",
             field=name,
         ) from None
-
-
-class _Counted:
-    """Entries of a sitemap, and how many of them were read."""
-
-    def __init__(self, entries: Iterable[SitemapEntry]) -> None:
-        self._entries = iter(entries)
-        self.number = 0
-
-    def __iter__(self) -> Iterator[SitemapEntry]:
-        return self
-
-    def __next__(self) -> SitemapEntry:
-        entry = next(self._entries)
-        self.number += 1
-        return entry

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator, Sequence
-from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -26,8 +25,6 @@ from skitter.worker.hooks import HookAction
 from skitter.worker.retry import StatusError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from skitter.frontends.collector.collector import Collector
     from skitter.worker.worker import Worker
 
@@ -168,7 +165,7 @@ class CollectorSpider(Spider):
     async def _collect(self, member: Collector, response: Response) -> list[Any]:
         """Run the callbacks of a page, and return their results."""
         page = _Page(member, response)
-        with page.active():
+        with self.group.callbacks_of(page.request):
             await page.run()
         results = page.close()
         if self.group.storage is not None:
@@ -184,7 +181,7 @@ class CollectorSpider(Spider):
             response = Response(request.url, 0, request=request)
         page = _Page(member, response)
         self.group.emit("error", member, request.url, {"error": str(error), "status": response.status})
-        with page.active():
+        with self.group.callbacks_of(page.request):
             for callback in member.callbacks.error:
                 await page.call(callback, page.response, error)
         return page.close()
@@ -201,19 +198,13 @@ class _Page:
         self._knows_prefixes = False
         self._visits = PendingRequests(response)
         self._runner = _runner_of(member.group)
-        self._request = CollectorRequest(member, request, self._visits, response)
-        self.response = CollectorResponse(self._request, response)
-
-    @contextmanager
-    def active(self) -> Iterator[None]:
-        """Make visits by any collector of the group children of this page."""
-        with self._member.group.callbacks_of(self._request):
-            yield
+        self.request = CollectorRequest(member, request, self._visits, response)
+        self.response = CollectorResponse(self.request, response)
 
     def close(self) -> list[Any]:
         """Return the results of the page. Raises :class:`~skitter.errors.RetryRequest` if a callback asked for a retry."""
         visits = self._visits.close()
-        if self._request.wants_retry:
+        if self.request.wants_retry:
             raise RetryRequest("the callback asked for a retry")
         return visits
 
@@ -270,7 +261,7 @@ class _Page:
         return page
 
     def _continues(self) -> bool:
-        return not (self._request.aborted or self._request.wants_retry)
+        return not (self.request.aborted or self.request.wants_retry)
 
     def _emit(self, point: str, values: dict[str, Any]) -> None:
         group = self._member.group
