@@ -51,6 +51,23 @@ async def test_marks_are_adjacent_and_name_the_part(tmp_path):
     ]
 
 
+def test_committed_bytes_that_a_power_failure_left_as_zeros_are_found(tmp_path):
+    line = json.dumps({"text": "x" * 100_000}).encode() + b"\n"
+    size = len(line)
+    marks = [OutputRange("items/w1.jsonl", size * number, size * (number + 1)) for number in range(3)]
+    part = tmp_path / "parts" / "items" / "w1.jsonl"
+    part.parent.mkdir(parents=True)
+    part.write_bytes(3 * line)
+    assert committed_lines(tmp_path, marks) == [line[:-1]] * 3
+    with part.open("wb") as file:  # the file system wrote the blocks before and after a gap, but none in it
+        file.write((3 * line)[: 30 * 4096])
+        file.seek(40 * 4096)
+        file.write((3 * line)[40 * 4096 :])
+    assert part.read_bytes() == (3 * line)[: 30 * 4096] + bytes(10 * 4096) + (3 * line)[40 * 4096 :]
+    with pytest.raises(StoreError, match=rf"part file items/w1\.jsonl: .* {size}-{2 * size} contains zeros"):
+        committed_lines(tmp_path, marks)
+
+
 async def test_a_worker_name_used_twice_is_refused_and_the_part_kept(tmp_path):
     store = await opened(tmp_path)
     marks = await store.write([page(1)])

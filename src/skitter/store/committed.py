@@ -134,7 +134,16 @@ def _problem(descriptor: int, start: int, end: int, allowed: range) -> str:
         return "starts in the middle of a line"
     if end > start and os.pread(descriptor, 1, end - 1) != b"\n":
         return "ends in the middle of a line"
-    return ""
+    return "contains zeros" if end > start and _has_hole(descriptor, start, end) else ""
+
+
+def _has_hole(descriptor: int, start: int, end: int) -> bool:
+    """Return whether the file system has no data for some bytes, as after a power failure. Costs one system call.
+
+    JSON lines have no zeros. The byte is read, because not every file system reports holes truthfully.
+    """
+    hole = os.lseek(descriptor, start, os.SEEK_HOLE)
+    return hole < end and os.pread(descriptor, 1, hole) == b"\0"
 
 
 def split_by_presence(
