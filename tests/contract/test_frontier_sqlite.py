@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import shutil
 import sqlite3
 
 import pytest
@@ -273,6 +274,27 @@ async def test_a_page_that_is_added_while_a_new_crawl_begins_is_added_once(job):
     restarted, added = await asyncio.gather(job.frontier.control.recrawl(), job.add("new"))
     assert (restarted, added) == (True, 1)
     assert await job.add("new") == 0
+
+
+async def test_a_dead_letter_that_is_put_back_is_never_missing_from_the_file(
+    job, backend, monkeypatch, tmp_path
+):
+    await job.add("a")
+    await job.fail(await job.one())
+    owner = backend.owner
+    keys = owner._requests.seen.keys
+    prepare = keys.prepare
+
+    async def flush_first(fingerprints):
+        await owner._journal.flush()  # as for the commit of a worker
+        await asyncio.to_thread(shutil.copytree, backend.folder, copy)
+        return await prepare(fingerprints)
+
+    copy = tmp_path / "killed"
+    monkeypatch.setattr(keys, "prepare", flush_first)
+    assert await job.frontier.dead_letters.replay() == 1
+    status = await asyncio.to_thread(read_status, copy / "frontier.db")
+    assert (status.failed, status.queued) in {(1, 0), (0, 1)}
 
 
 async def test_a_note_that_cannot_be_written_is_an_error_of_the_next_call(job, backend, monkeypatch):

@@ -34,24 +34,28 @@ class EmbeddedDeadLetters:
 
     async def replay(self, ids: Sequence[int] | None = None) -> int:
         """Put dead letters back in the queue."""
-        rows = await self._take(ids)
         now = self._job.clock()
-        async with self._requests.adding:
+        async with self._requests.adding:  # a concurrent call must not take the same ones
+            found = await self._find(ids)
             await self._requests.seen.keys.prepare(
-                [row.fingerprint for row in rows if row.dedup == FORGOTTEN]
+                [row.fingerprint for _, row, _ in found if row.dedup == FORGOTTEN]
             )
-            replayed = sum(self._requests.revive(row, now) for row in rows)
-        self._job.write()
+            # In one step, so that no group of changes has only the removal: a kill would lose the requests.
+            self._remove(found)
+            replayed = sum(self._requests.revive(row, now) for _, row, _ in found)
+            self._job.write()
         await self._journal.flush()
         return replayed
 
     async def drop(self, ids: Sequence[int] | None = None) -> int:
         """Delete dead letters."""
-        rows = await self._take(ids)
-        self._job.added -= len(rows)
-        self._job.write()
+        async with self._requests.adding:
+            found = await self._find(ids)
+            self._remove(found)
+            self._job.added -= len(found)
+            self._job.write()
         await self._journal.flush()
-        return len(rows)
+        return len(found)
 
     async def drop_superseded(self) -> int:
         """Delete dead letters whose URL was added again since."""
@@ -72,12 +76,8 @@ class EmbeddedDeadLetters:
     async def _forgotten(self, after: int) -> Sequence[Letter]:
         return await self._journal.read(lambda tables: tables.find_forgotten(after, _BATCH))
 
-    async def _take(self, ids: Sequence[int] | None) -> Sequence[RequestRow]:
-        """Remove dead letters and return their requests."""
-        async with self._requests.adding:  # a concurrent call must not take the same ones
-            found = await self._journal.read(lambda tables: tables.find_dead(ids))
-            self._remove(found)
-        return [row for _, row, _ in found]
+    async def _find(self, ids: Sequence[int] | None) -> Sequence[Letter]:
+        return await self._journal.read(lambda tables: tables.find_dead(ids))
 
     def _remove(self, letters: Sequence[Letter]) -> None:
         self._job.failed -= len(letters)
