@@ -105,6 +105,28 @@ def test_a_page_of_the_file_that_is_overwritten_loses_only_its_requests(folder, 
     check_repaired(folder, web, server, lost_in(result))
 
 
+@pytest.mark.parametrize(
+    ("statement", "consequence"),
+    [
+        ("UPDATE job SET counters = substr(counters, 3)", "counters of the job"),
+        ("INSERT INTO leases VALUES (5, x'93ff')", "pages in progress"),
+    ],
+)
+def test_a_record_that_cannot_be_decoded_is_named_and_reset(folder, web, server, statement, consequence):
+    with closing(sqlite3.connect(file_of(folder))) as file:
+        file.execute(statement)
+        file.commit()
+    for command in ("status", "run"):
+        result = skitter(command, "shop" if command == "status" else "shop.py", cwd=folder)
+        assert result.returncode != 0
+        assert "is damaged" in result.stderr
+        assert "Traceback" not in result.stderr
+    result = skitter("repair", "shop", cwd=folder)
+    assert f"incomplete: {consequence}" in result.stderr
+    assert skitter("status", "shop", cwd=folder).returncode == 0
+    check_repaired(folder, web, server, 0)
+
+
 def test_the_first_page_of_a_file_holds_all_tables(folder):
     """Without their statements, nothing of a damaged file can be read."""
     assert (

@@ -31,6 +31,7 @@ _CONSEQUENCES = {
     "outputs": "positions of items; items of pages that are done may be missing in the outputs",
     "slots": "delays of hosts; robots.txt is asked again",
     "counters": "counters of the job",
+    "leases": "pages in progress when the job was killed; they are fetched again, and the loss of their worker is not counted",
     "bans": "banned hosts; ban them again with `skitter purge --ban`",
     "settings_changes": "settings that were changed during runs; change them again with `skitter config`",
 }

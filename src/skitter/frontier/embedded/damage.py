@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,16 @@ import xxhash
 from skitter.errors import FrontierError, SkitterError
 from skitter.frontier.embedded.inspection import read_only_address
 from skitter.frontier.embedded.packs import unpack
-from skitter.frontier.embedded.tables import check_format, hide_removed
+from skitter.frontier.embedded.tables import check_format, decode_counters, decode_members, hide_removed
 from skitter.request import decode_request, fingerprint
 
 HASHED_BYTES = 2**30
 """For a larger file, only the size is compared: reading it would delay the start of a run by seconds."""
 REQUEST_TABLES = ("queue", "delayed", "dead")
+_RECORDS: tuple[tuple[str, str, Callable[[Any], object]], ...] = (
+    ("job", "SELECT id, counters FROM job", decode_counters),
+    ("leases", "SELECT id, members FROM leases", decode_members),
+)
 _SHOWN = 10
 _BLOCK = 2**18
 """Bytes read at once."""
@@ -91,9 +96,20 @@ def find_damage(path: Path) -> list[str]:
             found = [line for (line,) in file.execute(f"PRAGMA integrity_check({_SHOWN})") if line != "ok"]
             if not found:
                 hide_removed(file)
+            found = found or [f"a record of {table} cannot be read" for table, _ in unreadable_records(file)]
             return found or _altered_requests(file)
     except sqlite3.DatabaseError as error:
         return [str(error)]
+
+
+def unreadable_records(file: sqlite3.Connection) -> Iterator[tuple[str, int]]:
+    """Give the table and the id of each row of the job and its leases whose record cannot be decoded."""
+    for table, query, decode in _RECORDS:
+        for number, packed in file.execute(query):
+            try:
+                decode(packed)
+            except (msgspec.DecodeError, TypeError):
+                yield table, number
 
 
 def _altered_requests(file: sqlite3.Connection) -> list[str]:

@@ -106,7 +106,7 @@ def _reading(path: Path) -> Iterator[SqliteTables | None]:
             if not is_empty:
                 hide_removed(file)
             yield None if is_empty else SqliteTables(file)
-    except sqlite3.Error as error:
+    except (sqlite3.Error, msgspec.DecodeError) as error:
         raise explain_error(error, path) from error
 
 

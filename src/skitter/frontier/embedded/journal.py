@@ -245,7 +245,7 @@ class SqliteJournal:
         assert self._tables is not None, "the journal is not open"
         try:
             return query(self._tables)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, msgspec.DecodeError) as error:
             raise explain_error(error, self.path) from error
 
     def _write(self, pending: dict[str, dict[Any, Values]]) -> None:

@@ -16,7 +16,14 @@ from urllib.parse import urlsplit
 import msgspec
 
 from skitter.errors import FrontierError
-from skitter.frontier.embedded.damage import REQUEST_TABLES, checksum_path, decode_text, find_damage, matches
+from skitter.frontier.embedded.damage import (
+    REQUEST_TABLES,
+    checksum_path,
+    decode_text,
+    find_damage,
+    matches,
+    unreadable_records,
+)
 from skitter.frontier.embedded.lock import OwnerLock
 from skitter.frontier.embedded.packs import unpack
 from skitter.frontier.embedded.runs import FOREVER, MARKER, keys_of_block, run_of
@@ -142,6 +149,7 @@ class _Copying:
         for table in _BY_KEY:
             self._copy(table, self._from_both_ends(table))
         self._copy_runs()
+        self._reset_records()
         self._name_slots()
         self._remember_waiting()
         added, done = self._target.execute("SELECT added, done FROM job").fetchone()
@@ -262,6 +270,16 @@ class _Copying:
                 self._miss(table)
             else:
                 break
+
+    def _reset_records(self) -> None:
+        """Empty the counters, and remove the leases, that cannot be decoded."""
+        for table, number in list(unreadable_records(self._target)):
+            if table == "job":
+                self._miss("counters")
+                self._target.execute("UPDATE job SET counters = '{}'")
+            else:
+                self._miss(table)
+                self._target.execute("DELETE FROM leases WHERE id = ?", (number,))
 
     def _name_slots(self) -> None:
         """Assign the requests of lost slots to slots with the names of their hosts."""

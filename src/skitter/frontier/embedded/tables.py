@@ -60,7 +60,8 @@ _ORDER = itemgetter(2, 0)
 """Rank and number of a row."""
 _decode_packs = msgspec.json.Decoder(list[tuple[int, int, int, int]]).decode
 _encode_counters = msgspec.json.Encoder().encode
-_decode_counters = msgspec.json.Decoder(dict[str, int]).decode
+decode_counters = msgspec.json.Decoder(dict[str, int]).decode
+decode_members = msgspec.msgpack.Decoder(list[tuple[int, int, int]]).decode
 _decode_rows = msgspec.json.Decoder(list[tuple[int, int, int, str, str, str, int, int, int, int]]).decode
 
 decode_ranges = msgspec.msgpack.Decoder(list[OutputRange]).decode
@@ -220,7 +221,7 @@ class SqliteTables:
         return [
             (seq, attempt, lost)
             for (members,) in self.file.execute("SELECT members FROM leases ORDER BY id").fetchall()
-            for seq, attempt, lost in msgspec.msgpack.decode(members)
+            for seq, attempt, lost in decode_members(members)
         ]
 
     def _mark_dead(self, seq: int, letter_id: int, error: str, now: float) -> None:
@@ -277,7 +278,7 @@ class SqliteTables:
     def counters(self) -> dict[str, int]:
         """Return the counters of the job."""
         found = self.file.execute("SELECT counters FROM job").fetchone()
-        counters = {} if found is None else _decode_counters(found[0])
+        counters = {} if found is None else decode_counters(found[0])
         counters.update(self.file.execute("SELECT name, value FROM counters"))
         return counters
 
@@ -571,14 +572,14 @@ def check_format(connection: sqlite3.Connection, path: Path) -> bool:
 def explain_error(error: Exception, path: Path) -> FrontierError:
     """Return an error with a description of the problem of the file, and a remedy."""
     text = str(error)
-    if not isinstance(error, sqlite3.Error):
+    if not isinstance(error, sqlite3.Error | msgspec.DecodeError):
         return _explain_failed_write(error, path)
     if "full" in text or "disk I/O" in text:
         return FrontierError(
             f"{path} cannot be written: {text}",
             remedy="free some disk space and run the same command again; all committed work is kept",
         )
-    if "malformed" in text:
+    if "malformed" in text or isinstance(error, msgspec.DecodeError):
         return FrontierError(
             f"{path} is damaged: {text}",
             remedy="run `skitter repair JOB`, which keeps everything that can be read, or restore the file",
