@@ -84,7 +84,7 @@ class Response:
     ``status``
         HTTP status code. An error status is a response too.
     ``headers``
-        Read-only headers with case-insensitive names. Pass a mapping, or the received bytes.
+        Read-only headers with case-insensitive names. Pass a mapping, or the received bytes with or without status line.
     ``body``
         The body as bytes, with its Content-Encoding removed.
     ``request``
@@ -107,10 +107,9 @@ class Response:
     """
 
     __slots__ = (
-        "_base", "_content_type", "_encoding", "_given_encoding", "_headers", "_media_type", "_refusal",
-        "_selector", "_text", "body", "captured", "ip", "is_truncated", "latency", "max_memory", "moved_to",
-        "open_page", "page",
-        "protocol", "request", "status", "url",
+        "_base", "_content_type", "_encoding", "_given_encoding", "_headers", "_media_type", "_parsed_headers",
+        "_refusal", "_selector", "_text", "body", "captured", "ip", "is_truncated", "latency", "max_memory",
+        "moved_to", "open_page", "page", "protocol", "request", "status", "url", "wire_body",
     )  # fmt: skip
 
     def __init__(
@@ -145,7 +144,10 @@ class Response:
         self.page = page
         self.open_page: OpenPage | None = None
         """Owner of ``page``, for the engine."""
+        self.wire_body: bytes | None = None
+        """The body as it was received, if ``body`` differs: it was compressed, or a hook has replaced it."""
         self._headers = headers
+        self._parsed_headers: Headers | None = None
         if encoding is None and request is not None:
             encoding = request.encoding
         self._given_encoding = self._encoding = encoding
@@ -181,6 +183,7 @@ class Response:
         copy.open_page = self.open_page
         if "body" not in changes and copy._encoding is None:
             copy._encoding = self._encoding
+        copy.wire_body = self.body if "body" in changes and self.wire_body is None else self.wire_body
         copy.max_memory = self.max_memory
         copy.is_truncated = self.is_truncated
         return copy
@@ -212,18 +215,26 @@ class Response:
     @property
     def headers(self) -> Headers:
         """All headers."""
-        headers = self._headers
-        if isinstance(headers, CIMultiDictProxy):
-            return headers
-        parsed = (
-            parse_headers(headers) if isinstance(headers, bytes) else CIMultiDictProxy(CIMultiDict(headers))
-        )
-        self._headers = parsed
+        parsed = self._parsed_headers
+        if parsed is None:
+            headers = self._headers
+            if isinstance(headers, bytes):
+                parsed = parse_headers(headers)
+            elif isinstance(headers, CIMultiDictProxy):
+                parsed = headers
+            else:
+                parsed = CIMultiDictProxy(CIMultiDict(headers))
+            self._parsed_headers = parsed
         return parsed
+
+    @property
+    def raw_headers(self) -> bytes:
+        """The status line and the headers as they were received; empty if the fetcher does not keep them."""
+        return self._headers if isinstance(self._headers, bytes) else b""
 
     def header(self, name: str, default: str = "") -> str:
         """Return the first value of a header, without parsing the others."""
-        if isinstance(self._headers, bytes):
+        if self._parsed_headers is None and isinstance(self._headers, bytes):
             value = find_header(self._headers, name)
             return default if value is None else value
         return self.headers.get(name, default)

@@ -466,7 +466,8 @@ class Settings(FrontierSettings, frozen=True, kw_only=True):
         "Maximum time for which a resolved name is cached. A shorter TTL of the answer applies.", unit="s", min=0,
     )] = 60.0
     fetcher: Annotated[Any, Setting(
-        "Fetcher: a name, `package.module:Name`, or an object. See `skitter.fetch.contract`.",
+        "Fetcher: `http`, `browser`, `adaptive`, `warc:FILE` (an archive in place of the network), `package.module:Name`,"
+        " or an object. See `skitter.fetch.contract`.",
     )] = "http"
     fetcher_rules: Annotated[tuple[dict[str, Any], ...], Setting(
         "Fetchers by domain or URL: each rule has `domain_glob`, `domain_regexp` or `url_regexp`, and a `fetcher` or"

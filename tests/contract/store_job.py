@@ -75,8 +75,8 @@ class Job:
             bucket_files(options).pipe_file(f"{path}.parts/quotes/{worker}/{2**40:020d}", torn)
         if self.target in SHARED:
             with redis.Redis.from_url(self.place.partition("?parts=")[2].rpartition("/")[0]) as client:
-                [key] = client.keys(f"{self.place.rpartition('/')[2]}:staged:quotes/*/{worker}")
-                client.hset(key, 2**40, torn)
+                for key in client.keys(f"{self.place.rpartition('/')[2]}:staged:quotes/*/{worker}"):
+                    client.hset(key, 2**40, torn)  # a worker without items has no part
         for part in (self.folder / "parts").glob(f"items/{worker}.jsonl"):
             with part.open("ab") as file:
                 file.write(torn)

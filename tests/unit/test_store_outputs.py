@@ -60,7 +60,7 @@ def test_a_dash_is_stdout():
 
 
 @pytest.mark.parametrize(
-    "target", ["items", "items.docx", "oracle://db/quotes", "", ".", "jsonl", "a.gz", ":"]
+    "target", ["items", "items.docx", "oracle://db/quotes", "", ".", "jsonl", "b.gz", ":"]
 )
 def test_an_unknown_kind_is_refused_and_examples_are_named(target):
     with pytest.raises(StoreError, match=re.escape(repr(target))) as caught:

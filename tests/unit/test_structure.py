@@ -13,7 +13,7 @@ SOURCE = ROOT / "src/skitter"
 LAYERS = (
     ("root", "testing"),
     ("frontier", "fetch", "store"),
-    ("worker", "brokers", "browser"),
+    ("worker", "brokers", "browser", "archive"),
     ("run",),
     ("frontends", "observe"),
     ("service",),

@@ -31,7 +31,7 @@ _SHOWN = 5
     "-o",
     metavar="FILE",
     required=True,
-    help="File to write. Its name ends in .jsonl, .json, .csv or .xml (also .gz, .zst), or in .parquet or .xlsx.",
+    help="File to write. Its name ends in .jsonl, .json, .csv or .xml (also .gz, .zst), in .parquet or .xlsx, or in .warc (also .gz).",
 )
 @click.option(
     "--parts", "folders", multiple=True, metavar="FOLDER", type=click.Path(path_type=Path, file_okay=False, exists=True),
@@ -55,7 +55,7 @@ async def export(folder: JobFolder, output: str, folders: tuple[Path, ...], forc
     if not isinstance(target, FileOutput):
         raise UsageError(
             f"not a file for items: {output}",
-            remedy="name a file that ends in .jsonl, .json, .csv, .xml, .parquet or .xlsx",
+            remedy="name a file that ends in .jsonl, .json, .csv, .xml, .parquet, .xlsx or .warc.gz",
         )
     if not force and await asyncio.to_thread(target.is_nonempty):
         raise UsageError(f"{output} already exists", remedy="name another file, or replace it with --force")
@@ -63,7 +63,7 @@ async def export(folder: JobFolder, output: str, folders: tuple[Path, ...], forc
     if target.shared_parts is not None:
         return await _export_shared(folder, target, found)
     ranges = {
-        part: spans for part, spans in found.items() if is_local(part)
+        part: spans for part, spans in found.items() if is_local(part) and part.startswith(target.stream)
     }  # of tasks with outputs of their own, too
     if found and not ranges:
         raise UsageError(
@@ -72,10 +72,10 @@ async def export(folder: JobFolder, output: str, folders: tuple[Path, ...], forc
         )
     parts = parts_folder(str(folder.path))
     present, missing = await asyncio.to_thread(split_by_presence, ranges, [parts, *folders])
-    committed = CommittedRanges(parts, present, elsewhere=folders)
+    committed = CommittedRanges(parts, present, elsewhere=folders, has_lines=not target.holds_responses)
     await target.export(committed)
-    items = await asyncio.to_thread(_count, committed)
-    say(f"{output}: {items:,} items of {len(present)} part files")
+    held = "responses" if target.holds_responses else f"{await asyncio.to_thread(_count, committed):,} items"
+    say(f"{output}: {held} of {len(present)} part files")
     return _tell_missing(missing)
 
 

@@ -185,7 +185,7 @@ _JOB_OPTIONS = (
     click.option(
         "--output", "-o", "outputs", multiple=True, metavar="OUT", shell_complete=complete_file,
         help="Output for items: a file name that ends in .jsonl, .json, .csv or .xml (also .gz, .zst), .parquet, .xlsx or .db, the URL of a database, or"
-        " '-' for standard output. Repeatable. [default: JSON lines on standard output]",
+        " '-' for standard output. A name that ends in .warc.gz is an archive of all responses. Repeatable. [default: JSON lines on standard output]",
     ),
     click.option("--job", metavar="NAME", help="Name of the job. [default: named after the host or the spider]"),
     click.option(

@@ -296,7 +296,7 @@ class HttpFetcher:
         return Response(
             request.url,
             getinfo(pycurl.RESPONSE_CODE),
-            headers=block[block.find(b"\n") + 1 :],
+            headers=block,
             body=body,
             request=request,
             latency=transfer.latency,
@@ -308,6 +308,7 @@ class HttpFetcher:
         """Decode or cut the body, and store the cookies. ``names``: the header block in lower case."""
         limit = request.max_body or self.settings.max_body
         if response.body and b"\ncontent-encoding:" in names:
+            response.wire_body = response.body
             response.body = await self._decoded(response, names, limit, transfer.cuts)
         if transfer.cuts and (transfer.is_cut or len(response.body) > limit):
             response.body, response.is_truncated = response.body[:limit], True

@@ -460,10 +460,15 @@ def base_headers(settings: Settings) -> dict[str, bytes]:
 
     Raises :class:`~skitter.fetch.contract.UnsendableRequest` for an invalid name or value of a header.
     """
+    return {name.lower(): _line(name, value) for name, value in default_headers(settings).items()}
+
+
+def default_headers(settings: Settings) -> dict[str, str]:
+    """Return the headers of every request, besides its own."""
     headers = {"User-Agent": settings.user_agent, **_DEFAULT_HEADERS, **settings.headers}
-    lines = {name.lower(): _line(name, value) for name, value in headers.items()}
-    lines.setdefault("accept-encoding", _line("Accept-Encoding", _ACCEPT_ENCODING))
-    return lines
+    if not any(name.lower() == "accept-encoding" for name in headers):
+        headers["Accept-Encoding"] = _ACCEPT_ENCODING
+    return headers
 
 
 def _header_lines(base: Mapping[str, bytes], request: Request, *, with_body: bool) -> list[bytes]:

@@ -6,7 +6,7 @@ import asyncio
 import os
 import platform
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -25,8 +25,8 @@ from skitter.secrets import credentials_in, referenced_argument, referenced_secr
 from skitter.settings import Settings, build_settings, frontier_settings
 from skitter.spider import Spider
 from skitter.stats import Stats
-from skitter.store.contract import Store, StoreContext
-from skitter.store.outputs import open_output, stores_for
+from skitter.store.contract import ArchiveStore, Output, Store, StoreContext
+from skitter.store.outputs import archive_stores_for, open_output, stores_for
 from skitter.worker.callbacks import CallbackNames, CallbackRunner
 from skitter.worker.hooks import Hooks
 from skitter.worker.routing import ItemWriter, OutputRouter, RoutedStores
@@ -45,6 +45,8 @@ if TYPE_CHECKING:  # loaded when a worker is made: the owner of a fleet makes no
     from skitter.worker.tracing import Tracer
     from skitter.worker.traps import TrapDetector
     from skitter.worker.worker import LeaseObserver, Worker
+
+_StoreT = TypeVar("_StoreT", bound=Store)
 
 
 class RunOverrides(msgspec.Struct, frozen=True):
@@ -340,7 +342,8 @@ class JobBuilder:
         routed = None
         if isinstance(self.spider, OutputRouter):
             routed = RoutedStores(self.spider, self._store_context(name))
-        outputs = ItemWriter(await self.open_stores(name), hooks, routed)
+        archives = await self.open_archives(name)
+        outputs = ItemWriter(await self.open_stores(name), hooks, routed, archives)
 
         def make_fetcher() -> tuple[AddressGuard, CookieSharing | None, JobCookies, Fetcher]:
             guard, sharing = self.guard(frontier.notes), self._cookie_sharing(frontier)
@@ -351,6 +354,10 @@ class JobBuilder:
         guard, sharing, cookies, fetcher = await asyncio.to_thread(make_fetcher)
         tracer = await self._tracer(frontier, info, name) if self.settings.tracing else None
         files = await asyncio.to_thread(self.open_files_store) if self.settings.files_store else None
+        if outputs.has_archives:
+            from skitter.archive.store import RecordingFetcher  # noqa: PLC0415 - its library is an extra
+
+            fetcher = RecordingFetcher(fetcher, outputs.add_capture)
         await fetcher.open()
         parts = worker_module.WorkerParts(
             self.spider,
@@ -445,17 +452,29 @@ class JobBuilder:
         return sharing
 
     async def open_stores(self, worker: str) -> Sequence[Store]:
-        """Open the stores of one worker for the outputs of the job."""
-        outputs = [open_output(target) for target in self.spec.outputs]
-        stores = stores_for(outputs, fleet=self.is_fleet)
+        """Open the stores of one worker for the items of the job."""
+        outputs = [output for output in self._outputs() if not output.holds_responses]
+        return await self._opened(worker, stores_for(outputs, fleet=self.is_fleet))
+
+    async def open_archives(self, worker: str) -> Sequence[ArchiveStore]:
+        """Open the stores of one worker for the archives of the job."""
+        return await self._opened(worker, archive_stores_for(self._outputs(), fleet=self.is_fleet))
+
+    def _outputs(self) -> list[Output]:
+        return [open_output(target) for target in self.spec.outputs]
+
+    async def _opened(self, worker: str, stores: Sequence[_StoreT]) -> Sequence[_StoreT]:
         for store in stores:
             await store.open(self._store_context(worker))
         return stores
 
     def _store_context(self, worker: str) -> StoreContext:
+        from skitter.fetch.transfer import default_headers  # noqa: PLC0415 - only workers load libcurl
+
         return StoreContext(
-            self.spec.created_as, worker, str(self.folder.path), self.settings.durability, fleet=self.is_fleet
-        )
+            self.spec.created_as, worker, str(self.folder.path), self.settings.durability, fleet=self.is_fleet,
+            request_headers=default_headers(self.settings),
+        )  # fmt: skip
 
 
 def load_worker_modules() -> ModuleType:

@@ -25,6 +25,8 @@ class CommittedRanges:
     ``elsewhere``: further folders with parts, for example copies from other machines. If there are several copies of
     a part, the longest is read: the others were made earlier, or are incomplete.
 
+    ``has_lines``: whether the parts consist of lines.
+
     Every range is validated before it is read: it lies inside the file, contains whole lines, and does not overlap
     another range. Raises :class:`~skitter.errors.StoreError` with the name of the part.
     """
@@ -36,9 +38,11 @@ class CommittedRanges:
         stream: str | None = None,
         *,
         elsewhere: Sequence[Path] = (),
+        has_lines: bool = True,
     ) -> None:
         prefix = "" if stream is None else f"{stream}/"
         self._folders = [parts, *elsewhere]
+        self._has_lines = has_lines
         self._ranges = {part: ranges[part] for part in sorted(ranges) if part.startswith(prefix)}
 
     def runs(self) -> Iterator[tuple[int, int, int]]:
@@ -48,7 +52,7 @@ class CommittedRanges:
                 continue
             descriptor = self._open(part)
             try:
-                for start, end in _runs(descriptor, part, ranges):
+                for start, end in _runs(descriptor, part, ranges, has_lines=self._has_lines):
                     yield descriptor, start, end
             finally:
                 os.close(descriptor)
@@ -108,11 +112,13 @@ def lines_of(chunks: Iterable[bytes]) -> Iterator[bytes]:
         yield from lines
 
 
-def _runs(descriptor: int, part: str, ranges: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+def _runs(
+    descriptor: int, part: str, ranges: Sequence[tuple[int, int]], *, has_lines: bool
+) -> Iterator[tuple[int, int]]:
     size = os.fstat(descriptor).st_size
     run_start = run_end = 0
     for start, end in sorted(ranges):
-        problem = _problem(descriptor, start, end, range(run_end, size + 1))
+        problem = _problem(descriptor, start, end, range(run_end, size + 1), has_lines=has_lines)
         if problem:
             raise StoreError(f"part file {part}: the committed range {start}-{end} {problem}", remedy=_REMEDY)
         if start > run_end:
@@ -124,11 +130,13 @@ def _runs(descriptor: int, part: str, ranges: Sequence[tuple[int, int]]) -> Iter
         yield run_start, run_end
 
 
-def _problem(descriptor: int, start: int, end: int, allowed: range) -> str:
+def _problem(descriptor: int, start: int, end: int, allowed: range, *, has_lines: bool) -> str:
     if end > allowed[-1]:
         return "ends outside the file"
     if not allowed[0] <= start <= end:
         return "overlaps another range"
+    if not has_lines:
+        return ""
     # The bytes before allowed[0] end with a whole line: the previous range was checked.
     if start > allowed[0] and os.pread(descriptor, 1, start - 1) != b"\n":
         return "starts in the middle of a line"

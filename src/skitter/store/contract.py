@@ -16,7 +16,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 
@@ -24,6 +24,9 @@ from skitter._utils.visible import one_line
 from skitter.errors import SkitterError, StoreError
 from skitter.item import OutputRange
 from skitter.secrets import output_variable, secret_outside
+
+if TYPE_CHECKING:  # the owner of a queue needs no parser
+    from skitter.response import Response
 
 RangesByPart = Mapping[str, Sequence[tuple[int, int]]]
 """Committed byte ranges of each part, as returned by ``Reports.outputs()`` of the frontier."""
@@ -70,6 +73,15 @@ def encode_items(group: ItemGroup, encode: Callable[[Any], _Encoded]) -> list[_E
     return encoded
 
 
+class Capture(msgspec.Struct, frozen=True):
+    """What was received for one request: what an :class:`ArchiveStore` writes in place of items."""
+
+    response: Response
+    """The response as it was received: hooks that replace it leave ``raw_headers`` and ``wire_body`` unchanged."""
+    fetched_at: float
+    """Unix time at which the fetch began."""
+
+
 class Buffering(msgspec.Struct, frozen=True):
     """How many items a store wants in one write. A worker writes fewer when no more can arrive in time."""
 
@@ -93,6 +105,8 @@ class StoreContext(msgspec.Struct, frozen=True):
     the job's own outputs. A ranged store keeps each section in part files of its own."""
     fleet: bool = False
     """Whether workers on other machines may belong to the job."""
+    request_headers: Mapping[str, str] = {}
+    """Headers that each request of the job has, besides its own."""
 
 
 class OutputContext(msgspec.Struct, frozen=True):
@@ -132,6 +146,13 @@ class Store(Protocol):
         """Write buffered data and release all resources."""
 
 
+class ArchiveStore(Store, Protocol):
+    """Writes responses. Items of its groups are captures, or what :meth:`encode` has made of them."""
+
+    def encode(self, capture: Capture) -> bytes:
+        """Return the form in which a response is stored. It takes no longer than parsing the page."""
+
+
 def buffering_of(stores: Iterable[Store]) -> Buffering | None:
     """Return the largest buffering that any of the stores wants; ``None`` if none of them wants any."""
     wanted = [store.buffering for store in stores if store.buffering is not None]
@@ -157,6 +178,8 @@ class Output(ABC):
     """Whether a write replaces all items of its page, so that a page without items removes them."""
     is_append_only = False
     """Whether consumers read items during the crawl, so that written items cannot be replaced."""
+    holds_responses = False
+    """Whether the output is an archive, whose stores are of the kind :class:`ArchiveStore`."""
 
     @property
     def location(self) -> str:

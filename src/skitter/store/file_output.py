@@ -13,7 +13,7 @@ import xxhash
 from skitter.secrets import shown_url
 from skitter.store.committed import CHUNK, CommittedRanges
 from skitter.store.contract import Output, OutputContext, RangesByPart, Store, parts_folder
-from skitter.store.files import ITEMS_STREAM, PartFileStore, ranges_for
+from skitter.store.files import CAPTURES_STREAM, ITEMS_STREAM, PartFileStore, ranges_for
 from skitter.store.merge import Format, check_target, merge
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class FileOutput(Output):
-    """JSON lines, CSV or Parquet, plain or compressed. The file is replaced atomically at every stop of the job.
+    """A file of items or an archive, plain or compressed. The file is replaced atomically at every stop of the job.
 
     ``shared_parts``: a place on a server for the parts of all machines of a fleet. The file of each machine then holds
     the items of all machines. Otherwise, the parts are files in the folder of the job.
@@ -31,7 +31,10 @@ class FileOutput(Output):
         self, target: str, path: Path, file_format: Format, shared_parts: RedisOutput | None = None
     ) -> None:
         self.target = shown_url(target)
-        self.stream = ITEMS_STREAM if shared_parts is None else shared_parts.fleet_stream
+        self.holds_responses = file_format.holds_responses
+        self.stream = CAPTURES_STREAM if self.holds_responses else ITEMS_STREAM
+        if shared_parts is not None:
+            self.stream = shared_parts.fleet_stream
         self.path = path
         self.shared_parts = shared_parts
         self._format = file_format
@@ -58,12 +61,20 @@ class FileOutput(Output):
 
     def store(self) -> Store:
         """Return a new part."""
+        if self.holds_responses:
+            from skitter.archive.store import CaptureStore  # noqa: PLC0415 - its library is an extra
+
+            return CaptureStore(PartFileStore(CAPTURES_STREAM, suffix="warc.gz"))
         return PartFileStore() if self.shared_parts is None else self.shared_parts.fleet_store()
 
     async def merge(self, context: OutputContext, ranges: RangesByPart) -> None:
         """Replace the file with one that holds the committed ranges."""
         if self.shared_parts is None:
-            parts = CommittedRanges(parts_folder(context.directory), ranges_for(context, ranges))
+            parts = CommittedRanges(
+                parts_folder(context.directory),
+                ranges_for(context, ranges, self.stream),
+                has_lines=not self.holds_responses,
+            )
             await asyncio.to_thread(self._merge, context, parts)
             return
         import shutil  # noqa: PLC0415 - files on this machine need no copies

@@ -27,6 +27,10 @@ parts are merged, so an output that is added in a later run also receives all ea
 """
 
 
+CAPTURES_STREAM = "captures"
+"""Folder of the part files of archives."""
+
+
 def items_stream(section: str, stream: str = ITEMS_STREAM) -> str:
     """Return the folder of the part files of a section; see :class:`~skitter.store.contract.StoreContext`."""
     return f"{stream}-{section}" if section else stream
@@ -34,7 +38,7 @@ def items_stream(section: str, stream: str = ITEMS_STREAM) -> str:
 
 def is_local(part: str) -> bool:
     """Return whether a part is a file of the machine that wrote it, not an object on a server."""
-    return part.partition("/")[0].partition("-")[0] == ITEMS_STREAM
+    return part.partition("/")[0].partition("-")[0] in {ITEMS_STREAM, CAPTURES_STREAM}
 
 
 def ranges_for(context: OutputContext, ranges: RangesByPart, stream: str = ITEMS_STREAM) -> RangesByPart:
@@ -52,12 +56,19 @@ class PartFileStore:
 
     A write that fails halfway (for example on a full disk) leaves bytes that no range contains; the next write
     overwrites them. ``stream``: the folder in place of ``items``. ``encode``: returns the line of an item.
+    ``suffix``: of the file.
     """
 
     buffering = None
 
-    def __init__(self, stream: str = ITEMS_STREAM, encode: Callable[[Any], bytes] = encode_item) -> None:
+    def __init__(
+        self,
+        stream: str = ITEMS_STREAM,
+        encode: Callable[[Any], bytes] = encode_item,
+        suffix: str = "jsonl",
+    ) -> None:
         self._stream = stream
+        self._suffix = suffix
         self._encode = encode
         self._thread = SingleThreadExecutor("store")
         self._part = ""
@@ -69,14 +80,19 @@ class PartFileStore:
 
     async def open(self, context: StoreContext) -> None:
         """Create the part file. Raises :class:`~skitter.errors.StoreError` if it exists or cannot be created."""
-        self._part = f"{items_stream(context.section, self._stream)}/{context.worker}.jsonl"
+        self._part = f"{items_stream(context.section, self._stream)}/{context.worker}.{self._suffix}"
         self._path = parts_folder(context.directory) / self._part
         self._synced = context.durability == "machine"
         await self._thread.run(self._create)
 
     async def write(self, groups: Sequence[ItemGroup]) -> list[OutputRange | GroupError | None]:
         """Append the items of all groups; see :meth:`skitter.store.contract.Store.write`."""
-        blocks = [encode_group(group, self._encode) for group in groups]
+        return await self.write_blocks([encode_group(group, self._encode) for group in groups])
+
+    async def write_blocks(
+        self, blocks: Sequence[bytes | GroupError | None]
+    ) -> list[OutputRange | GroupError | None]:
+        """Append the encoded groups. Return the range of each one; entries without bytes are unchanged."""
         data = b"".join([block for block in blocks if isinstance(block, bytes)])
         run = self._thread.run if self._synced or len(data) > _SHORT_WRITE else self._thread.run_short
         position = await run(self._append, data) if data else 0

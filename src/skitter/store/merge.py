@@ -33,12 +33,17 @@ _COPY_UNSUPPORTED = {errno.EXDEV, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP}
 class Format(msgspec.Struct, frozen=True):
     """Format of a merged file."""
 
-    shape: Literal["jsonl", "json", "csv", "xml", "parquet", "xlsx"] = "jsonl"
+    shape: Literal["jsonl", "json", "csv", "xml", "parquet", "xlsx", "warc"] = "jsonl"
     compression: Compression = ""
     fields: tuple[str, ...] = ()
     """The fields to write, in order. Empty: all fields."""
     spreadsheet: bool = False
     """Whether a CSV file is meant for a spreadsheet; see :func:`~skitter.store.formats.csv_chunks`."""
+
+    @property
+    def holds_responses(self) -> bool:
+        """Whether files of the format hold responses instead of items."""
+        return self.shape == "warc"
 
 
 class ItemSource(Protocol):
@@ -154,6 +159,11 @@ def fill(file: BinaryIO, source: ItemSource, file_format: Format, on_chunk: Call
         from skitter.store.excel import write_excel  # noqa: PLC0415 - xlsxwriter is an extra
 
         write_excel(file, lines, file_format.fields, on_chunk)
+        return
+    if shape == "warc":
+        from skitter.archive.records import write_warc  # noqa: PLC0415 - fastwarc is an extra
+
+        write_warc(file, source.chunks(), on_chunk, is_compressed=bool(file_format.compression))
         return
     if shape == "csv":
         chunks = csv_chunks(lines, file_format.fields, spreadsheet=file_format.spreadsheet)

@@ -20,7 +20,7 @@ import msgspec
 from skitter.errors import StoreError, close_names
 from skitter.plugins import PluginKind, import_path, needing
 from skitter.secrets import refuse_raw_password, shown_url
-from skitter.store.contract import Output, OutputAddress, Store
+from skitter.store.contract import ArchiveStore, Output, OutputAddress, Store
 from skitter.store.file_output import FileOutput
 from skitter.store.formats import Compression
 from skitter.store.merge import Format
@@ -85,9 +85,15 @@ def _made(factory: Callable[..., Output | Saver], address: OutputAddress) -> Out
 
 
 def stores_for(outputs: Iterable[Output], *, fleet: bool = False) -> list[Store]:
-    """Create the stores of one worker: one for all outputs of a stream. ``fleet``: see :class:`StoreContext`."""
+    """Create the stores of one worker: one for all outputs of a stream. ``fleet``: see :class:`~skitter.store.contract.StoreContext`."""
     by_stream = {stream_of(output, fleet=fleet): output for output in outputs}
     return [output.fleet_store() if fleet else output.store() for output in by_stream.values()]
+
+
+def archive_stores_for(outputs: Iterable[Output], *, fleet: bool = False) -> list[ArchiveStore]:
+    """Create the stores of one worker for the archives among the outputs, as :func:`stores_for` does for the others."""
+    archives = [output for output in outputs if output.holds_responses]
+    return cast("list[ArchiveStore]", stores_for(archives, fleet=fleet))
 
 
 def stream_of(output: Output, *, fleet: bool) -> str:
@@ -118,7 +124,9 @@ def _suffixes(name: str) -> list[str]:
 
 def _file(file_format: Format) -> OutputFactory:
     def make(address: OutputAddress) -> Output:
-        known = ("fields", "parts", *([_SPREADSHEET] if file_format.shape == "csv" else []))
+        known = () if file_format.holds_responses else ("fields", "parts")
+        if file_format.shape == "csv":
+            known = (*known, _SPREADSHEET)
         _refuse_options(address, known)
         options = dict(address.options)
         shared = None
@@ -216,6 +224,8 @@ def _with_options(file_format: Format, address: OutputAddress, options: dict[str
     if file_format.shape == "xlsx":
         with needing("excel", f"output kind {address.kind!r}", StoreError):
             import xlsxwriter  # noqa: F401, PLC0415 - as above
+    if file_format.holds_responses:
+        return file_format
     file_format = msgspec.structs.replace(file_format, fields=_take_fields(address, options))
     if file_format.shape != "csv" or (choice := options.pop(_SPREADSHEET, "no")) == "no":
         return file_format
@@ -236,7 +246,14 @@ FORMATS = {
     f"{shape}.{compression}".rstrip("."): Format(shape, compression)
     for shape in _SHAPES
     for compression in _COMPRESSIONS
-} | {"jl": Format(), "ndjson": Format(), "parquet": Format("parquet"), "xlsx": Format("xlsx")}
+} | {
+    "jl": Format(),
+    "ndjson": Format(),
+    "parquet": Format("parquet"),
+    "xlsx": Format("xlsx"),
+    "warc": Format("warc"),
+    "warc.gz": Format("warc", "gz"),
+}
 _FSSPEC = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "sftp", "smb", "hdfs", "webhdfs", "file")
 """Schemes of fsspec that support atomic writes."""
 _BUILT_IN: dict[str, OutputFactory] = {

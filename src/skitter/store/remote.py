@@ -24,7 +24,15 @@ from skitter.errors import StoreError
 from skitter.item import OutputRange
 from skitter.secrets import output_variable, secret_outside
 from skitter.store.committed import lines_of
-from skitter.store.contract import GroupError, ItemGroup, Output, OutputContext, RangesByPart, StoreContext
+from skitter.store.contract import (
+    GroupError,
+    ItemGroup,
+    Output,
+    OutputContext,
+    RangesByPart,
+    Store,
+    StoreContext,
+)
 from skitter.store.database import BufferOptions
 from skitter.store.files import encode_group, ranges_of
 from skitter.store.merge import Format, fill
@@ -193,7 +201,12 @@ class RemotePartStore:
 
     async def write(self, groups: Sequence[ItemGroup]) -> list[OutputRange | GroupError | None]:
         """Write the items of all groups to a new object; see :meth:`skitter.store.contract.Store.write`."""
-        blocks = [encode_group(group) for group in groups]
+        return await self.write_blocks([encode_group(group) for group in groups])
+
+    async def write_blocks(
+        self, blocks: Sequence[bytes | GroupError | None]
+    ) -> list[OutputRange | GroupError | None]:
+        """Write the encoded groups to a new object. Return the range of each one; entries without bytes are unchanged."""
         data = b"".join([block for block in blocks if isinstance(block, bytes)])
         start = self._end
         # The positions count as used even if the write fails: an object that arrives late must not replace another one.
@@ -219,6 +232,7 @@ class RemoteCommitted:
     def __init__(
         self, location: RemoteLocation, files: Any, job: str, stream: str, ranges: RangesByPart
     ) -> None:
+        self._has_lines = not location.format.holds_responses
         self._location = location
         self._files = files
         self._folder = location.parts_of(job)
@@ -251,7 +265,7 @@ class RemoteCommitted:
         with self._location.translated_errors():
             pieces = self._files.cat_ranges(paths, starts, ends, on_error="raise")
         for path, start, end, last, data in zip(paths, starts, ends, lasts, pieces, strict=True):
-            if len(data) != end - start or (last and not data.endswith(b"\n")):
+            if len(data) != end - start or (last and self._has_lines and not data.endswith(b"\n")):
                 raise _changed(str(path))
             yield data
 
@@ -306,6 +320,7 @@ class RemoteOutput(Output):
     def __init__(self, location: RemoteLocation, buffer_options: BufferOptions) -> None:
         self.target = location.name
         self.stream = f"remote-{xxhash.xxh3_64_hexdigest(location.name.encode())}"
+        self.holds_responses = location.format.holds_responses
         self._location = location
         self._buffer_options = buffer_options
 
@@ -321,9 +336,14 @@ class RemoteOutput(Output):
         """Remove the parts. The next merge replaces the file itself."""
         await self._run(self._clear, context)
 
-    def store(self) -> RemotePartStore:
+    def store(self) -> Store:
         """Return a new part."""
-        return RemotePartStore(self._location, self.stream, self._buffer_options)
+        part = RemotePartStore(self._location, self.stream, self._buffer_options)
+        if not self.holds_responses:
+            return part
+        from skitter.archive.store import CaptureStore  # noqa: PLC0415 - its library is an extra
+
+        return CaptureStore(part)
 
     async def merge(self, context: OutputContext, ranges: RangesByPart) -> None:
         """Replace the file with one that holds the committed ranges; wait for an unavailable service."""

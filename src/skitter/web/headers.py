@@ -21,8 +21,10 @@ def parse_headers(block: bytes) -> Headers:
 
     Lines end with CRLF or LF only (RFC 9112, 2.2). Values are decoded as Latin-1, which keeps every byte:
     ``value.encode("latin-1")`` returns what the server sent. A folded line continues the line before; a line without a
-    colon is ignored.
+    colon is ignored, and so is a status line before the first header.
     """
+    if block.startswith(b"HTTP/"):
+        block = block[block.find(b"\n") + 1 :]
     fields: CIMultiDict[str] = CIMultiDict()
     for line in _FOLD.sub(b" ", block).decode("latin-1").split("\n"):
         name, colon, value = line.partition(":")

@@ -97,6 +97,8 @@ class Committer:
 
     def put(self, page: Page) -> None:
         """Queue a page whose result is final."""
+        if self._outputs.has_archives:
+            self._outputs.capture(page)
         if not self._after_save_hooks:
             page.response = None  # free the body: many pages may wait, and a body is larger than its items
         if self._outputs.buffering is not None and not self._waiting:

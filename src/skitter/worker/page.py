@@ -15,6 +15,7 @@ if TYPE_CHECKING:  # a process without workers needs only the records; traces ne
     from skitter.frontier.records import Entry, Lease, LinkBatch, PageVisit
     from skitter.request import Request
     from skitter.response import OpenPage, Response
+    from skitter.store.contract import Capture
     from skitter.worker.media import Download
     from skitter.worker.timings import Histogram
     from skitter.worker.tracing import AttemptTrace
@@ -60,6 +61,8 @@ class Page(msgspec.Struct, eq=False):
     origin: str = ""
     """Origin of the fetched request, as soon as the fetch begins."""
     response: Response | None = None
+    capture: Capture | bytes | None = None
+    """The response for the archives of the job, already encoded unless it is large."""
     open_page: OpenPage | None = None
     """The page in a browser that the callback uses. It is closed when the callback has ended."""
     decision: RetryDecision = DONE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
@@ -13,7 +14,15 @@ from skitter.frontier.records import Resolution
 from skitter.item import OutputRange
 from skitter.request import Request
 from skitter.secrets import without_secrets
-from skitter.store.contract import GroupError, ItemGroup, Store, StoreContext, buffering_of
+from skitter.store.contract import (
+    ArchiveStore,
+    Capture,
+    GroupError,
+    ItemGroup,
+    Store,
+    StoreContext,
+    buffering_of,
+)
 from skitter.store.outputs import open_output, stores_for
 from skitter.worker.callbacks import ErrorLog
 from skitter.worker.hooks import Hooks
@@ -24,6 +33,8 @@ if TYPE_CHECKING:  # a process without workers does not need it
     from skitter.worker.page import Page
 
 _DONE = Resolution.DONE
+_LARGE = 256 * 1024
+"""Bytes of a body that is encoded on the event loop."""
 Route = tuple[str, ...]
 """Names of outputs. An empty route means the outputs of the job."""
 RoutedGroups = list[tuple[Sequence[Store] | StoreError, list[int]]]
@@ -89,6 +100,12 @@ class RoutedStores:
                 self._context, section=section, worker=f"{self._context.worker}-{section}"
             )
             outputs = [open_output(target) for target in route]
+            if archives := [output.target for output in outputs if output.holds_responses]:
+                raise StoreError(
+                    f"{archives[0]} is an archive, which holds the responses of a whole job",
+                    remedy="name it as an output of the job, with -o",
+                    field="output",
+                )
             stores = stores_for(outputs, fleet=self._context.fleet)
             for store in stores:
                 await store.open(context)
@@ -97,20 +114,56 @@ class RoutedStores:
 
 
 class ItemWriter:
-    """Writes items to the stores of one worker. ``routed``: its further stores, if the spider chooses outputs."""
+    """Writes items to the stores of one worker, and responses to the stores of its archives.
 
-    def __init__(self, stores: Sequence[Store], hooks: Hooks, routed: RoutedStores | None = None) -> None:
+    ``routed``: further stores for items, if the spider chooses outputs.
+    """
+
+    def __init__(
+        self,
+        stores: Sequence[Store],
+        hooks: Hooks,
+        routed: RoutedStores | None = None,
+        archives: Sequence[ArchiveStore] = (),
+    ) -> None:
         self._stores = stores
+        self._archives = archives
+        self._captures: list[Capture | bytes] = []
+        """Responses that belong to no page, and wait for the next write."""
         self._hooks = hooks
         self._routed = routed
         self._error_log = ErrorLog()
-        self.buffering = buffering_of(stores)
+        self.buffering = buffering_of([*stores, *archives])
         """How the stores collect items before they write; ``None`` if they do not."""
 
     async def close(self) -> None:
         """Close all stores."""
-        for store in [*self._stores, *(self._routed.opened if self._routed is not None else ())]:
+        for store in [
+            *self._stores,
+            *self._archives,
+            *(self._routed.opened if self._routed is not None else ()),
+        ]:
             await store.close()
+
+    @property
+    def has_archives(self) -> bool:
+        """Whether responses are written, too."""
+        return bool(self._archives)
+
+    def add_capture(self, capture: Capture) -> None:
+        """Write a response that belongs to no page with the next pages."""
+        self._captures.append(capture)
+
+    def capture(self, page: Page) -> None:
+        """Encode the response of a page for the archives. Bodies of downloaded files went to their own store."""
+        response = page.response
+        if response is None or page.download is not None:
+            return
+        began = time.time() - (time.monotonic() - page.began)
+        if len(response.body) > _LARGE:
+            page.capture = Capture(response.replace(), began)  # without the tree
+        else:
+            page.capture = self._archives[0].encode(Capture(response, began))
 
     async def write(self, pages: list[Page]) -> list[list[OutputRange]]:
         """Write the items of pages. A page whose items cannot be written fails; the others are not affected.
@@ -134,7 +187,22 @@ class ItemWriter:
                         await self._fail(pages[index], str(stores))
                 else:
                     await self._write(stores, pages, chosen, ranges)
+        if self._archives:
+            await self._write_captures(pages, ranges)
         return ranges
+
+    async def _write_captures(self, pages: list[Page], ranges: list[list[OutputRange]]) -> None:
+        """Write the response of each page, whatever became of it."""
+        groups, (captures, self._captures) = [], (self._captures, [])
+        for page in pages:
+            if page.capture is not None:
+                captures.append(page.capture)
+            groups.append(ItemGroup(page.item_key, captures))
+            captures = []
+        for store in self._archives:
+            for page_ranges, answer in zip(ranges, await store.write(groups), strict=True):
+                if isinstance(answer, OutputRange):
+                    page_ranges.append(answer)
 
     async def _write(
         self, stores: Sequence[Store], pages: list[Page], done: list[int], ranges: list[list[OutputRange]]

@@ -1,0 +1,212 @@
+"""Archives: a job records what it receives, and a spider runs on the record without a server."""
+
+import gzip
+import json
+from collections import Counter
+
+import pytest
+
+from cli_command import complaint, lines_of, skitter, truth_of, urls_of
+from crawl_harness import Scripted
+from services.processes import free_port
+from skitter.testing import Answer, GeneratedSite
+from warc_files import ForeignArchive, of_kind, read_warc
+
+pytestmark = pytest.mark.filterwarnings(
+    # warcio leaves its temporary files to the garbage collector.
+    "ignore:.*SpooledTemporaryFile:pytest.PytestUnraisableExceptionWarning"
+)
+SPIDER = """
+from skitter import Request, Spider
+
+class Pages(Spider):
+    url = ""
+
+    async def start(self):
+        yield Request(self.url)
+
+    def parse(self, response):
+        yield {"url": response.url, "title": response.css("title::text").get(), "size": len(response.body)}
+        yield response.follow_all("a")
+"""
+FAST = ("--delay", 0)
+
+
+def run(tmp_path, url, *options):
+    (tmp_path / "pages.py").write_text(SPIDER)
+    return skitter("run", "pages.py", "-a", f"url={url}", *FAST, *options, cwd=tmp_path)
+
+
+def records_of(tmp_path, name="site.warc.gz"):
+    return read_warc((tmp_path / name).read_bytes())
+
+
+def test_a_spider_finds_in_the_archive_what_it_found_on_the_site(serve, tmp_path):
+    site = GeneratedSite(pages=60, links_per_page=12, page_bytes=2000)
+    server = serve(site)
+    done = run(tmp_path, server.url, "-o", "items.jsonl", "-o", "site.warc.gz", "--workers", 2)
+    assert done.returncode == 0, done.stderr
+    assert urls_of(tmp_path / "items.jsonl") == truth_of(site, server)
+    hits = len(server.log.hits)
+    again = run(
+        tmp_path, server.url, "-s", "fetcher=warc:site.warc.gz", "--job", "again", "-o", "again.jsonl"
+    )
+    assert again.returncode == 0, again.stderr
+    assert len(server.log.hits) == hits, "the site was asked"
+
+    def sorted_items(name):
+        return sorted(lines_of(tmp_path / name), key=lambda item: item["url"])
+
+    assert sorted_items("again.jsonl") == sorted_items("items.jsonl")
+
+
+def test_each_answer_is_recorded_once_whatever_became_of_its_page(serve, tmp_path):
+    body = b"<title>packed</title>" + b" " * 500
+    pages = {
+        "/robots.txt": Answer(b"User-agent: *\nDisallow: /secret\n", content_type="text/plain"),
+        "/": ["/moved", "/gone", "/again", "/packed", "/secret"],
+        "/moved": Answer(status=301, headers={"Location": "/here"}),
+        "/here": [],
+        "/again": (Answer(status=503), []),
+        "/packed": Answer(gzip.compress(body), headers={"Content-Encoding": "gzip"}),
+    }
+    server = serve(Scripted(pages))
+    options = ("-o", "items.jsonl", "-o", "site.warc.gz", "-o", "plain.warc", "-s", "retry_delay=0.1")
+    done = run(tmp_path, server.url, *options)
+    assert done.returncode == 0, done.stderr
+    records = records_of(tmp_path)
+    answers = Counter(
+        (record.url.removeprefix(server.url), record.status.split()[1])
+        for record in of_kind(records, "response")
+    )
+    assert answers == Counter(
+        {("robots.txt", "200"): 1, ("", "200"): 1, ("moved", "301"): 1, ("here", "200"): 1, ("gone", "404"): 1,
+         ("again", "503"): 1, ("again", "200"): 1, ("packed", "200"): 1}
+    )  # fmt: skip
+    (packed,) = [record for record in of_kind(records, "response") if record.url.endswith("packed")]
+    assert gzip.decompress(packed.body) == body
+    assert len(of_kind(records, "request")) == sum(answers.values())
+    assert [record[:3] for record in records[1:]] == [
+        record[:3] for record in records_of(tmp_path, "plain.warc")[1:]
+    ]
+
+
+def test_an_archive_is_the_only_output(serve, tmp_path):
+    server = serve(Scripted({"/": ["/a"], "/a": []}))
+    assert skitter("crawl", server.url, *FAST, "-o", "site.warc.gz", cwd=tmp_path).returncode == 0
+    urls = Counter(record.url for record in of_kind(records_of(tmp_path), "response"))
+    assert urls == Counter([server.url, f"{server.url}a", f"{server.url}robots.txt"])
+
+
+def test_a_pass_records_unmodified_pages_as_revisits(serve, tmp_path):
+    def conditional(visit):
+        if visit.headers.get("if-none-match") == '"1"':
+            return Answer(status=304, headers={"ETag": '"1"'})
+        return Answer(b"<title>t</title>", headers={"ETag": '"1"'})
+
+    server = serve(Scripted({"/": conditional}))
+    options = ("-o", "items.jsonl", "-o", "site.warc.gz", "--changes", "all", "--recrawl", "--no-robots")
+    for _ in range(2):
+        assert run(tmp_path, server.url, *options).returncode == 0
+    assert len(lines_of(tmp_path / "items.jsonl")) == 1
+    kinds = Counter(record.kind for record in records_of(tmp_path))
+    assert kinds == Counter(warcinfo=1, response=1, revisit=1, request=2)
+
+
+def test_the_archive_of_a_job_is_exported(serve, tmp_path):
+    server = serve(Scripted({"/": ["/a"], "/a": []}))
+    assert run(tmp_path, server.url, "-o", "site.warc.gz", "-o", "items.jsonl", "--job", "j").returncode == 0
+    done = skitter("export", "j", "-o", "copy.warc.gz", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert [record[:3] for record in records_of(tmp_path, "copy.warc.gz")[1:]] == [
+        record[:3] for record in records_of(tmp_path)[1:]
+    ]
+    assert skitter("export", "j", "-o", "copy.jsonl", cwd=tmp_path).returncode == 0
+    assert urls_of(tmp_path / "copy.jsonl") == [server.url, f"{server.url}a"]
+
+
+# --- archives of other programs ---------------------------------------------------------------------------
+
+ORIGIN = f"http://127.0.0.1:{free_port()}/"
+"""No server answers there."""
+
+
+def replay(tmp_path, archive, spider=SPIDER, *options):
+    (tmp_path / "site.warc.gz").write_bytes(archive.data)
+    (tmp_path / "pages.py").write_text(spider)
+    return skitter(
+        "run", "pages.py", "-a", f"url={ORIGIN}", *FAST, "-s", "fetcher=warc:site.warc.gz", "-o", "items.jsonl",
+        "--job", "j", *options, cwd=tmp_path,
+    )  # fmt: skip
+
+
+def titles(tmp_path):
+    return {item["url"].removeprefix(ORIGIN): item["title"] for item in lines_of(tmp_path / "items.jsonl")}
+
+
+def test_the_latest_answer_of_a_foreign_archive_counts(tmp_path):
+    archive = ForeignArchive()
+    links = b"<title>%s</title><a href=/b>b</a><a href=/c>c</a><a href=/d>d</a><a href=/missing>m</a>"
+    archive.add(ORIGIN, links % b"new", date="2026-02-01T00:00:00Z")
+    archive.add(ORIGIN, links % b"old", date="2026-01-01T00:00:00Z")
+    chunked = b"12\r\n<title>b</title>\r\n\r\n0\r\n\r\n".replace(b"12\r\n", b"10\r\n").replace(
+        b"\r\n\r\n0", b"\r\n0"
+    )
+    archive.add(f"{ORIGIN}b", chunked, fields=[("Transfer-Encoding", "chunked")])
+    archive.add_revisit(f"{ORIGIN}c", ORIGIN)
+    archive.add_resource(f"{ORIGIN}d", b"<title>d</title>", "text/html")
+    done = replay(tmp_path, archive)
+    assert done.returncode == 0, done.stderr
+    assert titles(tmp_path) == {"": "new", "b": "b", "c": "new", "d": "d"}
+    letters = json.loads(skitter("failures", "list", "j", "--json", cwd=tmp_path).stdout)
+    assert [(letter["url"], letter["error"].partition(":")[0]) for letter in letters] == [
+        (f"{ORIGIN}missing", "archive")
+    ]
+
+
+def test_requests_other_than_get_are_told_apart_by_method_and_body(tmp_path):
+    spider = SPIDER.replace(
+        "yield Request(self.url)",
+        """for body in (b"one", b"two"):
+            yield Request(self.url, method="POST", body=body)
+        yield Request(self.url)""",
+    )
+    archive = ForeignArchive()
+    archive.add(ORIGIN, b"<title>get</title>")
+    for body in (b"one", b"two"):
+        archive.add(ORIGIN, b"<title>%s</title>" % body, request=("POST", body))
+    done = replay(tmp_path, archive, spider)
+    assert done.returncode == 0, done.stderr
+    assert sorted(item["title"] for item in lines_of(tmp_path / "items.jsonl")) == ["get", "one", "two"]
+
+
+def test_rules_of_an_archived_robots_txt_hold(tmp_path):
+    archive = ForeignArchive()
+    archive.add(ORIGIN, b"<a href=/a>a</a><a href=/b>b</a>")
+    archive.add(f"{ORIGIN}a", b"<title>a</title>")
+    archive.add(f"{ORIGIN}b", b"<title>b</title>")
+    archive.add(f"{ORIGIN}robots.txt", b"User-agent: *\nDisallow: /b\n")
+    assert replay(tmp_path, archive).returncode == 0
+    assert set(titles(tmp_path)) == {"", "a"}
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ("warc:missing.warc.gz", "cannot read the archive missing.warc.gz: No such file"),
+        ("warc:pages.py", "cannot read the archive pages.py: Invalid WARC header"),
+        ("warc:empty.warc", "no responses in empty.warc"),
+        ("warc:", "names no file"),
+    ],
+)
+def test_an_archive_that_cannot_be_read_is_named(tmp_path, value, words):
+    (tmp_path / "pages.py").write_text(SPIDER)
+    (tmp_path / "empty.warc").touch()
+    line = complaint("run", "pages.py", "-a", f"url={ORIGIN}", "-s", f"fetcher={value}", cwd=tmp_path)
+    assert words in line
+
+
+def test_options_of_items_are_refused(tmp_path):
+    (tmp_path / "pages.py").write_text(SPIDER)
+    command = ("run", "pages.py", "-a", f"url={ORIGIN}", "-o", "site.warc.gz?fields=url")
+    assert "unknown option 'fields'" in complaint(*command, cwd=tmp_path)
