@@ -210,3 +210,32 @@ def test_options_of_items_are_refused(tmp_path):
     (tmp_path / "pages.py").write_text(SPIDER)
     command = ("run", "pages.py", "-a", f"url={ORIGIN}", "-o", "site.warc.gz?fields=url")
     assert "unknown option 'fields'" in complaint(*command, cwd=tmp_path)
+
+
+def test_an_archive_on_another_file_system_holds_the_same(serve, tmp_path):
+    server = serve(Scripted({"/": ["/a"], "/a": []}))
+    (tmp_path / "remote").mkdir()
+    target = f"file://{tmp_path}/remote/site.warc.gz"
+    done = run(tmp_path, server.url, "-o", target, "-o", "site.warc.gz", "-o", "items.jsonl")
+    assert done.returncode == 0, done.stderr
+    remote, local = (
+        Counter(record[:2] for record in records_of(tmp_path, name))
+        for name in ("remote/site.warc.gz", "site.warc.gz")
+    )
+    assert remote == local
+    assert local["response", server.url] == 1
+    assert urls_of(tmp_path / "items.jsonl") == [server.url, f"{server.url}a"]
+
+
+def test_a_large_body_is_archived(serve, tmp_path):
+    body = b"<title>large</title>" + bytes(range(97, 123)) * 40_000
+    server = serve(Scripted({"/": Answer(body)}))
+    assert run(tmp_path, server.url, "-o", "site.warc.gz").returncode == 0
+    (large,) = [record for record in of_kind(records_of(tmp_path), "response") if record.url == server.url]
+    assert large.body == body
+
+
+def test_an_archive_cannot_be_the_output_of_a_task(tmp_path):
+    (tmp_path / "r.yaml").write_text("name: one\nstart: http://a/\npages:\n  p: {follow: [a]}\n")
+    line = complaint("task", "add", "tasks", "r.yaml", "-o", "one.warc.gz", cwd=tmp_path)
+    assert "'one.warc.gz' is an archive" in line

@@ -65,6 +65,21 @@ def open_output(target: str) -> Output:
     )
 
 
+def open_item_output(target: str) -> Output:
+    """Return the output that a name selects, for the items of a part of a job. Raises the errors of :func:`open_output`.
+
+    An archive is refused, because it holds the responses of a whole job.
+    """
+    output = open_output(target)
+    if output.holds_responses:
+        raise StoreError(
+            f"output {output.target!r} is an archive, which holds the responses of a whole job",
+            remedy="name it as an output of the job, with -o",
+            field="output",
+        )
+    return output
+
+
 def _made(factory: Callable[..., Output | Saver], address: OutputAddress) -> Output:
     """Create an output, or the output of a store that only has the method ``save``."""
 

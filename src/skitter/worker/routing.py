@@ -23,7 +23,7 @@ from skitter.store.contract import (
     StoreContext,
     buffering_of,
 )
-from skitter.store.outputs import open_output, stores_for
+from skitter.store.outputs import open_item_output, stores_for
 from skitter.worker.callbacks import ErrorLog
 from skitter.worker.hooks import Hooks
 from skitter.worker.retry import RetryDecision
@@ -99,13 +99,7 @@ class RoutedStores:
             context = msgspec.structs.replace(
                 self._context, section=section, worker=f"{self._context.worker}-{section}"
             )
-            outputs = [open_output(target) for target in route]
-            if archives := [output.target for output in outputs if output.holds_responses]:
-                raise StoreError(
-                    f"{archives[0]} is an archive, which holds the responses of a whole job",
-                    remedy="name it as an output of the job, with -o",
-                    field="output",
-                )
+            outputs = [open_item_output(target) for target in route]
             stores = stores_for(outputs, fleet=self._context.fleet)
             for store in stores:
                 await store.open(context)

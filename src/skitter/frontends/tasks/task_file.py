@@ -33,7 +33,7 @@ from skitter.frontends.tasks.recipe_task import RecipeTask, new_task_change
 from skitter.frontends.tasks.spider import POLL_INTERVAL, TaskSpider, domain_limits
 from skitter.frontends.tasks.task import Task
 from skitter.secrets import output_variable, shown_url, without_secrets
-from skitter.store.outputs import open_output
+from skitter.store.outputs import open_item_output
 from skitter.worker.seeds import SKIPPED
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class TaskFile:
         would contain it), or a name that is taken.
         """
         for target in outputs:
-            open_output(target)
+            open_item_output(target)
         change = new_task_change(
             RecipeSource.of_text(text, file), text, variables or {}, outputs=outputs, schedule=schedule
         )
@@ -95,7 +95,7 @@ class TaskFile:
         task that does not exist, an invalid output or schedule, or a name that is taken.
         """
         for target in outputs:
-            open_output(target)
+            open_item_output(target)
             _refuse_secrets(target)
         self._add(new_python_change(spider, task, outputs=outputs, schedule=schedule))
 
