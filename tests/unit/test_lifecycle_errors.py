@@ -74,13 +74,15 @@ async def test_a_reader_waits_for_errors_and_ends_with_the_run():
     assert await got(feed.read()) == ["error 1", "error 2"]
 
 
-async def test_a_reader_that_gives_up_leaves_nothing_behind():
+async def test_a_reader_that_gives_up_does_not_disturb_another():
     feed = ErrorFeed()
-    reading = asyncio.create_task(got(feed.read()))
+    leaving, staying = (asyncio.create_task(got(feed.read())) for _ in range(2))
     await asyncio.sleep(0)
-    reading.cancel()
-    await asyncio.gather(reading, return_exceptions=True)
-    assert feed._waiting == set()
+    leaving.cancel()
+    await asyncio.gather(leaving, return_exceptions=True)
+    feed.add(ModuleKind.SCHEDULER, ValueError("late"), "late")
+    feed.close()
+    assert await staying == ["late"]
 
 
 def fail_on_b(response):

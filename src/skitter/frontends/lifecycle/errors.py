@@ -56,7 +56,8 @@ class ErrorFeed:
         self._read = 0
         """Position of the most advanced reader."""
         self._open = True
-        self._waiting: set[asyncio.Future[None]] = set()
+        self._more = asyncio.Event()
+        """Set, and replaced, when there is another error or the end of the run."""
 
     def add(
         self, component: ModuleKind, error: BaseException, message: str, module: str = "", url: str = ""
@@ -88,21 +89,15 @@ class ErrorFeed:
         while position >= self.total:
             if not self._open:
                 return None
-            more = asyncio.get_running_loop().create_future()
-            self._waiting.add(more)
-            try:
-                await more
-            finally:
-                self._waiting.discard(more)
+            await self._more.wait()
         first = self.total - len(self._kept)
         position = max(position, first)
         self._read = max(self._read, position + 1)
         return position, self._kept[position - first]
 
     def _wake(self) -> None:
-        for waiting in self._waiting:
-            if not waiting.done():
-                waiting.set_result(None)
+        self._more.set()
+        self._more = asyncio.Event()
 
 
 class ErrorReader:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from typing import Any
 
 from skitter._utils.patterns import LimitedPattern, compile_pattern
 from skitter.errors import SkitterError, did_you_mean
@@ -39,6 +40,12 @@ class CompileContext:
         path = (*self.path, *parts)
         return CompileContext(self.problems, self.pages, path, recipe=self.recipe, reads_json=json)
 
+    def each(self, name: str, value: Any) -> list[tuple[Any, CompileContext]]:
+        """Return the elements of a list, or a single value, each with the context of its place."""
+        if not isinstance(value, list):
+            return [(value, self.at(name))]
+        return [(element, self.at(name, place)) for place, element in enumerate(value)]
+
     def problem(self, text: str, remedy: str, *parts: str | int) -> None:
         """Add a problem at this place, or at a nested one."""
         self.problems.add((*self.path, *parts), text, remedy)
@@ -57,9 +64,7 @@ class CompileContext:
 
     def patterns(self, texts: str | list[str], name: str) -> list[re.Pattern[str] | LimitedPattern]:
         """Compile one or several regular expressions."""
-        if isinstance(texts, str):
-            return [self.pattern(texts, name)]
-        return [self.pattern(text, name, place) for place, text in enumerate(texts)]
+        return [context.pattern(text) for text, context in self.each(name, texts)]
 
     def page(self, name: str) -> str:
         """Check that a kind of page exists, and return its name."""

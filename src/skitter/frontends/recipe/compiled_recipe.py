@@ -29,13 +29,9 @@ class CompiledRecipe:
     def __init__(self, recipe: Recipe, compile_context: CompileContext) -> None:
         self.recipe = recipe
         self.name = recipe.name
-        several = isinstance(recipe.start, list)
-        starts = recipe.start if isinstance(recipe.start, list) else [recipe.start]
         self.starts = [
-            StartRule(
-                start, number, recipe.languages, compile_context.at("start", *([number] if several else []))
-            )
-            for number, start in enumerate(starts)
+            StartRule(start, number, recipe.languages, context)
+            for number, (start, context) in enumerate(compile_context.each("start", recipe.start))
         ]
         self.login = None if recipe.login is None else LoginStep(recipe.login, compile_context.at("login"))
         self.pages = {
@@ -77,11 +73,11 @@ class CompiledRecipe:
                     make_item_meter(settings)
             except SettingsError as error:
                 compile_context.add_error(error, "settings", name)
-        for place, target in enumerate(recipe.outputs):
+        for target, context in compile_context.each("outputs", recipe.outputs):
             try:
                 open_output(target)
             except SkitterError as error:
-                compile_context.add_error(error, "outputs", place)
+                context.add_error(error)
 
     def _check_reach(self, compile_context: CompileContext) -> None:
         if any(rule.uses_scripts for rule in self.starts):

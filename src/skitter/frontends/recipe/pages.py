@@ -34,18 +34,12 @@ class PageReader:
             need("feedparser", "recipes", "feeds")
         compile_context = compile_context.at(reads_json=page.format in {"json", "feed"})
         self._expect = None if page.expect is None else Finder(page.expect, compile_context.at("expect"))
-        all_items = page.items if isinstance(page.items, list) else [page.items]
-        places = [
-            ("items", place) if isinstance(page.items, list) else ("items",)
-            for place in range(len(all_items))
-        ]
         self._items = [
-            ItemReader(items, compile_context.at(*place))
-            for items, place in zip(all_items, places, strict=True)
+            ItemReader(items, context) for items, context in compile_context.each("items", page.items)
         ]
         self._rules = [
-            LinkRule(_follow(follow, name, compile_context), compile_context.at("follow", place))
-            for place, follow in enumerate(page.follow)
+            LinkRule(_follow(follow, name, context), context)
+            for follow, context in compile_context.each("follow", page.follow)
         ]
         self._script = None if page.script is None else ScriptRule(page.script, compile_context)
         self._next = None if page.next is None else next_page(page.next, name, compile_context.at("next"))
