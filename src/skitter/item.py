@@ -193,15 +193,20 @@ def _parts(value: Any) -> list[tuple[str, Any]]:
     return [(name, getattr(value, name, None)) for name in names or ()]
 
 
+def map_texts(value: Any, change: Callable[[str], str]) -> Any:
+    """Return a plain value with a change of each text in it, at any depth, keys included."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, (list, tuple)):
+        return [map_texts(inner, change) for inner in value]
+    if isinstance(value, dict):
+        return {map_texts(key, change): map_texts(inner, change) for key, inner in value.items()}
+    return value
+
+
 def without_surrogates(value: Any) -> Any:
     """Replace each lone surrogate by U+FFFD. JSON texts may contain them, but UTF-8 cannot encode them."""
-    if isinstance(value, str):
-        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    if isinstance(value, (list, tuple)):
-        return [without_surrogates(inner) for inner in value]
-    if isinstance(value, dict):
-        return {without_surrogates(key): without_surrogates(inner) for key, inner in value.items()}
-    return value
+    return map_texts(value, lambda text: text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
 
 
 class OutputRange(msgspec.Struct, array_like=True, frozen=True):

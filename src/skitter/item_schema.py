@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol, is_typeddict
 
 import msgspec
 
+from skitter._utils.visible import one_line
 from skitter.errors import SettingsError
 from skitter.item import item_fields
 from skitter.plugins import PluginKind, need
@@ -136,9 +137,8 @@ class _JsonSchema:
             library.meta.validate(schema)
             self._validator = library.validator_for(schema, validate_formats=True)
         except (library.ValidationError, library.ReferencingError, ValueError) as error:
-            text = " ".join(str(error).split())
             raise SettingsError(
-                f"item_schema is not a JSON Schema: {text:.200}",
+                f"item_schema is not a JSON Schema: {one_line(error):.200}",
                 remedy="correct the schema",
                 field="item_schema",
             ) from error

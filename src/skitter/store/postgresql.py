@@ -6,7 +6,7 @@ single values need no conversion here, and a user's own table with other types w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Literal
 from urllib.parse import urlencode
@@ -18,7 +18,7 @@ import xxhash
 from skitter._utils.backoff import Unavailable
 from skitter._utils.visible import one_line
 from skitter.errors import StoreError
-from skitter.item import encode_item, item_fields, without_surrogates
+from skitter.item import encode_item, item_fields, map_texts, without_surrogates
 from skitter.secrets import output_variable
 from skitter.store.contract import OutputAddress, StoreContext
 from skitter.store.database import BufferOptions, Encoded, PageItems, put_or_bisect, take_options
@@ -380,15 +380,9 @@ def _without_nul(data: bytes) -> bytes:
     """Replace NUL characters, which PostgreSQL cannot store, with U+FFFD."""
     if b"\\u0000" not in data:
         return data
-    return msgspec.json.encode(_mapped(msgspec.json.decode(data), lambda text: text.replace("\0", "\ufffd")))
-
-
-def _mapped(value: Any, change: Callable[[str], str]) -> Any:
-    if isinstance(value, str):
-        return change(value)
-    if isinstance(value, Mapping):
-        return {change(key): _mapped(inner, change) for key, inner in value.items()}
-    return [_mapped(inner, change) for inner in value] if isinstance(value, list) else value
+    return msgspec.json.encode(
+        map_texts(msgspec.json.decode(data), lambda text: text.replace("\0", "\ufffd"))
+    )
 
 
 @contextmanager

@@ -26,6 +26,7 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_typ
 
 import msgspec
 
+from skitter._utils.visible import one_line
 from skitter.errors import SkitterError, UsageError
 from skitter.frontends.collector.request import CollectorRequest
 from skitter.frontends.collector.response import CollectorResponse
@@ -411,9 +412,8 @@ def _build(model: type[Model], values: dict[str, Any]) -> Model:
             return model(**values)
         return msgspec.convert(values, model, strict=False, from_attributes=True)
     except (ValueError, TypeError) as error:
-        reason = " ".join(str(error).split())
         raise UnmarshalError(
-            f"cannot fill {model.__name__}: {reason}",
+            f"cannot fill {model.__name__}: {one_line(error)}",
             remedy="correct the query or the type of the field, or give it a default",
         ) from error
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from skitter._utils.visible import one_line
 from skitter.errors import SpiderError
 from skitter.plugins import need
 
@@ -176,9 +177,7 @@ class RecipeSource:
         except RecursionError:
             raise _too_deep(name) from None
         except ValueError as error:  # a number with thousands of digits
-            raise RecipeError(
-                [f"{name} line 1: {' '.join(str(error).split())}"], remedy="correct the number"
-            ) from None
+            raise RecipeError([f"{name} line 1: {one_line(error)}"], remedy="correct the number") from None
 
     def line_of(self, path: FieldPath) -> int:
         """Return the line (from 1) of a value, or of the nearest value that contains it."""
@@ -234,8 +233,7 @@ def _of_yaml(text: str, name: str) -> RecipeSource:
         line = mark.line + 1 if mark is not None else 1
         raise RecipeError([f"{name} line {line}: {error.problem}"], remedy="correct the YAML") from None
     except yaml.YAMLError as error:
-        reason = " ".join(str(error).split())
-        raise RecipeError([f"{name} line 1: {reason}"], remedy="correct the YAML") from None
+        raise RecipeError([f"{name} line 1: {one_line(error)}"], remedy="correct the YAML") from None
     if root is None:
         return RecipeSource(name, None, {})
     return RecipeSource(name, reader.value(root, ()), reader.lines)
