@@ -105,15 +105,19 @@ class FieldReader:
                 f"cannot be combined with type: {field.type}", "remove join or type", "join"
             )
 
-    def _converter(self) -> Callable[[str], Any] | None:
+    def _converter(self) -> Callable[[str, PageContext], Any] | None:
         field = self._field
         match field.type:
             case "int":
-                return lambda text: to_int(text, field.decimal)
+                return lambda text, _: to_int(text, field.decimal)
             case "float":
-                return lambda text: to_float(text, field.decimal)
+                return lambda text, _: to_float(text, field.decimal)
             case "bool":
-                return to_bool
+                return lambda text, _: to_bool(text)
+            case "date" | "datetime":
+                return self._date
+            case "url":
+                return self._url
         return None
 
     # --- reading -------------------------------------------------------------------------------------------
@@ -191,11 +195,7 @@ class FieldReader:
         if not isinstance(node, (str, Selector)) and self._keeps(node):
             return [node]
         texts = self._texts_of(self._raw_text(node), node)
-        if field.type == "url":
-            return [self._url(text, context) for text in texts]
-        if field.type in {"date", "datetime"}:
-            return [self._date(text, context) for text in texts]
-        return texts if self._convert is None else [self._convert(text) for text in texts]
+        return texts if self._convert is None else [self._convert(text, context) for text in texts]
 
     def _date(self, text: str, context: PageContext) -> date:
         locale = None if self._locale is None else self._locale.text_of(context.variables())

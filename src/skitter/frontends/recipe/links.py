@@ -112,20 +112,6 @@ def _href(node: Any) -> str:
     return "" if node is None else text_of(node)
 
 
-class NextLink:
-    """Finds the next page by a link."""
-
-    def __init__(self, source: str | Paginate, page: str, compile_context: CompileContext) -> None:
-        chosen = compile_context.selection(source)
-        follow = Follow(page=page, css=chosen.css, xpath=chosen.xpath, json=chosen.json)
-        self._rule = LinkRule(follow, compile_context)
-
-    def next(self, context: PageContext, found: int) -> Iterator[Links | Request]:
-        """Yield the request for the next page, if there is one."""
-        del found
-        yield from self._rule.follow(context)
-
-
 class NextNumber:
     """Requests the next page with a number, an offset or a cursor in a parameter.
 
@@ -197,7 +183,7 @@ class NextNumber:
         )
 
 
-def next_page(source: str | Paginate, page: str, compile_context: CompileContext) -> NextLink | NextNumber:
+def next_page(source: str | Paginate, page: str, compile_context: CompileContext) -> LinkRule | NextNumber:
     """Return the way in which a recipe finds the next page."""
     selects = not isinstance(source, Paginate) or any((source.css, source.xpath, source.json))
     if isinstance(source, Paginate):
@@ -208,7 +194,8 @@ def next_page(source: str | Paginate, page: str, compile_context: CompileContext
         for name in ("last", "total", "cursor"):
             if getattr(source, name) is not None:
                 compile_context.problem("has no effect with a link", "remove it", name)
-    return NextLink(source, page, compile_context)
+    chosen = compile_context.selection(source)
+    return LinkRule(Follow(page=page, css=chosen.css, xpath=chosen.xpath, json=chosen.json), compile_context)
 
 
 # --- places of a parameter --------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from skitter.errors import RequestError
 from skitter.frontends.recipe.compile_context import CompileContext
 from skitter.frontends.recipe.fields import ObjectReader
 from skitter.frontends.recipe.finder import Finder
-from skitter.frontends.recipe.links import LinkRule, next_page
+from skitter.frontends.recipe.links import LinkRule, NextNumber, next_page
 from skitter.frontends.recipe.model import Follow, Items, Paginate, RecipePage, scripts_in
 from skitter.frontends.recipe.page_context import PageContext, PageError
 from skitter.frontends.recipe.script_rule import ScriptRule
@@ -82,8 +82,10 @@ class PageReader:
             for requests in rule.follow(context):
                 found += len(requests) if isinstance(requests, Links) else 1
                 yield requests
-        if self._next is not None:
+        if isinstance(self._next, NextNumber):
             yield from self._next.next(context, found)
+        elif self._next is not None:
+            yield from self._next.follow(context)
 
 
 def _follow(source: str | Follow, page: str, compile_context: CompileContext) -> Follow:
