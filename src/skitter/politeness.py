@@ -17,7 +17,7 @@ import msgspec
 
 from skitter.errors import SettingsError
 from skitter.queues import queue_of, without_queue
-from skitter.web.urls import registered_domain
+from skitter.web.urls import registered_domain, without_port
 
 SlotUnit = Literal["host", "domain", "rule"]
 
@@ -166,14 +166,14 @@ class Politeness:
         self._unit = unit
         self.domains: dict[str, HostLimits] = {}
         for domain, limits in (domains or {}).items():
-            name = _without_port(domain.lower())
+            name = without_port(domain.lower())
             key = registered_domain(name) if unit == "domain" else name
             self.domains[key] = limits.strictest(self.domains.get(key, _NO_LIMITS))
         self.slot_of = lru_cache(maxsize=65_536)(self._slot_of)
         """Return the slot key of a host (``name`` or ``name:port``). The keys of the last hosts are cached."""
 
     def _slot_of(self, host: str) -> str:
-        name = _without_port(host)
+        name = without_port(host)
         index = self._rule_of(host, name)
         unit = self._unit if index is None else self.rules[index].unit
         key = registered_domain(name) if unit == "domain" else name
@@ -229,8 +229,3 @@ class Politeness:
 
 
 _RULE = "rule:"
-
-
-def _without_port(host: str) -> str:
-    name, colon, port = host.rpartition(":")
-    return name if colon and port.isdigit() and not name.endswith(":") else host

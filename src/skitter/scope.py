@@ -10,7 +10,7 @@ from typing import Literal
 
 from skitter._utils.patterns import LimitedPattern, SlowPattern, compile_pattern
 from skitter.errors import SettingsError
-from skitter.web.urls import host_of, normalize, registered_domain
+from skitter.web.urls import host_of, normalize, registered_domain, without_port
 
 log = logging.getLogger("skitter.crawl")
 
@@ -73,7 +73,7 @@ class Scope:
             return False
         if not self._domains and not self._exact_hosts:
             return True
-        name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
+        name = without_port(host)
         if name in self._exact_hosts or host in self._exact_hosts:
             return True
         return any(

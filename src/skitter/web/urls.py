@@ -373,7 +373,7 @@ def registered_domain(host: str) -> str:
     ``news.bbc.co.uk:8080`` gives ``bbc.co.uk``. The port is dropped. IP addresses and names that are public suffixes
     themselves are returned unchanged.
     """
-    name = _without_port(host)
+    name = without_port(host)
     if _is_ip(name):
         return name
     return _suffixes().privatesuffix(name) or name
@@ -384,7 +384,8 @@ def is_public_suffix(domain: str) -> bool:
     return "." in domain and not _is_ip(domain) and _suffixes().privatesuffix(domain) is None
 
 
-def _without_port(host: str) -> str:
+def without_port(host: str) -> str:
+    """Return a host of :func:`host_of` without its port."""
     name, colon, port = host.rpartition(":")
     return name if colon and port.isdigit() and (":" not in name or name.endswith("]")) else host
 

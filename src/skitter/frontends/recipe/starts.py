@@ -19,7 +19,7 @@ from skitter.links import Links
 from skitter.request import Request
 from skitter.scope import Scope
 from skitter.web.sitemap import read_sitemap
-from skitter.web.urls import host_of, normalize
+from skitter.web.urls import host_of, normalize, without_port
 
 _WORDS = frozenset({LANGUAGE})
 
@@ -167,7 +167,7 @@ def _filled(value: Any, variables: Mapping[str, Any]) -> Any:
 def domains_of(rules: Sequence[StartRule], extra: Sequence[str] = ()) -> list[str]:
     """Return the hosts of the start URLs, without ports: the domains that links stay within."""
     hosts = [host for rule in rules for host in rule.hosts] + [*extra]
-    return list(dict.fromkeys(_name(host) for host in hosts if host))
+    return list(dict.fromkeys(without_port(host) for host in hosts if host))
 
 
 def check_domains(domains: Sequence[str], compile_context: CompileContext) -> None:
@@ -177,8 +177,3 @@ def check_domains(domains: Sequence[str], compile_context: CompileContext) -> No
             Scope(allowed_domains=[domain])
         except SkitterError as error:
             compile_context.add_error(error, place)
-
-
-def _name(host: str) -> str:
-    name, colon, port = host.rpartition(":")
-    return name if colon and port.isdigit() else host

@@ -20,7 +20,7 @@ from skitter.links import Links
 from skitter.politeness import HostLimits
 from skitter.request import Request
 from skitter.response import Response
-from skitter.web.urls import host_of, normalize
+from skitter.web.urls import host_of, normalize, without_port
 from skitter.worker.hooks import HookAction
 
 StartRequests = Sequence[str | Request] | Callable[[], Any]
@@ -258,5 +258,5 @@ def _hosts_of(start: StartRequests) -> list[str]:
     if callable(start):
         return []
     urls = [normalize(seed if isinstance(seed, str) else seed.url) for seed in start]
-    hosts = [re.sub(r":\d+$", "", host_of(url)) for url in urls if url is not None]
+    hosts = [without_port(host_of(url)) for url in urls if url is not None]
     return list(dict.fromkeys(host for host in hosts if host))
