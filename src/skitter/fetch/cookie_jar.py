@@ -11,14 +11,12 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
-from functools import lru_cache
-from ipaddress import ip_address
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import msgspec
 
-from skitter.web.urls import is_public_suffix, registered_domain
+from skitter.web.urls import is_ip, is_public_suffix, registered_domain
 
 MAX_COOKIE_BYTES = 4096
 """Maximum size of a cookie, name and value together, in bytes; a larger cookie is ignored (section 5.6)."""
@@ -298,16 +296,7 @@ def _would_hide(cookie: Cookie, kept: Cookie) -> bool:
 
 def _is_below(host: str, domain: str) -> bool:
     """Return whether a host name is below a domain (section 5.1.3). An IP address is below nothing."""
-    return host.endswith(domain) and host[-len(domain) - 1 : -len(domain)] == "." and not _is_ip(host)
-
-
-@lru_cache(maxsize=1024)  # a name takes 2 us, and each request to its site asks for it
-def _is_ip(host: str) -> bool:
-    try:
-        ip_address(host)
-    except ValueError:
-        return False
-    return True
+    return host.endswith(domain) and host[-len(domain) - 1 : -len(domain)] == "." and not is_ip(host)
 
 
 def _default_path(path: str) -> str:

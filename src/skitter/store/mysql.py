@@ -40,6 +40,7 @@ from skitter.store.sql import (
     RowShape,
     TableColumns,
     column_for,
+    encodable,
     kind_of,
     quoted,
 )
@@ -268,11 +269,7 @@ def _is_exact(number: decimal.Decimal) -> bool:
 
 def quoted_text(text: str) -> str:
     """Return a text as a literal for a session with the mode ``NO_BACKSLASH_ESCAPES``."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        text = str(without_surrogates(text))
-    return "'" + text.replace("'", "''") + "'"
+    return "'" + encodable(text).replace("'", "''") + "'"
 
 
 def legal_name(field: str) -> str:

@@ -10,6 +10,8 @@ from typing import Any
 import msgspec
 import xxhash
 
+from skitter.item import without_surrogates
+
 ID_COLUMN = "_id"
 
 
@@ -20,6 +22,15 @@ class FieldLimitError(ValueError):
 def quoted(name: str) -> str:
     """Return a name as a quoted SQL identifier."""
     return '"' + name.replace('"', '""') + '"'
+
+
+def encodable(text: str) -> str:
+    """Replace lone surrogates as :func:`~skitter.item.encode_item` does: UTF-8 cannot represent them."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return str(without_surrogates(text))
+    return text
 
 
 def column_for(

@@ -17,7 +17,7 @@ import xxhash
 from skitter._utils.backoff import Backoff
 from skitter._utils.concurrency import SingleThreadExecutor
 from skitter.errors import StoreError
-from skitter.item import encode_item, item_fields, without_surrogates
+from skitter.item import encode_item, item_fields
 from skitter.store.contract import (
     GroupError,
     ItemGroup,
@@ -28,7 +28,7 @@ from skitter.store.contract import (
     encode_items,
     item_id,
 )
-from skitter.store.sql import ID_COLUMN, FieldLimitError, column_for, quoted
+from skitter.store.sql import ID_COLUMN, FieldLimitError, column_for, encodable, quoted
 
 SqliteRow = tuple[tuple[str, ...], list[Any]]
 
@@ -241,28 +241,19 @@ def _row_of(chosen: tuple[str, ...], item: Any) -> SqliteRow:
         _value(value, item.get(field) if is_mapping else getattr(item, field, None))
         for field, value in fields.items()
     ]
-    return tuple(map(_text, fields)), values
+    return tuple(map(encodable, fields)), values
 
 
 def _value(value: Any, original: Any) -> Any:
     kind = value.__class__
     if kind is str:
         # JSON has no type for bytes, SQL has.
-        return original if original.__class__ is bytes else _text(value)
+        return original if original.__class__ is bytes else encodable(value)
     if kind is int:
         return value if -_LARGEST_INTEGER <= value < _LARGEST_INTEGER else str(value)
     if kind is float or kind is bool or value is None:
         return value
     return encode_item({"": value})[4:-1].decode()
-
-
-def _text(value: str) -> str:
-    """Replace lone surrogates as :func:`~skitter.item.encode_item` does: UTF-8 cannot represent them."""
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return str(without_surrogates(value))
-    return value
 
 
 class Columns:

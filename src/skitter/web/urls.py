@@ -374,14 +374,14 @@ def registered_domain(host: str) -> str:
     themselves are returned unchanged.
     """
     name = without_port(host)
-    if _is_ip(name):
+    if is_ip(name):
         return name
     return _suffixes().privatesuffix(name) or name
 
 
 def is_public_suffix(domain: str) -> bool:
     """Return whether a name with dots, such as ``co.uk``, is a public suffix, under which anyone can register names."""
-    return "." in domain and not _is_ip(domain) and _suffixes().privatesuffix(domain) is None
+    return "." in domain and not is_ip(domain) and _suffixes().privatesuffix(domain) is None
 
 
 def without_port(host: str) -> str:
@@ -390,7 +390,9 @@ def without_port(host: str) -> str:
     return name if colon and port.isdigit() and (":" not in name or name.endswith("]")) else host
 
 
-def _is_ip(name: str) -> bool:
+@lru_cache(maxsize=1024)  # a name takes 2 us, and each request to a site with cookies asks for it
+def is_ip(name: str) -> bool:
+    """Return whether the name of a host is an IP address."""
     try:
         ip_address(name.strip("[]"))
     except ValueError:
