@@ -79,6 +79,13 @@ def test_a_mistake_is_reported_with_a_remedy(file, text, name, message):
     assert caught.value.remedy
 
 
+def test_a_syntax_error_in_an_imported_module_names_the_file_of_that_module(file):
+    path = file("import broken_helper_of_a_spider\n")
+    path.with_name("broken_helper_of_a_spider.py").write_text("x = 1\ndef (:\n")
+    with pytest.raises(SpiderError, match=r"broken_helper_of_a_spider\.py line 2: "):
+        load_spider_class(str(path))
+
+
 def test_arguments_become_attributes():
     assert build_spider(Spider, {"shop": "x", "name": "s"}).shop == "x"
 

@@ -7,9 +7,9 @@ import importlib.util
 import inspect
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from threading import get_ident
 from types import ModuleType
@@ -27,10 +27,18 @@ _loads = Counter[int]()
 
 
 @contextmanager
-def _importing() -> Iterator[None]:
+def _importing(what: str, remedy: Callable[[Exception], str]) -> Iterator[None]:
+    """Import user code. Raise :class:`~skitter.errors.SpiderError` if that fails."""
     _loads[get_ident()] += 1
     try:
         yield
+    except SpiderError:
+        raise
+    except SyntaxError as error:  # of the code itself, or of a module that it imports
+        place = f"{error.filename} line {error.lineno}"
+        raise SpiderError(f"{place}: {error.msg}", remedy="correct this file") from error
+    except Exception as error:
+        raise SpiderError(f"{what} cannot be imported: {describe(error)}", remedy=remedy(error)) from error
     finally:
         _loads[get_ident()] -= 1
 
@@ -145,23 +153,12 @@ def _module_of_file(path: Path) -> ModuleType:
     sys.modules[name] = module
     _let_import_from(Path.cwd())
     _let_import_from(path.resolve().parent)
-    try:
-        with _importing():
-            spec.loader.exec_module(module)
-    except SpiderError:
-        raise
-    except SyntaxError as error:
-        raise SpiderError(
-            f"{path} line {error.lineno}: {error.msg}", remedy="correct the spider's file"
-        ) from error
-    except Exception as error:
-        raise SpiderError(
-            f"{path} cannot be imported: {describe(error)}", remedy=_import_remedy(error, path)
-        ) from error
+    with _importing(str(path), partial(_import_remedy, path)):
+        spec.loader.exec_module(module)
     return module
 
 
-def _import_remedy(error: Exception, path: Path) -> str:
+def _import_remedy(path: Path, error: Exception) -> str:
     if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] == "scrapy":
         return (
             "write `from skitter import Request, Spider`; the guide for Scrapy users lists what else differs"
@@ -179,21 +176,13 @@ def _import_remedy(error: Exception, path: Path) -> str:
 
 def _module_by_name(name: str) -> ModuleType:
     _let_import_from(Path.cwd())
-    try:
-        with _importing():
+    with _importing(f"module {name}", lambda _: "correct the module"):
+        try:
             return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        raise SpiderError(
-            f"module not found: {error.name!r}", remedy="use FILE.py[:Class] or package.module:Class"
-        ) from error
-    except SyntaxError as error:
-        raise SpiderError(
-            f"{error.filename} line {error.lineno}: {error.msg}", remedy="correct the spider's file"
-        ) from error
-    except Exception as error:
-        raise SpiderError(
-            f"module {name} cannot be imported: {describe(error)}", remedy="correct the module"
-        ) from error
+        except ModuleNotFoundError as error:
+            raise SpiderError(
+                f"module not found: {error.name!r}", remedy="use FILE.py[:Class] or package.module:Class"
+            ) from error
 
 
 def _let_import_from(folder: Path) -> None:

@@ -36,7 +36,7 @@ from skitter.service.log_collector import LogBuffer
 from skitter.service.models import JobRecord, JobRun, NodeError, NodeStatus, decode
 from skitter.service.queries import in_thread
 from skitter.service.run_process import RunProcess, RunStart
-from skitter.service.runner import RunOutcome
+from skitter.service.runner import RunCommand, RunOutcome
 from skitter.service.storage import AppendLog
 
 log = logging.getLogger("skitter.service")
@@ -195,7 +195,8 @@ class Node:
             spec = await asyncio.to_thread(config.spec, job, job.run)
             level = min(self._log_level, level_name(log.getEffectiveLevel()), key=severity_of)
             passes = (await self._jobs.records.passes(job))[0].inherited()
-            start = RunStart(name, job.run.attempt, spec, config.items_location(run), level, passes)
+            command = RunCommand(spec, os.getpid(), level, passes)
+            start = RunStart(name, job.run.attempt, config.items_location(run), command)
             self._running[run] = await RunProcess.start(start, buffer.take)
             buffer.note("info", "this node runs the job now")
             log.info("started %s", run)

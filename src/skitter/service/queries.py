@@ -356,15 +356,8 @@ def view(job: JobRecord, nodes: Mapping[str, NodeStatus]) -> dict[str, Any]:
 
 
 def _run_view(run: JobRun | None) -> dict[str, Any] | None:
-    if run is None:
-        return None
-    return {
-        "id": run.id,
-        "began": run.began,
-        "ended": run.ended,
-        "ended_at": run.ended_at,
-        "reason": run.reason,
-    }
+    names = ("id", "began", "ended", "ended_at", "reason")
+    return None if run is None else {name: getattr(run, name) for name in names}
 
 
 def state_of(job: JobRecord, *, running: bool) -> str:

@@ -12,9 +12,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from skitter.run.job import JobSpec
 from skitter.run.log_frames import LogLine
-from skitter.run.passes import Passes
 from skitter.service.config import RunFolder, child_environment
 from skitter.service.items import ITEMS_VARIABLE
 from skitter.service.log_collector import LogPipe
@@ -30,13 +28,9 @@ class RunStart(msgspec.Struct):
 
     job: str
     attempt: int
-    spec: JobSpec
     items: str
     """Location of its items; see :data:`~skitter.service.items.ITEMS_VARIABLE`."""
-    log_level: str
-    """Lowest level that the process and its workers send."""
-    passes: Passes | None = None
-    """Passes of earlier runs of the job."""
+    command: RunCommand
 
 
 class RunProcess:
@@ -47,7 +41,7 @@ class RunProcess:
     ) -> None:
         self.job = start.job
         self.attempt = start.attempt
-        self.folder = RunFolder(start.spec)
+        self.folder = RunFolder(start.command.spec)
         self._process = process
         self._result_pipe = result_pipe
         self._log_pipe = log_pipe
@@ -57,7 +51,6 @@ class RunProcess:
     @classmethod
     async def start(cls, start: RunStart, take: Callable[[LogLine], None]) -> RunProcess:
         """Start the process; ``take`` receives each log line of the process and its workers."""
-        command = RunCommand(start.spec, os.getpid(), start.log_level, start.passes)
         log_pipe = LogPipe(take)
         reader, writer = os.pipe()
         try:
@@ -75,7 +68,7 @@ class RunProcess:
         log_pipe.listen()
         assert process.stdin is not None
         with contextlib.suppress(ConnectionError):
-            process.stdin.write(msgspec.json.encode(command))
+            process.stdin.write(msgspec.json.encode(start.command))
             await process.stdin.drain()
         process.stdin.close()
         return cls(start, process, reader, log_pipe)

@@ -37,6 +37,7 @@ class RunCommand(msgspec.Struct):
     node: int
     """Process id of the node."""
     log_level: str = "info"
+    """Lowest level that the process and its workers send."""
     passes: Passes | None = None
     """Passes of earlier runs, whose history the first pass of the run continues."""
 

@@ -243,19 +243,16 @@ def _address(scope: MutableMapping[str, Any]) -> bytes:
 
 
 def _check_json(headers: dict[bytes, bytes], body: bytes) -> None:
-    if mistake := _json_mistake(headers, body):
-        raise _Rejected(400, mistake, "send JSON (RFC 8259) in UTF-8")
-
-
-def _json_mistake(headers: dict[bytes, bytes], body: bytes) -> str:
-    """Return a description of the error in a JSON body. The check also rejects NaN and lone surrogates."""
+    """Check a JSON body, also for NaN and lone surrogates, which pydantic would accept."""
     if not body or b"json" not in headers.get(b"content-type", b"").lower():
-        return ""
+        return
     try:
         found = msgspec.json.decode(body)
+        mistake = "The body is nested too deeply" if _is_too_deep(found) else ""
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-        return f"The body is not valid JSON: {error}"
-    return "The body is nested too deeply" if _is_too_deep(found) else ""
+        mistake = f"The body is not valid JSON: {error}"
+    if mistake:
+        raise _Rejected(400, mistake, "send JSON (RFC 8259) in UTF-8")
 
 
 def _is_too_deep(value: Any, depth: int = 0) -> bool:
