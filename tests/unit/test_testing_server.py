@@ -209,7 +209,7 @@ def test_a_request_is_noted_when_it_came_not_when_the_server_had_time_for_it(ser
     server = serve(lambda _visit: Answer(b"x"))
     held_up = threading.Event()
     with socket.create_connection(("127.0.0.1", server.port)) as connection:
-        server._loop.call_soon_threadsafe(lambda: (held_up.set(), time.sleep(0.5)))
+        server._loop.loop.call_soon_threadsafe(lambda: (held_up.set(), time.sleep(0.5)))
         assert held_up.wait(60)
         connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
         sent = time.monotonic()

@@ -1,8 +1,9 @@
-"""Concurrent calls: one thread for blocking calls, and one running coroutine per key."""
+"""Concurrent calls: a thread for blocking calls, a thread with an event loop, one running coroutine per key."""
 
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -55,6 +56,25 @@ class SingleThreadExecutor:
     def stop(self) -> None:
         """End the thread after all submitted calls, without waiting for them."""
         self._pool.shutdown(wait=False)
+
+
+class LoopThread:
+    """An event loop in a thread of its own, for programs that have none."""
+
+    def __init__(self, name: str, loop: asyncio.AbstractEventLoop | None = None) -> None:
+        self.loop = asyncio.new_event_loop() if loop is None else loop
+        self._thread = threading.Thread(target=self.loop.run_forever, name=name, daemon=True)
+        self._thread.start()
+
+    def run(self, work: Coroutine[Any, Any, _Result]) -> _Result:
+        """Run a coroutine to its end and return its result."""
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result()
+
+    def stop(self) -> None:
+        """End the loop and the thread."""
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join()
+        self.loop.close()
 
 
 class SingleFlight(Generic[_Result]):

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import code
 import importlib
 import importlib.util
 import sys
 import tempfile
-import threading
 import webbrowser
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import click
 
+from skitter._utils.concurrency import LoopThread
 from skitter.cli.console import complain
 from skitter.cli.fetch import browser_option, robots_option, single_settings, url_argument
 from skitter.cli.options import setting_option
@@ -49,26 +48,21 @@ class ShellSession:
         from skitter.request import Request
         from skitter.run.page_fetcher import PageFetcher
 
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="fetching", daemon=True)
+        self._loop = LoopThread("fetching")
         self._fetcher = PageFetcher(settings)
         self._names: dict[str, Any] = {"fetch": self.fetch, "view": self.view, "Request": Request}
 
     def __enter__(self) -> Self:
-        self._thread.start()
-        self._wait_for(self._fetcher.__aenter__())
+        self._loop.run(self._fetcher.__aenter__())
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._wait_for(self._fetcher.__aexit__())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        self._loop.run(self._fetcher.__aexit__())
+        self._loop.stop()
 
     def fetch(self, request: Request | str) -> Response:
         """Fetch a page and make it the ``response``."""
-        response: Response = self._wait_for(self._fetcher.fetch(request))
-        self._names["response"] = response
+        response = self._names["response"] = self._loop.run(self._fetcher.fetch(request))
         return response
 
     def view(self) -> bool:
@@ -89,9 +83,6 @@ class ShellSession:
         prompt = ipython.InteractiveShellEmbed(banner1=f"{banner}\n", user_ns=self._names, confirm_exit=False)
         prompt.set_custom_exc((SkitterError,), _show_error)
         prompt()
-
-    def _wait_for(self, work: Any) -> Any:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
 
 def _show_error(

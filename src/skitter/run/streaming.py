@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import shutil
 import tempfile
-import threading
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
+from skitter._utils.concurrency import LoopThread
 from skitter._utils.visible import visible
 from skitter.errors import CrawlFailed
 from skitter.fetch.contract import FetchError
@@ -93,9 +93,7 @@ def iter_items(
 
     The crawl runs in a thread of its own, and therefore also where an event loop is already running, as in a notebook.
     """
-    loop = new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, name="skitter", daemon=True)
-    thread.start()
+    loop = LoopThread("skitter", new_event_loop())
     items = stream(spider, arguments=arguments, settings=settings, watcher=watcher)
 
     async def step() -> Any:
@@ -106,13 +104,11 @@ def iter_items(
             pass
 
     try:
-        while (item := asyncio.run_coroutine_threadsafe(step(), loop).result()) is not _END:
+        while (item := loop.run(step())) is not _END:
             yield item
     finally:
-        asyncio.run_coroutine_threadsafe(close(), loop).result()
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
+        loop.run(close())
+        loop.stop()
 
 
 def _reason_of(error: BaseException) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import threading
 from typing import Self
 
+from skitter._utils.concurrency import LoopThread
 from skitter.errors import SkitterError, UsageError
 from skitter.testing.answer import Site, SiteOfOrigins
 from skitter.testing.log import RequestLog
@@ -89,17 +89,13 @@ class SiteServer(ServedOrigins):
     def __enter__(self) -> Self:
         sockets = self._bind_all()
         self.origins = tuple("{}:{}".format(*sock.getsockname()) for sock in sockets)
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run, name="site-server", daemon=True)
-        self._thread.start()
-        asyncio.run_coroutine_threadsafe(self._listen(sockets), self._loop).result()
+        self._loop = LoopThread("site-server")
+        self._loop.run(self._listen(sockets))
         return self
 
     def __exit__(self, *_: object) -> None:
-        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        self._loop.run(self._close())
+        self._loop.stop()
 
     def _bind_all(self) -> list[socket.socket]:
         sockets: list[socket.socket] = []
@@ -107,13 +103,10 @@ class SiteServer(ServedOrigins):
             sockets += _bind(self._addresses, self._port + number if self._port else 0)
         return sockets
 
-    def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        self._loop.run_forever()
-
     async def _listen(self, sockets: list[socket.socket]) -> None:
+        loop = asyncio.get_running_loop()
         self._servers = [
-            await self._loop.create_server(self._connection, sock=sock, backlog=_BACKLOG) for sock in sockets
+            await loop.create_server(self._connection, sock=sock, backlog=_BACKLOG) for sock in sockets
         ]
 
     def _connection(self) -> SiteProtocol:
@@ -122,7 +115,7 @@ class SiteServer(ServedOrigins):
     async def _close(self) -> None:
         for sock in [sock for server in self._servers for sock in server.sockets]:
             # A server that is closed now would leave sockets open that it has just accepted.
-            self._loop.remove_reader(sock.fileno())
+            asyncio.get_running_loop().remove_reader(sock.fileno())
         for _ in range(_ACCEPT_ITERATIONS):
             await asyncio.sleep(0)
         for server in self._servers:
