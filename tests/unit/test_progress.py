@@ -28,7 +28,7 @@ def reading(state=JobState.RUNNING, counters=COUNTERS):
 
 
 def look(seconds=12.0):
-    return Progress(reading(), seconds, workers=2)
+    return Progress(reading(), seconds, workers=2, pages_per_second=45.25)
 
 
 def test_the_pace_is_that_of_the_last_ten_seconds():
@@ -46,7 +46,7 @@ def test_errors_count_retries_and_failures():
 
 
 def test_a_line_shows_every_figure():
-    assert progress_line(look(), 45.25) == (
+    assert progress_line(look()) == (
         "1,200 pages, 45.2 pages/s, 1,100 items, 50 queued, 2 delayed, 32 in flight, 4 failed, 7 hosts;"
         " failed attempts: timeout 5, status/404 3"
     )

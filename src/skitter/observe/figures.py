@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from skitter._utils.visible import visible_line
-from skitter.frontier.records import SETTLED, FrontierStatus
+from skitter.frontier.records import SETTLED
 
 
 def kinds(counters: Mapping[str, int], group: str) -> dict[str, int]:
@@ -65,18 +65,3 @@ def duration(seconds: float) -> str:
 def milliseconds(seconds: float) -> str:
     """Return a short time with three digits: ``2.5 ms``, ``250 ms``, ``1.5 s``."""
     return f"{seconds * 1000:.3g} ms" if seconds < 0.9995 else f"{seconds:.3g} s"
-
-
-def progress_figures(status: FrontierStatus, pace: float) -> list[tuple[str, str]]:
-    """Return the figures of a running job with their names. ``pace``: current number of pages per second."""
-    counters = status.counters
-    return [
-        ("pages", f"{counters.get('pages', 0):,}"),
-        ("pages/s", f"{pace:,.1f}"),
-        ("items", f"{counters.get('items', 0):,}"),
-        ("queued", f"{status.queued:,}"),
-        ("delayed", f"{status.delayed:,}"),
-        ("in flight", f"{status.leased:,}"),
-        ("failed", f"{status.failed:,}"),
-        ("hosts", f"{status.slots:,}"),
-    ]

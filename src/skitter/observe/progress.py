@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Protocol, TextIO
 import msgspec
 
 from skitter.frontier.records import JobState
-from skitter.observe.figures import duration, errors, listed, progress_figures
+from skitter.observe.figures import duration, errors, listed
 from skitter.run.crawl import Progress
 from skitter.run.process import ConsoleHandler
-from skitter.worker.timings import Throughput
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -54,15 +53,14 @@ class LineView:
     """Writes a line to the log every ten seconds, starting after ten seconds. Implements :class:`View`."""
 
     def __init__(self) -> None:
-        self._pace = Throughput()
         self._next = _LINE_EVERY
 
     def show(self, progress: Progress) -> None:
-        pace = self._pace.note(progress.seconds, progress.status.counters.get("pages", 0))
         if progress.seconds >= self._next:
             self._next = progress.seconds + _LINE_EVERY
-            fields = {"status": msgspec.to_builtins(progress.status), "pages_per_second": round(pace, 2)}
-            log.info("%s", progress_line(progress, pace), extra={"fields": fields})
+            pace = round(progress.pages_per_second, 2)
+            fields = {"status": msgspec.to_builtins(progress.status), "pages_per_second": pace}
+            log.info("%s", progress_line(progress), extra={"fields": fields})
 
     def close(self) -> None:
         """Nothing."""
@@ -78,14 +76,12 @@ class ProgressLine:
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = sys.stdout if stream is None else stream
-        self._pace = Throughput()
         self._length = 0
 
     def __call__(self, progress: Progress) -> None:
         """Print the line again."""
-        pace = self._pace.note(progress.seconds, progress.status.counters.get("pages", 0))
         state = progress.status.state
-        text = f"{state}, {duration(progress.seconds)}: {progress_line(progress, pace)}"
+        text = f"{state}, {duration(progress.seconds)}: {progress_line(progress)}"
         end = (
             "\n" if state is JobState.FINISHED else ""
         )  # the next output of the program starts on a new line
@@ -94,9 +90,9 @@ class ProgressLine:
         self._length = 0 if end else len(text)
 
 
-def progress_line(progress: Progress, pace: float) -> str:
-    """Return the progress in one line. ``pace``: current number of pages per second."""
-    figures = ", ".join(f"{text} {name}" for name, text in progress_figures(progress.status, pace))
+def progress_line(progress: Progress) -> str:
+    """Return the progress in one line."""
+    figures = ", ".join(f"{text} {name}" for name, text in _figures(progress))
     failures = errors(progress.status.counters)
     return f"{figures}; failed attempts: {listed(failures)}" if failures else figures
 
@@ -110,15 +106,13 @@ class LiveView:
         from rich.live import Live  # noqa: PLC0415 - see above
 
         self._job = job
-        self._pace = Throughput()
         console = Console(file=stream)
         self._live = Live(console=console, auto_refresh=False, transient=True, redirect_stdout=False)
         self._live.start()
         _log_to(sys.stderr)  # which is above the table now
 
     def show(self, progress: Progress) -> None:
-        pace = self._pace.note(progress.seconds, progress.status.counters.get("pages", 0))
-        self._live.update(progress_table(self._job, progress, pace), refresh=True)
+        self._live.update(progress_table(self._job, progress), refresh=True)
 
     def close(self) -> None:
         self._live.stop()
@@ -131,15 +125,15 @@ def _log_to(stream: TextIO) -> None:
             handler.setStream(stream)
 
 
-def progress_table(job: str, progress: Progress, pace: float) -> Table:
-    """Return the progress as a table. ``pace``: current number of pages per second."""
+def progress_table(job: str, progress: Progress) -> Table:
+    """Return the progress as a table."""
     from rich.table import Table  # noqa: PLC0415 - see LiveView
 
     state = f"{progress.status.state}, {duration(progress.seconds)}, workers: {progress.workers}"
     table = Table(
         title=f"{job}: {state}", title_justify="left", show_header=True, box=None, padding=(0, 2, 0, 0)
     )
-    figures = progress_figures(progress.status, pace)
+    figures = _figures(progress)
     for name, _ in figures:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_row(*(text for _, text in figures))
@@ -148,3 +142,18 @@ def progress_table(job: str, progress: Progress, pace: float) -> Table:
         table.caption = f"failed attempts: {listed(failures)}"
         table.caption_justify = "left"
     return table
+
+
+def _figures(progress: Progress) -> list[tuple[str, str]]:
+    """Return the figures of a running job with their names."""
+    status, counters = progress.status, progress.status.counters
+    return [
+        ("pages", f"{counters.get('pages', 0):,}"),
+        ("pages/s", f"{progress.pages_per_second:,.1f}"),
+        ("items", f"{counters.get('items', 0):,}"),
+        ("queued", f"{status.queued:,}"),
+        ("delayed", f"{status.delayed:,}"),
+        ("in flight", f"{status.leased:,}"),
+        ("failed", f"{status.failed:,}"),
+        ("hosts", f"{status.slots:,}"),
+    ]

@@ -38,6 +38,7 @@ from skitter.spider import Spider
 from skitter.store.committed import split_by_presence
 from skitter.store.contract import parts_folder
 from skitter.store.files import is_local
+from skitter.worker.timings import Throughput
 
 if TYPE_CHECKING:
     from skitter.run.supervisor import ForkedProcess, Supervisor
@@ -100,6 +101,8 @@ class Progress(msgspec.Struct, frozen=True):
     seconds: float
     """Since the start of this run."""
     workers: int
+    pages_per_second: float = 0.0
+    """During the last ten seconds."""
 
 
 Watcher = Callable[[Progress], None]
@@ -166,6 +169,7 @@ class Crawl:
         """Whether the workers have started. Errors from then on are not errors of the input."""
         self._queues_without_workers = QueuesWithoutWorkers()
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._throughput = Throughput()
 
     @property
     def folder(self) -> Path:
@@ -474,7 +478,8 @@ class Crawl:
         if self._watcher is None:
             return
         try:
-            self._watcher(Progress(status, elapsed, workers))
+            pace = self._throughput.note(elapsed, status.counters.get("pages", 0))
+            self._watcher(Progress(status, elapsed, workers, pace))
         except Exception:
             log.exception("cannot show the progress")
 
