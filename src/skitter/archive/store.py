@@ -11,9 +11,9 @@ from skitter.archive.records import encode_capture
 from skitter.fetch.contract import (
     UNCONDITIONAL,
     Fetcher,
-    FetcherCapabilities,
     HeaderHook,
     SendPermit,
+    WrappingFetcher,
     fetch_with_hook,
 )
 from skitter.fetch.tdmrep import SITE_FILES
@@ -80,21 +80,12 @@ class CaptureStore:
         ]
 
 
-class RecordingFetcher:
+class RecordingFetcher(WrappingFetcher):
     """Fetches with another fetcher, and passes robots.txt and tdmrep.json to ``record``, because they belong to no page."""
 
     def __init__(self, fetcher: Fetcher, record: Callable[[Capture], None]) -> None:
-        self._fetcher = fetcher
+        super().__init__(fetcher)
         self._record = record
-
-    @property
-    def capabilities(self) -> FetcherCapabilities:
-        """Those of the other fetcher."""
-        return self._fetcher.capabilities
-
-    async def open(self) -> None:
-        """Open the other fetcher."""
-        await self._fetcher.open()
 
     def fetch(
         self,
@@ -112,7 +103,3 @@ class RecordingFetcher:
         response = await fetching
         self._record(Capture(response, began))
         return response
-
-    async def close(self) -> None:
-        """Close the other fetcher."""
-        await self._fetcher.close()

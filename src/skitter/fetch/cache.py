@@ -24,6 +24,7 @@ from skitter.fetch.contract import (
     FetcherCapabilities,
     HeaderHook,
     SendPermit,
+    WrappingFetcher,
     fetch_with_hook,
 )
 from skitter.fetch.tdmrep import SITE_FILES
@@ -50,7 +51,7 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(_Stored).decode
 
 
-class CachingFetcher:
+class CachingFetcher(WrappingFetcher):
     """Returns stored responses from a folder, and fetches all other requests with another fetcher.
 
     Several processes may share the folder. Its size is not limited, and it may be deleted at any time. Cookies of a
@@ -61,7 +62,7 @@ class CachingFetcher:
     """
 
     def __init__(self, fetcher: Fetcher, folder: str | Path, ttl: float | None = None) -> None:
-        self._fetcher = fetcher
+        super().__init__(fetcher)
         self._folder = Path(folder)
         self._ttl = ttl
 
@@ -69,14 +70,6 @@ class CachingFetcher:
     def capabilities(self) -> FetcherCapabilities:
         """Those of the wrapped fetcher; the headers of a stored response are shown first too."""
         return msgspec.structs.replace(self._fetcher.capabilities, shows_headers=True)
-
-    async def open(self) -> None:
-        """Open the wrapped fetcher."""
-        await self._fetcher.open()
-
-    async def close(self) -> None:
-        """Close the wrapped fetcher."""
-        await self._fetcher.close()
 
     async def fetch(
         self,

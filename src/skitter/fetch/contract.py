@@ -232,6 +232,26 @@ class Fetcher(Protocol):
         """Abort running fetches and release resources."""
 
 
+class WrappingFetcher:
+    """Base of a fetcher that changes or records what another one does: the two are opened and closed together."""
+
+    def __init__(self, fetcher: Fetcher) -> None:
+        self._fetcher = fetcher
+
+    @property
+    def capabilities(self) -> FetcherCapabilities:
+        """Those of the other fetcher."""
+        return self._fetcher.capabilities
+
+    async def open(self) -> None:
+        """Open the other fetcher."""
+        await self._fetcher.open()
+
+    async def close(self) -> None:
+        """Close the other fetcher."""
+        await self._fetcher.close()
+
+
 def fetch_with_hook(
     fetcher: Fetcher, request: Request, permit: SendPermit, on_headers: HeaderHook | None
 ) -> Coroutine[Any, Any, Response]:

@@ -19,6 +19,7 @@ from skitter.fetch.contract import (
     HeaderHook,
     SendPermit,
     UnsendableRequest,
+    WrappingFetcher,
     fetch_with_hook,
 )
 from skitter.fetch.tdmrep import SITE_FILES
@@ -88,25 +89,12 @@ def fetcher_rules(values: Sequence[Mapping[str, Any]]) -> list[FetcherRule]:
     return rules
 
 
-class HeaderFetcher:
+class HeaderFetcher(WrappingFetcher):
     """Adds headers to the requests of a fetcher that does not know the settings. Headers of a request override them."""
 
     def __init__(self, fetcher: Fetcher, headers: Mapping[str, str]) -> None:
-        self._fetcher = fetcher
+        super().__init__(fetcher)
         self._headers = headers
-
-    @property
-    def capabilities(self) -> FetcherCapabilities:
-        """Those of the fetcher."""
-        return self._fetcher.capabilities
-
-    async def open(self) -> None:
-        """Open the fetcher."""
-        await self._fetcher.open()
-
-    async def close(self) -> None:
-        """Close the fetcher."""
-        await self._fetcher.close()
 
     def fetch(
         self,
