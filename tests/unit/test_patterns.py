@@ -85,5 +85,5 @@ def test_a_url_that_occupies_a_pattern_is_refused(kind):
 
 
 def test_the_patterns_of_a_recipe_have_the_limit():
-    context = CompileContext(RecipeProblems(), [], recipe="shop")
+    context = CompileContext(recipe="shop", problems=RecipeProblems(), pages=[])
     assert all(isinstance(pattern, LimitedPattern) for pattern in context.patterns([SLOW, "(a+)+"], "match"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from dataclasses import dataclass, replace
 from typing import Any
 
 from skitter._utils.patterns import LimitedPattern, compile_pattern
@@ -12,33 +13,22 @@ from skitter.frontends.recipe.model import Selection
 from skitter.frontends.recipe.source import FieldPath, RecipeProblems
 
 
+@dataclass(frozen=True, kw_only=True)
 class CompileContext:
-    """Compiles the small parts that need checking.
+    """Compiles the small parts that need checking."""
 
-    ``recipe``: the name of the recipe.
-    ``reads_json``: a bare string is JMESPath, not CSS.
-    """
-
-    def __init__(
-        self,
-        problems: RecipeProblems,
-        pages: Collection[str],
-        path: FieldPath = (),
-        *,
-        recipe: str,
-        reads_json: bool = False,
-    ) -> None:
-        self.recipe = recipe
-        self.problems = problems
-        self.pages = pages
-        self.path = path
-        self.reads_json = reads_json
+    recipe: str
+    """Name of the recipe."""
+    problems: RecipeProblems
+    pages: Collection[str]
+    path: FieldPath = ()
+    reads_json: bool = False
+    """Whether a bare string is JMESPath, not CSS."""
 
     def at(self, *parts: str | int, reads_json: bool | None = None) -> CompileContext:
         """Return the context for a nested place."""
         json = self.reads_json if reads_json is None else reads_json
-        path = (*self.path, *parts)
-        return CompileContext(self.problems, self.pages, path, recipe=self.recipe, reads_json=json)
+        return replace(self, path=(*self.path, *parts), reads_json=json)
 
     def each(self, name: str, value: Any) -> list[tuple[Any, CompileContext]]:
         """Return the elements of a list, or a single value, each with the context of its place."""

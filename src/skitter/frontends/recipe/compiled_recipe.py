@@ -114,7 +114,9 @@ def compile_recipe(
     if problems:
         raise source.error(problems.found)
     recipe = msgspec.convert(data, Recipe)
-    compiled = CompiledRecipe(recipe, CompileContext(problems, recipe.pages.keys(), recipe=recipe.name))
+    compiled = CompiledRecipe(
+        recipe, CompileContext(recipe=recipe.name, problems=problems, pages=recipe.pages.keys())
+    )
     if scripts is not None:
         for path, script, is_rule in scripts_in(recipe):
             if fault := scripts.fault_of(script, is_rule=is_rule):

@@ -6,6 +6,7 @@ import io
 import re
 from calendar import timegm
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -23,41 +24,32 @@ class PageError(SkitterError):
     """A page that does not match its recipe. The request of the page fails with this error."""
 
 
+@dataclass
 class PageContext:
-    """One page with the data that its request carried.
+    """One page with the data that its request carried."""
 
-    ``data``: values from earlier pages, copied for each page, so siblings never see each other's data.
-    """
-
-    def __init__(
-        self,
-        response: Response,
-        page: str,
-        data: Mapping[str, Any],
-        scripts: ScriptEngine | None = None,
-        form: str = "auto",
-    ) -> None:
-        self.response = response
-        self.page = page
-        self.data = data
-        self.scripts = scripts
-        self._form = form
+    response: Response
+    page: str
+    data: Mapping[str, Any]
+    """Values from earlier pages, copied for each page, so siblings never see each other's data."""
+    scripts: ScriptEngine | None = None
+    form: str = "auto"
 
     @cached_property
     def root(self) -> Any:
         """The input of selectors: the parsed page, or the value of a JSON page."""
         response = self.response
-        if self._form == "feed":
+        if self.form == "feed":
             return read_feed(response)
-        if self._form == "json" or (self._form == "auto" and "json" in response.content_type):
+        if self.form == "json" or (self.form == "auto" and "json" in response.content_type):
             try:
                 return response.json()
             except ValueError as error:
                 raise PageError(
                     f"invalid JSON at {response.url}: {error}", remedy="check the answer of the server"
                 ) from None
-        if self._form != "auto":
-            kind = "text/html" if self._form == "html" else "application/xml"
+        if self.form != "auto":
+            kind = "text/html" if self.form == "html" else "application/xml"
             response = response.replace(
                 headers={**response.headers, "content-type": kind}, encoding=response.encoding
             )
