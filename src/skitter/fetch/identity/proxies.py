@@ -15,6 +15,7 @@ import random
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Literal
 
 import xxhash
@@ -38,17 +39,15 @@ _MAX_HOSTS = 10_000
 _MAX_KEYS = 50_000
 
 
+@dataclass(eq=False, slots=True)
 class _Health:
     """The health of one proxy."""
 
-    __slots__ = ("cooldown_until", "cooldowns", "strikes", "url")
-
-    def __init__(self, url: str) -> None:
-        self.url = url
-        self.cooldown_until = 0.0
-        self.cooldowns = 0
-        """Number of consecutive cooldowns without a success in between."""
-        self.strikes: set[object] = set()
+    url: str
+    cooldown_until: float = 0.0
+    cooldowns: int = 0
+    """Number of consecutive cooldowns without a success in between."""
+    strikes: set[object] = field(default_factory=set)
 
 
 class ProxyPool:

@@ -14,6 +14,7 @@ import random
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -35,22 +36,20 @@ _MAX_NAMED = 10_000
 """Maximum number of sessions named by the spider; the least recently used one is dropped first."""
 
 
+@dataclass(eq=False, slots=True)
 class Session:
     """One identity."""
 
-    __slots__ = ("born", "error_score", "headers", "in_flight", "name", "proxy", "retired", "uses")
-
-    def __init__(self, name: str, headers: Mapping[str, str], proxy: str, born: float) -> None:
-        self.name = name
-        """Also identifies its cookies: ``Request.session`` of the requests that are sent."""
-        self.headers = headers
-        self.proxy = proxy
-        """Empty for a direct connection."""
-        self.born = born
-        self.uses = 0
-        self.in_flight = 0
-        self.error_score = 0.0
-        self.retired = False
+    name: str
+    """Also identifies its cookies: ``Request.session`` of the requests that are sent."""
+    headers: Mapping[str, str]
+    proxy: str
+    """Empty for a direct connection."""
+    born: float
+    uses: int = 0
+    in_flight: int = 0
+    error_score: float = 0.0
+    retired: bool = False
 
     @property
     def load(self) -> float:
