@@ -239,3 +239,23 @@ def test_an_archive_cannot_be_the_output_of_a_task(tmp_path):
     (tmp_path / "r.yaml").write_text("name: one\nstart: http://a/\npages:\n  p: {follow: [a]}\n")
     line = complaint("task", "add", "tasks", "r.yaml", "-o", "one.warc.gz", cwd=tmp_path)
     assert "'one.warc.gz' is an archive" in line
+
+
+def test_a_damaged_record_is_a_dead_letter(tmp_path):
+    archive = ForeignArchive()
+    archive.add(ORIGIN, b"<a href=/a>a</a>")
+    start = len(archive.data)
+    archive.add(f"{ORIGIN}a", b"<title>a</title>" + bytes(range(256)) * 40)
+    spider = SPIDER.replace(
+        "def parse(self, response):",
+        """def parse(self, response):
+        with open("site.warc.gz", "r+b") as file:
+            file.seek(START)
+            file.write(b"damaged")""",
+    ).replace("START", str(start))
+    done = replay(tmp_path, archive, spider)
+    assert done.returncode == 0, done.stderr
+    letters = json.loads(skitter("failures", "list", "j", "--json", cwd=tmp_path).stdout)
+    assert [(letter["url"], letter["error"][:32]) for letter in letters] == [
+        (f"{ORIGIN}a", "archive: the record cannot be re")
+    ]

@@ -30,6 +30,8 @@ from skitter.response import Response
 from skitter.web.urls import normalize
 
 _ANSWERS = WarcRecordType.response | WarcRecordType.resource | WarcRecordType.revisit
+_BUFFER = 16 * 1024
+"""Bytes that are read at a time to find one record."""
 _Key = tuple[str, str, int]
 """Method, URL, and the hash of the body; see :func:`_key`."""
 
@@ -100,14 +102,18 @@ class WarcFetcher:
         self._thread.stop()
 
     def _read(self, place: _Place, request: Request) -> Response:
-        with self._files[place.file].open("rb") as file:
-            file.seek(place.offset)
-            record = next(iter(ArchiveIterator(file, auto_decode="all", strict_mode=False)))
-            limit = request.max_body or self._max_body
-            body = record.reader.read(limit + 1)
-            if len(body) > limit:
-                raise BodyTooLarge(f"the archived body is longer than {limit} bytes")
-            return _response(record, body, request)
+        limit = request.max_body or self._max_body
+        try:
+            with self._files[place.file].open("rb") as file:
+                file.seek(place.offset)
+                records = ArchiveIterator(file, auto_decode="all", strict_mode=False, buffer_size=_BUFFER)
+                record = next(iter(records))
+                body = record.reader.read(limit + 1)
+        except (OSError, ValueError, StopIteration) as error:
+            raise NotArchived(f"the record cannot be read: {error}") from error
+        if len(body) > limit:
+            raise BodyTooLarge(f"the archived body is longer than {limit} bytes")
+        return _response(record, body, request)
 
     def _read_index(self) -> dict[_Key, _Place]:
         index, ids = self._scan({})
