@@ -122,6 +122,9 @@ class ClusterState:
         return aggregate_status(statuses, await self.job_state(reason), reason)
 
 
+_SUMMED = ("added", "queued", "delayed", "leased", "done", "failed", "slots", "fetchable")
+
+
 def aggregate_status(parts: Sequence[FrontierStatus], state: JobState, reason: str) -> FrontierStatus:
     """Add up the counts of all partitions."""
     counters: Counter[str] = Counter()
@@ -130,21 +133,15 @@ def aggregate_status(parts: Sequence[FrontierStatus], state: JobState, reason: s
         counters.update(part.counters)
         queues.update(part.queues or {DEFAULT_QUEUE: part.queued})
     busiest = sorted((slot for part in parts for slot in part.busiest), key=lambda slot: -slot.queued)
+    sums = {name: sum(getattr(part, name) for part in parts) for name in _SUMMED}
     return FrontierStatus(
+        **sums,
         state=state,
-        added=sum(part.added for part in parts),
-        queued=sum(part.queued for part in parts),
-        delayed=sum(part.delayed for part in parts),
-        leased=sum(part.leased for part in parts),
-        done=sum(part.done for part in parts),
-        failed=sum(part.failed for part in parts),
         seeds_loading=parts[0].seeds_loading,
         counters=dict(counters),
-        slots=sum(part.slots for part in parts),
         busiest=busiest[:BUSIEST_SLOTS],
         oldest_lease=max(part.oldest_lease for part in parts),
         reason=reason,
-        fetchable=sum(part.fetchable for part in parts),
         queues=dict(queues) if any(part.queues for part in parts) else {},
         pass_number=parts[0].pass_number,
     )

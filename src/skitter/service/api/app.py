@@ -19,7 +19,7 @@ from skitter.observe.metrics import expose
 from skitter.service.api.access import ApiTokens
 from skitter.service.api.auth import AuthContext, AuthMiddleware
 from skitter.service.api.problems import add_handlers
-from skitter.service.api.recipe_routes import RECIPE_BODY, add_recipe_tools
+from skitter.service.api.recipe_routes import add_recipe_routes
 from skitter.service.api.requests import (
     AfterQuery,
     CallerParam,
@@ -30,7 +30,6 @@ from skitter.service.api.requests import (
     RunQuery,
     ScheduleRequest,
     SeedsRequest,
-    recipe_text,
 )
 from skitter.service.api.routes import JSON_LINES, TEXT, add_log_routes, add_task_routes, item_lines
 from skitter.service.api.session_routes import add_audit_route, add_session_routes
@@ -38,7 +37,7 @@ from skitter.service.api.watch_routes import add_steering_routes, add_watch_rout
 from skitter.service.audit import AuditLog
 from skitter.service.console import add_console
 from skitter.service.jobs import JobService
-from skitter.service.models import JobRecord, StoredRecipe, job_of
+from skitter.service.models import JobRecord, job_of
 from skitter.service.node import Node
 from skitter.service.queries import JobQueries, view
 from skitter.service.sessions import Sessions
@@ -85,19 +84,18 @@ def make_app(
     queries = JobQueries(jobs)
     _add_general_routes(app, jobs)
     _add_metrics_route(app, queries)
-    _add_recipe_routes(app, jobs)
+    add_recipe_routes(app, jobs)
     _add_job_routes(app, jobs)
     _add_crawl_routes(app, queries)
     add_task_routes(app, jobs, queries)
     add_log_routes(app, jobs, node.leaving)
     add_watch_routes(app, queries, node.leaving)
     add_steering_routes(app, queries)
-    add_recipe_tools(app, jobs)
     add_console(app)
     context = AuthContext(
         tokens, Sessions(jobs.store), AuditLog(lambda: jobs.config.audit(node.name), node.name)
     )
-    add_session_routes(app, context, lambda: _FEATURES)
+    add_session_routes(app, context, _FEATURES)
     add_audit_route(app, context.audit)
     return AuthMiddleware(app, context, max_body, max_rate)
 
@@ -134,38 +132,6 @@ def _add_metrics_route(app: FastAPI, queries: JobQueries) -> None:
         samples = await queries.samples()
         body, content_type = expose(samples, request.headers.get("accept", ""))
         return Response(body, headers={"content-type": content_type})
-
-
-def _add_recipe_routes(app: FastAPI, jobs: JobService) -> None:
-    @app.get("/recipes")
-    async def recipes(caller: CallerParam) -> dict[str, Any]:
-        """List the recipes."""
-        found = await jobs.records.recipes()
-        return {"recipes": [_without_text(recipe) for recipe in found if caller.may_use(recipe.name)]}
-
-    @app.put(
-        "/recipes/{name}",
-        status_code=201,
-        openapi_extra=RECIPE_BODY,
-        responses={200: {"description": "Replaced"}},
-    )
-    async def put_recipe(name: NamePath, request: Request, response: Response) -> dict[str, Any]:
-        """Upload or replace a recipe. The body is its text: TOML if the content type says so, otherwise YAML."""
-        text, syntax = await recipe_text(request)
-        recipe = StoredRecipe(name=name, text=text, syntax=syntax)
-        response.status_code = 201 if await jobs.put_recipe(recipe) else 200
-        return _without_text(recipe)
-
-    @app.get("/recipes/{name}")
-    async def recipe(name: NamePath) -> dict[str, Any]:
-        """Return a recipe with its text."""
-        found = await jobs.records.recipe(name)
-        return {**_without_text(found), "text": found.text}
-
-    @app.delete("/recipes/{name}", status_code=204)
-    async def delete_recipe(name: NamePath) -> None:
-        """Delete a recipe that no job uses."""
-        await jobs.delete_recipe(name)
 
 
 def _add_job_routes(app: FastAPI, jobs: JobService) -> None:
@@ -220,7 +186,3 @@ def _add_crawl_routes(app: FastAPI, queries: JobQueries) -> None:
 
 async def _shown(jobs: JobService, job: JobRecord) -> dict[str, Any]:
     return view(job, await jobs.records.nodes())
-
-
-def _without_text(recipe: StoredRecipe) -> dict[str, Any]:
-    return {"name": recipe.name, "syntax": recipe.syntax, "stored": recipe.stored}

@@ -1,4 +1,4 @@
-"""The routes of the recipe editor: check a recipe without storing it, and try it on one page."""
+"""The routes of recipes: store them, check one without storing it, and try one on a page."""
 
 from __future__ import annotations
 
@@ -8,17 +8,58 @@ import msgspec
 from fastapi import FastAPI, Request, Response
 
 from skitter.frontends.recipe.source import RecipeError
-from skitter.service.api.requests import NamePath, TrialRequest, recipe_text
+from skitter.service.api.requests import CallerParam, NamePath, TrialRequest, recipe_text
 from skitter.service.errors import ApiError
 from skitter.service.jobs import JobService
 from skitter.service.models import StoredRecipe
 from skitter.service.recipe_trial import TrialCommand, run_trial
 
+_RECIPE_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            kind: {"schema": {"type": "string"}}
+            for kind in ("application/yaml", "application/toml", "text/plain")
+        },
+    }
+}
+"""The OpenAPI description of a body with the text of a recipe."""
 
-def add_recipe_tools(app: FastAPI, jobs: JobService) -> None:
+
+def add_recipe_routes(app: FastAPI, jobs: JobService) -> None:
     """Add the routes to an application."""
 
-    @app.post("/recipes/{name}/check", openapi_extra=RECIPE_BODY)
+    @app.get("/recipes")
+    async def recipes(caller: CallerParam) -> dict[str, Any]:
+        """List the recipes."""
+        found = await jobs.records.recipes()
+        return {"recipes": [_without_text(recipe) for recipe in found if caller.may_use(recipe.name)]}
+
+    @app.put(
+        "/recipes/{name}",
+        status_code=201,
+        openapi_extra=_RECIPE_BODY,
+        responses={200: {"description": "Replaced"}},
+    )
+    async def put_recipe(name: NamePath, request: Request, response: Response) -> dict[str, Any]:
+        """Upload or replace a recipe. The body is its text: TOML if the content type says so, otherwise YAML."""
+        text, syntax = await recipe_text(request)
+        recipe = StoredRecipe(name=name, text=text, syntax=syntax)
+        response.status_code = 201 if await jobs.put_recipe(recipe) else 200
+        return _without_text(recipe)
+
+    @app.get("/recipes/{name}")
+    async def recipe(name: NamePath) -> dict[str, Any]:
+        """Return a recipe with its text."""
+        found = await jobs.records.recipe(name)
+        return {**_without_text(found), "text": found.text}
+
+    @app.delete("/recipes/{name}", status_code=204)
+    async def delete_recipe(name: NamePath) -> None:
+        """Delete a recipe that no job uses."""
+        await jobs.delete_recipe(name)
+
+    @app.post("/recipes/{name}/check", openapi_extra=_RECIPE_BODY)
     async def check(name: NamePath, request: Request) -> dict[str, Any]:
         """Check a recipe without storing it. The body is its text, as for `PUT`. Each of `errors` names its line."""
         text, syntax = await recipe_text(request)
@@ -40,13 +81,5 @@ def add_recipe_tools(app: FastAPI, jobs: JobService) -> None:
         return Response(msgspec.json.encode(await run_trial(order)), media_type="application/json")
 
 
-RECIPE_BODY: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            kind: {"schema": {"type": "string"}}
-            for kind in ("application/yaml", "application/toml", "text/plain")
-        },
-    }
-}
-"""The OpenAPI description of a body with the text of a recipe."""
+def _without_text(recipe: StoredRecipe) -> dict[str, Any]:
+    return {"name": recipe.name, "syntax": recipe.syntax, "stored": recipe.stored}

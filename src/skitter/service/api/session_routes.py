@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -14,7 +14,7 @@ from skitter.service.audit import AuditLog
 from skitter.service.sessions import SESSION_SECONDS, SessionRecord
 
 
-def add_session_routes(app: FastAPI, context: AuthContext, features: Callable[[], Sequence[str]]) -> None:
+def add_session_routes(app: FastAPI, context: AuthContext, features: Sequence[str]) -> None:
     """Add the routes of sessions to an application. ``features``: the parts of the console that this server offers."""
     tokens, sessions = context.tokens, context.sessions
 
@@ -23,7 +23,7 @@ def add_session_routes(app: FastAPI, context: AuthContext, features: Callable[[]
         return {
             "name": caller.name, "scope": caller.scope.name.lower(), "jobs": list(caller.patterns),
             "csrf": None if record is None else record.csrf, "csrf_header": CSRF_HEADER,
-            "expires": None if record is None else record.expires, "features": list(features()),
+            "expires": None if record is None else record.expires, "features": list(features),
         }  # fmt: skip
 
     @app.get("/session")

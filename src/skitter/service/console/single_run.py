@@ -171,5 +171,5 @@ def _make_app(folder: JobFolder, tokens: ApiTokens, leaving: asyncio.Event) -> A
         Sessions(SqliteKeyValueStore(Path(":memory:"))),
         AuditLog(lambda: SqliteAppendLog(folder.path / "console-audit.log")),
     )
-    add_session_routes(app, context, lambda: ("jobs",))
+    add_session_routes(app, context, ("jobs",))
     return AuthMiddleware(app, context, _MAX_BODY)
