@@ -24,15 +24,12 @@ from skitter.frontier.contract import (
 )
 from skitter.frontier.records import (
     AddResult,
-    DeadLetter,
     Entry,
     FetchReport,
-    FrontierStatus,
     JobInfo,
     JobState,
     LeaseResult,
     Outcome,
-    SeedClaim,
     SeedProgress,
 )
 from skitter.politeness import Politeness
@@ -84,6 +81,9 @@ class BrokerFrontier:
         self.catalog = state.catalog
         self.seed_keys = state.seed_keys
         """Messages for seeds taken from them are published by the search for lost messages."""
+        self.unknown = state.unknown
+        self.claim_seeds = state.claim_seeds
+        self.status = state.status
         self.dead_letters: DeadLetters = _PublishedDeadLetters(state, self._publish_slots)
         self.foreign_seeds: SeedKeys | None = TopicSeeds(self, self._topics)
 
@@ -113,7 +113,7 @@ class BrokerFrontier:
                 channel = MessageChannel(self._make_broker(queue), self._mark, self._tuning, self._clock)
                 topic = Topic(queue, self._state, channel, self._tuning, restore_lost=self._restore_lost)
                 # The broker was there when the first topic was opened; if it is unavailable now, it will come back.
-                await topic.open(patient=self._patient or bool(self._topics))
+                await channel.open(patient=self._patient or bool(self._topics))
                 self._topics[queue] = topic
             return self._topics[queue]
 
@@ -131,9 +131,6 @@ class BrokerFrontier:
         await self._state.erase()
 
     # --- adding ------------------------------------------------------------------------------------------
-
-    async def unknown(self, fingerprints: Sequence[bytes]) -> list[bool]:
-        return await self._state.unknown(fingerprints)
 
     async def add(self, entries: Sequence[Entry], seeds: SeedProgress | None = None) -> AddResult:
         """Add requests, and publish the new ones."""
@@ -154,9 +151,6 @@ class BrokerFrontier:
             groups[queue_of(slot)].append(slot)
         for queue, group in groups.items():
             await (await self._topic(queue)).publish_slots(group)
-
-    async def claim_seeds(self, worker: str) -> SeedClaim | None:
-        return await self._state.claim_seeds(worker)
 
     # --- leasing -----------------------------------------------------------------------------------------
 
@@ -258,9 +252,6 @@ class BrokerFrontier:
         """Take back the leases of a dead worker. Each topic makes sure that none is granted in the meantime."""
         return sum([await topic.abandon(worker) for topic in list(self._topics.values())])
 
-    async def status(self) -> FrontierStatus:
-        return await self._state.status()
-
 
 class _Commit:
     """The outcomes of one call whose leases belong to one topic."""
@@ -279,8 +270,11 @@ class _PublishedDeadLetters:
     def __init__(
         self, state: StateFrontier, publish_slots: Callable[[Iterable[str]], Awaitable[None]]
     ) -> None:
-        self._state = state
+        self._letters = state.dead_letters
         self._publish_slots = publish_slots
+        self.list = self._letters.list
+        self.drop = self._letters.drop
+        self.drop_superseded = self._letters.drop_superseded
 
     async def replay(self, ids: Sequence[int] | None = None) -> int:
         """Put dead letters back in the queue, and publish a message for each."""
@@ -290,18 +284,9 @@ class _PublishedDeadLetters:
         while letters := await self.list(last, DEAD_LETTERS_PAGE):
             last = letters[-1].id
             slots += [letter.slot for letter in letters if chosen is None or letter.id in chosen]
-        count = await self._state.dead_letters.replay(ids)
+        count = await self._letters.replay(ids)
         await self._publish_slots(slots)
         return count
-
-    async def drop(self, ids: Sequence[int] | None = None) -> int:
-        return await self._state.dead_letters.drop(ids)
-
-    async def drop_superseded(self) -> int:
-        return await self._state.dead_letters.drop_superseded()
-
-    async def list(self, after: int = 0, limit: int = 100) -> list[DeadLetter]:
-        return await self._state.dead_letters.list(after, limit)
 
 
 def _combined(results: Sequence[LeaseResult]) -> LeaseResult:

@@ -262,10 +262,6 @@ class Topic:
 
     # --- opening, closing, publishing --------------------------------------------------------------------
 
-    async def open(self, *, patient: bool) -> None:
-        """Connect. ``patient``: wait for a broker that is unavailable. Raise :class:`~skitter.errors.FrontierError`."""
-        await self._channel.open(patient=patient)
-
     def take_foreign(self, limit: int) -> list[Delivery]:
         """Take at most ``limit`` messages that other programs published. The caller answers them."""
         foreign = self._channel.foreign
