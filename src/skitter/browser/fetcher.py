@@ -52,7 +52,7 @@ _CRASH_DELAY = 30.0
 
 
 class BrowserFetcher:
-    """Loads pages in Chromium. The browser starts with the first page.
+    """Loads pages in Chromium. The browser starts with the first page. Implements :class:`Fetcher`.
 
     Does not follow redirects. Cookies arrive as a ``Cookie`` header, and leave as ``Set-Cookie`` headers.
     """
@@ -122,7 +122,6 @@ class BrowserFetcher:
         permit: SendPermit = UNCONDITIONAL,
         on_headers: HeaderHook | None = None,
     ) -> Response:
-        """Load one page. Any HTTP status is a response. Raises :class:`~skitter.fetch.contract.FetchError`."""
         url = normalize(request.url)
         if url is None or not url.startswith(("http://", "https://")):
             raise UnsendableRequest(

@@ -54,6 +54,8 @@ _decode = msgspec.msgpack.Decoder(_Stored).decode
 class CachingFetcher(WrappingFetcher):
     """Returns stored responses from a folder, and fetches all other requests with another fetcher.
 
+    Implements :class:`Fetcher`.
+
     Several processes may share the folder. Its size is not limited, and it may be deleted at any time. Cookies of a
     stored response are not set again.
 
@@ -78,7 +80,6 @@ class CachingFetcher(WrappingFetcher):
         permit: SendPermit = UNCONDITIONAL,
         on_headers: HeaderHook | None = None,
     ) -> Response:
-        """Return a stored response, or fetch the request. Raises what the wrapped fetcher raises."""
         directives = _directives(request)
         if not _is_cacheable(request) or "no-store" in directives:
             return await fetch_with_hook(self._fetcher, request, permit, on_headers)

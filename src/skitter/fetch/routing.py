@@ -111,6 +111,8 @@ class HeaderFetcher(WrappingFetcher):
 class RoutingFetcher:
     """The fetchers of one worker. ``default`` fetches all requests for which neither they nor a rule name another one.
 
+    Implements :class:`Fetcher`.
+
     ``make``: returns a fetcher by its name; called once for each name, when its first request comes.
     """
 
@@ -141,7 +143,6 @@ class RoutingFetcher:
             await self._opened_fetcher(name)
 
     async def close(self) -> None:
-        """Close all fetchers that were opened."""
         for name in list(self._opened):
             self._opened.discard(name)
             await self._fetchers[name].close()
@@ -153,7 +154,6 @@ class RoutingFetcher:
         permit: SendPermit = UNCONDITIONAL,
         on_headers: HeaderHook | None = None,
     ) -> Coroutine[Any, Any, Response]:
-        """Fetch one request by its fetcher. Raises :class:`~skitter.fetch.contract.FetchError`."""
         if not request.fetcher and self._is_simple:  # nearly every request
             if on_headers is None:
                 return self._default.fetch(request, permit=permit)

@@ -22,6 +22,8 @@ _REMEDY = (
 class CommittedRanges:
     """The committed lines of one stream, or of all ranges (``stream=None``), sorted by part name and position.
 
+    Implements :class:`ItemSource`.
+
     ``elsewhere``: further folders with parts, for example copies from other machines. If there are several copies of
     a part, the longest is read: the others were made earlier, or are incomplete.
 
@@ -87,7 +89,6 @@ class CommittedRanges:
                 yield block[: cut - 1].split(b"\n"), at
 
     def lines(self) -> Iterator[bytes]:
-        """Yield all lines without their line ends."""
         return lines_of(self.chunks())
 
     def _open(self, part: str) -> int:

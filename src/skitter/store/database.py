@@ -167,7 +167,7 @@ async def put_or_bisect(
 
 
 class DatabaseStore:
-    """The keyed store of one worker in a database."""
+    """The keyed store of one worker in a database. Implements :class:`~skitter.store.contract.Store`."""
 
     def __init__(self, driver: Driver, buffer_options: BufferOptions) -> None:
         self._driver = driver
@@ -182,7 +182,6 @@ class DatabaseStore:
         await self._backoff.call(lambda: self._driver.open(context))
 
     async def write(self, groups: Sequence[ItemGroup]) -> list[GroupError | None]:
-        """Write the items of all groups; see :meth:`skitter.store.contract.Store.write`."""
         results: list[GroupError | None] = [None] * len(groups)
         pages: dict[int, PageItems] = {}
         for index, group in enumerate(groups):
@@ -199,7 +198,6 @@ class DatabaseStore:
         return results
 
     async def close(self) -> None:
-        """Disconnect."""
         await self._driver.close()
 
 

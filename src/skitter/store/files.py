@@ -54,6 +54,8 @@ _SHORT_WRITE = 256 * 1024
 class PartFileStore:
     """Appends to ``parts/items/<worker>.jsonl`` with one write per batch, and returns byte ranges.
 
+    Implements :class:`Store`.
+
     A write that fails halfway (for example on a full disk) leaves bytes that no range contains; the next write
     overwrites them. ``stream``: the folder in place of ``items``. ``encode``: returns the line of an item.
     ``suffix``: of the file.
@@ -86,7 +88,6 @@ class PartFileStore:
         await self._thread.run(self._create)
 
     async def write(self, groups: Sequence[ItemGroup]) -> list[OutputRange | GroupError | None]:
-        """Append the items of all groups; see :meth:`skitter.store.contract.Store.write`."""
         return await self.write_blocks([encode_group(group, self._encode) for group in groups])
 
     async def write_blocks(
@@ -99,7 +100,6 @@ class PartFileStore:
         return ranges_of(blocks, self._part, position)
 
     async def close(self) -> None:
-        """Close the part file."""
         try:
             await self._thread.run(self._close)
         finally:

@@ -128,7 +128,7 @@ for _part in ("cluster", "conn", "producer"):
 
 
 class KafkaDriver:
-    """Uses one producer, and a new one after each failure."""
+    """Uses one producer, and a new one after each failure. Implements :class:`~skitter.store.database.Driver`."""
 
     def __init__(self, address: OutputAddress, options: Mapping[str, str], _buffer: BufferOptions) -> None:
         topic = KafkaTopic.parse(address.rest, options, address.password("kafka"))
@@ -138,7 +138,6 @@ class KafkaDriver:
         self._producer: AIOKafkaProducer | None = None
 
     async def open(self, context: StoreContext) -> None:  # noqa: ARG002 - a topic knows no jobs
-        """Connect."""
         await self._connected()
 
     async def _connected(self) -> AIOKafkaProducer:
@@ -180,7 +179,6 @@ class KafkaDriver:
         """Do nothing: the messages of a topic cannot be removed."""
 
     def encode(self, item: Any) -> Encoded:
-        """Return the item as JSON."""
         data = encode_item(item)
         if len(data) > self._largest:
             raise StoreError(
@@ -230,7 +228,6 @@ class KafkaDriver:
         return outcomes
 
     async def close(self) -> None:
-        """Disconnect."""
         producer, self._producer = self._producer, None
         if producer is not None:
             await producer.stop()

@@ -312,7 +312,7 @@ _WRITE_ATTEMPTS = 5
 
 
 class MongoDriver:
-    """Uses one client. The items of a page are numbered without gaps within each collection.
+    """Uses one client. The items of a page are numbered without gaps within each collection. Implements :class:`Driver`.
 
     With a buffer of one item, each item is written with a request of its own.
     """
@@ -365,7 +365,6 @@ class MongoDriver:
                 await self._collection(name).delete_many(of_job)
 
     async def close(self) -> None:
-        """Close all connections."""
         if self._client is not None:
             await self._client.close()
             self._client = None
@@ -373,13 +372,11 @@ class MongoDriver:
     # --- items -----------------------------------------------------------------------------------------
 
     def encode(self, item: Any) -> Encoded:
-        """Return the item as BSON, without an id."""
         fields = item_fields(item, keep=KEPT)
         collection = self._fixed or self._location.collection_of(self._job, item, fields)
         return Encoded(encoded(fields), collection)
 
     async def put(self, pages: Sequence[PageItems]) -> list[str]:
-        """Write the documents; see :meth:`skitter.store.database.Driver.put`."""
         refusals = [""] * len(pages)
         with translated_errors(self.name):
             for _ in range(_WRITE_ATTEMPTS):

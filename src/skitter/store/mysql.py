@@ -299,7 +299,7 @@ class _ConflictError(Exception):
 
 
 class MySqlDriver:
-    """Uses one connection, which is opened again when it breaks. Each batch is one transaction.
+    """Uses one connection, which is opened again when it breaks. Each batch is one transaction. Implements :class:`Driver`.
 
     The layout ``columns`` has a column for each field, which is added when the field first appears and widened when a
     value does not fit (see :data:`RULES`). The layout ``json`` stores the whole item in the column
@@ -337,7 +337,6 @@ class MySqlDriver:
                 await self._delete_surplus([PageItems(f"{job}:check:", [])])
 
     async def clear(self, job: str) -> None:
-        """Delete the rows of a job."""
         with self._translated_errors():
             await self._connect()
             await self._run(
@@ -348,7 +347,6 @@ class MySqlDriver:
             )
 
     async def close(self) -> None:
-        """Close the connection."""
         if self._connection is not None:
             connection, self._connection = self._connection, None
             try:
@@ -373,7 +371,6 @@ class MySqlDriver:
         return Encoded(",".join(literals).encode(), (tuple(names), tuple(kinds)))
 
     async def put(self, pages: Sequence[PageItems]) -> list[str]:
-        """Write the rows in one transaction; see :meth:`skitter.store.database.Driver.put`."""
         with self._translated_errors():
             await self._connect()
             return await put_or_bisect(

@@ -91,7 +91,10 @@ class OpenSearchIndex(msgspec.Struct, frozen=True):
 
 
 class OpenSearchDriver:
-    """Uses the bulk API. The documents of a page are numbered, and written on one shard, so that no gap can remain."""
+    """Uses the bulk API. The documents of a page are numbered, and written on one shard, so that no gap can remain.
+
+    Implements :class:`Driver`.
+    """
 
     def __init__(self, address: OutputAddress, options: Mapping[str, str], _buffer: BufferOptions) -> None:
         place = OpenSearchIndex.parse(address.kind, address.rest, options, address.password("opensearch"))
@@ -102,7 +105,6 @@ class OpenSearchDriver:
         self._client: AsyncOpenSearch | None = None
 
     async def open(self, context: StoreContext) -> None:
-        """Create the client."""
         self._job_field = msgspec.json.encode({JOB_FIELD: context.job})[1:]
         await self.close()
         self._client = await asyncio.to_thread(self._place.client)
@@ -119,7 +121,6 @@ class OpenSearchDriver:
                 await self._opened.indices.put_mapping(index=self._index, body=mapping)
 
     async def clear(self, job: str) -> None:
-        """Remove the documents of a job."""
         with self._translated_errors():
             await self._opened.indices.refresh(index=self._index)
             await self._opened.delete_by_query(
@@ -134,7 +135,6 @@ class OpenSearchDriver:
         return Encoded(data[:-1] + (b"," if len(data) > 2 else b"") + self._job_field)
 
     async def put(self, pages: Sequence[PageItems]) -> list[str]:
-        """Write the documents, and remove surplus documents of earlier visits."""
         with self._translated_errors():
             outcomes = await self._index_all(pages)
             surplus: list[_Document] = []
@@ -202,7 +202,6 @@ class OpenSearchDriver:
         return [key for key, document in zip(wanted, answer["docs"], strict=True) if document.get("found")]
 
     async def close(self) -> None:
-        """Disconnect."""
         client, self._client = self._client, None
         if client is not None:
             await client.close()

@@ -158,7 +158,7 @@ def column_of(field: str) -> str:
 
 
 class PostgresDriver:
-    """Uses one connection, which is opened again when it breaks. Each batch is one transaction.
+    """Uses one connection, which is opened again when it breaks. Each batch is one transaction. Implements :class:`Driver`.
 
     The layout ``columns`` has a column for each field, which is added when the field first appears and widened when a
     value does not fit (see :data:`RULES`). The layout ``jsonb`` stores the whole item in the
@@ -186,7 +186,6 @@ class PostgresDriver:
             await self._put_rows(connection, [PageItems(f"{job}:check:", [])])
 
     async def clear(self, job: str) -> None:
-        """Delete the rows of a job."""
         with self._discarding_broken_connections():
             connection = await self._connected()
             await connection.execute(
@@ -198,7 +197,6 @@ class PostgresDriver:
             )
 
     async def close(self) -> None:
-        """Close the connection."""
         if self._connection is not None:
             connection, self._connection = self._connection, None
             try:
@@ -220,7 +218,6 @@ class PostgresDriver:
         return Encoded(_without_nul(encode_item(row)), shape)
 
     async def put(self, pages: Sequence[PageItems]) -> list[str]:
-        """Write the rows in one transaction; see :meth:`skitter.store.database.Driver.put`."""
         with self._discarding_broken_connections():
             connection = await self._connected()
             return await put_or_bisect(

@@ -587,7 +587,7 @@ def _append(path: Path, pages: Sequence[bytes]) -> int:
 
 
 class RedisStagingStore:
-    """Writes the items of each page to the server of an output, before the page is committed."""
+    """Writes the items of each page to the server of an output, before the page is committed. Implements :class:`Store`."""
 
     buffering = None
 
@@ -605,7 +605,6 @@ class RedisStagingStore:
         self._client = self._output.client()
 
     async def write(self, groups: Sequence[ItemGroup]) -> list[OutputRange | GroupError | None]:
-        """Write the items of all groups; see :meth:`skitter.store.contract.Store.write`."""
         assert self._client is not None, "open() comes first"
         blocks = [self._encode(group) for group in groups]
         ranges = ranges_of(blocks, self._part, self._end)
@@ -620,6 +619,5 @@ class RedisStagingStore:
         return ranges
 
     async def close(self) -> None:
-        """Disconnect."""
         if self._client is not None:
             await self._client.aclose()

@@ -52,7 +52,7 @@ class _Closing(Protocol):
 
 
 class SavingStore:
-    """Passes the items of each page to a :class:`Saver`."""
+    """Passes the items of each page to a :class:`Saver`. Implements :class:`~skitter.store.contract.Store`."""
 
     buffering = None
 
@@ -65,7 +65,6 @@ class SavingStore:
         self._job = ""
 
     async def open(self, context: StoreContext) -> None:
-        """Create the user's store. Raises :class:`~skitter.errors.StoreError`."""
         self._job = context.job
         try:
             self._saver = saver = await self._thread.run(self._make)
@@ -82,7 +81,6 @@ class SavingStore:
             ) from error
 
     async def write(self, groups: Sequence[ItemGroup]) -> list[GroupError | None]:
-        """Save the items of all groups; see :meth:`skitter.store.contract.Store.write`."""
         return [await self._save(group) for group in groups]
 
     async def _save(self, group: ItemGroup) -> GroupError | None:
@@ -99,7 +97,6 @@ class SavingStore:
         return None
 
     async def close(self) -> None:
-        """Close the user's store."""
         try:
             saver: object = self._saver
             if isinstance(saver, _Closing):

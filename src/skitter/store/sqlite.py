@@ -49,7 +49,7 @@ _ITEM_ERRORS = (
 
 
 class SqliteStore:
-    """Writes each item under its id, so that writing a page again replaces its rows.
+    """Writes each item under its id, so that writing a page again replaces its rows. Implements :class:`Store`.
 
     Values of type ``int``, ``float``, ``str``, ``bytes`` and ``None`` keep their types. A ``bool`` is stored as 0 or 1,
     an integer of more than 64 bits as text, lists and dicts as JSON text with bytes in base64. If a page now has fewer
@@ -70,7 +70,6 @@ class SqliteStore:
         self._columns: Columns | None = None
 
     async def open(self, context: StoreContext) -> None:
-        """Open the database and create the table. Raises :class:`~skitter.errors.StoreError`."""
         self._job = context.job
         await self._thread.run(self._open, context.durability)
 
@@ -80,7 +79,6 @@ class SqliteStore:
         return await self._thread.run(self._write, groups, rows)
 
     async def close(self) -> None:
-        """Close the database."""
         try:
             await self._thread.run(self._close)
         finally:

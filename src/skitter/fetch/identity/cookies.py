@@ -98,7 +98,10 @@ class CookieSharing:
 
 
 class CookiesOnDemand:
-    """Shared cookies (``cookies=auto``) that cost nothing before a site of the job sets the first cookie."""
+    """Shared cookies (``cookies=auto``) that cost nothing before a site of the job sets the first cookie.
+
+    Implements :class:`Cookies`.
+    """
 
     def __init__(self, shared: SharedCookies, sharing: CookieSharing) -> None:
         self._shared = shared
@@ -113,11 +116,9 @@ class CookiesOnDemand:
         return self._shared
 
     async def header_for(self, request: Request) -> str | None:
-        """Return the value of the ``Cookie`` header."""
         return await (await self._opened()).header_for(request) if self._sharing.is_on else None
 
     async def absorb(self, response: Response) -> None:
-        """Store the cookies that a response sets; return when all workers can see them."""
         if response.header("set-cookie"):
             await self._sharing.switch_on()
             await (await self._opened()).absorb(response)
@@ -150,7 +151,7 @@ def _undotted(cookie: Cookie) -> Cookie:
 
 
 class JarCookies:
-    """Cookies of this process; see :class:`~skitter.fetch.cookies.CookieJars`."""
+    """Cookies of this process; see :class:`~skitter.fetch.cookies.CookieJars`. Implements :class:`Cookies`."""
 
     def __init__(self, jars: CookieJars) -> None:
         self._jars = jars
@@ -161,11 +162,9 @@ class JarCookies:
         await asyncio.to_thread(registered_domain, "example.com")
 
     async def header_for(self, request: Request) -> str | None:
-        """Return the value of the ``Cookie`` header."""
         return self._jars.header_for(request)
 
     async def absorb(self, response: Response) -> None:
-        """Store the cookies that a response sets."""
         if response.header("set-cookie"):
             self._jars.absorb(response)
 

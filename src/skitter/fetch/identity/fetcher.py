@@ -55,7 +55,7 @@ class _Closable(Protocol):
 
 
 class IdentityFetcher:
-    """A fetcher with optional sources of identity: user agents, proxies, sessions, cookies.
+    """A fetcher with optional sources of identity: user agents, proxies, sessions, cookies. Implements :class:`Fetcher`.
 
     The values of the request itself take precedence. ``response.request`` is the request with its identity, so hooks
     and callbacks can see its proxy and session. The frontier stores the original request.
@@ -99,7 +99,6 @@ class IdentityFetcher:
             raise
 
     async def close(self) -> None:
-        """Close the sources and the fetcher."""
         for source in self._sources():
             if isinstance(source, _Closable):
                 await source.close()
@@ -116,7 +115,6 @@ class IdentityFetcher:
         permit: SendPermit = UNCONDITIONAL,
         on_headers: HeaderHook | None = None,
     ) -> Coroutine[Any, Any, Response]:
-        """Add an identity to a request and fetch it. Raises :class:`~skitter.fetch.contract.FetchError`."""
         if self._sessions is not None:
             return self._fetch_in_session(self._sessions, request, permit, on_headers)
         if self._changes_requests:
@@ -221,7 +219,7 @@ class IdentityFetcher:
 
 
 class IdentityRouter:
-    """Sends each request with the identity that the spider chooses for it.
+    """Sends each request with the identity that the spider chooses for it. Implements :class:`Fetcher`.
 
     ``default``: for all other requests. It is opened first and closed last.
     ``make``: returns the fetcher of an identity; called once for each, when its first request comes. Identities with
@@ -239,11 +237,9 @@ class IdentityRouter:
         self.capabilities = msgspec.structs.replace(default.capabilities, shows_headers=True)
 
     async def open(self) -> None:
-        """Open the default fetcher."""
         await self._default.open()
 
     async def close(self) -> None:
-        """Close all fetchers that were opened."""
         for fetcher in self._fetchers.values():
             await fetcher.close()
         self._fetchers.clear()
@@ -256,7 +252,6 @@ class IdentityRouter:
         permit: SendPermit = UNCONDITIONAL,
         on_headers: HeaderHook | None = None,
     ) -> Coroutine[Any, Any, Response]:
-        """Fetch one request with its identity. Raises :class:`~skitter.fetch.contract.FetchError`."""
         identity = self._chooser.identity_of(request)
         if identity is None:
             return fetch_with_hook(self._default, request, permit, on_headers)

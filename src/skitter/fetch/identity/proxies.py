@@ -51,7 +51,7 @@ class _Health:
 
 
 class ProxyPool:
-    """Selects proxies and tracks their health.
+    """Selects proxies and tracks their health. Implements :class:`~skitter.fetch.identity.contract.Proxies`.
 
     ``rotation``
         ``round-robin``; ``random``; ``session``: each session keeps its proxy; ``host``: each host is requested through
@@ -149,7 +149,6 @@ class ProxyPool:
     # --- choosing --------------------------------------------------------------------------------------
 
     def choose(self, request: Request, session: str) -> str:
-        """Return a proxy outside its cooldown. Raises :class:`~skitter.fetch.identity.contract.NoProxyAvailable`."""
         self._wake()
         ready = self._ready
         if not ready:
@@ -200,7 +199,6 @@ class ProxyPool:
     # --- health ----------------------------------------------------------------------------------------
 
     def report(self, proxy: str, request: Request, error: FetchError | None) -> bool:
-        """Record how a request ended; return whether only the proxy is at fault."""
         self._wake()
         health = self._all.get(proxy)
         if error is None:

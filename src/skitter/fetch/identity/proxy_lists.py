@@ -43,7 +43,7 @@ class FixedProxyList:
 
 
 class FileProxyList:
-    """A file with one proxy per line."""
+    """A file with one proxy per line. Implements :class:`ProxyList`."""
 
     lasting = False
 
@@ -51,7 +51,6 @@ class FileProxyList:
         self._path = Path(path)
 
     async def read(self) -> list[str]:
-        """Return the current list. Raises :class:`~skitter.fetch.identity.contract.SourceError` if it cannot be read."""
         try:
             text = await asyncio.to_thread(self._path.read_text, "utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
@@ -64,6 +63,8 @@ class FileProxyList:
 class UrlProxyList:
     """A list served by a vendor: one proxy per line, or a JSON array. It is fetched without a proxy.
 
+    Implements :class:`ProxyList`.
+
     The guard checks the addresses of the proxies, and the URL of the list counts as a seed.
     """
 
@@ -75,7 +76,6 @@ class UrlProxyList:
         self._guard = guard
 
     async def read(self) -> list[str]:
-        """Return the current list. Raises :class:`~skitter.fetch.identity.contract.SourceError` if it cannot be read."""
         where = label(self._url).partition("?")[0]  # the query of a vendor's URL contains a secret token
         await self._guard.open_for_seeds([self._url])
         try:

@@ -56,7 +56,7 @@ class AgentList:
 
 
 class AgentFile:
-    """Draws from a file with one ``User-Agent`` per line."""
+    """Draws from a file with one ``User-Agent`` per line. Implements :class:`UserAgents`."""
 
     def __init__(self, path: str | Path) -> None:
         self._path = Path(path)
@@ -76,12 +76,13 @@ class AgentFile:
         self._agents = AgentList([line for line in lines if line and not line.startswith("#")])
 
     def headers(self, request: Request) -> Mapping[str, str]:
-        """Return one of the sets."""
         return self._agents.headers(request)
 
 
 class RandomAgents:
     """Draws header sets that real browsers send, weighted by how common they are: ``User-Agent`` and related headers.
+
+    Implements :class:`UserAgents`.
 
     ``options``
         ``browser``, ``os``, ``device``, ``locale``: each is a value of ``browserforge``, or several values joined by
@@ -123,7 +124,6 @@ class RandomAgents:
             ) from error
 
     def headers(self, request: Request) -> Mapping[str, str]:
-        """Return one of the sets."""
         return self._agents.headers(request)
 
 

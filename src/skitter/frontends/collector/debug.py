@@ -30,7 +30,7 @@ class Debugger(Protocol):
 
 
 class LogDebugger:
-    """Writes events to a logger, one line each.
+    """Writes events to a logger, one line each. Implements :class:`Debugger`.
 
     ``logger``: default ``skitter.frontends.collector``. ``level``: default ``INFO``, which the command line shows with
     ``--log-level info``.
@@ -41,6 +41,5 @@ class LogDebugger:
         self._level = level
 
     def event(self, event: Event) -> None:
-        """Log an event."""
         details = "".join(f" {name}={value!r}" for name, value in event.values.items())
         self._logger.log(self._level, "%s [%s] %s%s", event.collector, event.kind, event.url, details)

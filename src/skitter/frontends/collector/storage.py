@@ -106,7 +106,7 @@ _decode = msgspec.json.Decoder(dict[str, list[Cookie]]).decode
 
 
 class StorageCookies:
-    """The cookies of a worker in a storage: the jars of a site by session, as one text."""
+    """The cookies of a worker in a storage: the jars of a site by session, as one text. Implements :class:`Cookies`."""
 
     def __init__(self, storage: StorageThread, initial: Mapping[str, Iterable[str]]) -> None:
         self._storage = storage
@@ -120,12 +120,10 @@ class StorageCookies:
         await asyncio.to_thread(site_of, "https://example.com/")  # loads the Public Suffix List
 
     async def header_for(self, request: Request) -> str | None:
-        """Return the value of the ``Cookie`` header. Raises :class:`~skitter.fetch.contract.FetchError`."""
         site = site_of(request.url)
         return cookie_header(self._jar(site, request.session, await self._read(site)), request)
 
     async def absorb(self, response: Response) -> None:
-        """Store the cookies that a response sets."""
         if not response.header("set-cookie"):
             return
         site, session = site_of(response.url), response.request.session if response.request else ""
