@@ -64,10 +64,16 @@ def test_rules_that_are_off_refuse_nothing():
         ("/p?notgclid=1&sidney=0123456789abcdef0123", "/p?notgclid=1&sidney=0123456789abcdef0123"),
         ("/p?", "/p?"),
         ("/p?q=a;b&c=;sid=x", "/p?q=a;b&c="),
+        ("/a/..;jsessionid=1/b", "/b"),
     ],
 )
 def test_session_ids_and_tracking_parameters_are_removed(traps, link, stripped):
     assert traps.strip(HOST + link) == HOST + stripped
+
+
+def test_a_session_id_in_place_of_a_host_stays(traps):
+    link = "http://;sid=1/x"
+    assert traps.strip(link) == link
 
 
 def test_nothing_is_removed_if_the_settings_say_so():

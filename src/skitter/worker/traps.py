@@ -16,6 +16,8 @@ from typing import Literal
 import msgspec
 import xxhash
 
+from skitter.web.urls import normalize
+
 PATH_REPEATS = "trap_path_repeats"
 PATH_SEGMENTS = "trap_path_segments"
 PARAMETERS = "trap_parameters"
@@ -207,7 +209,10 @@ class TrapDetector:
     def strip(self, url: str) -> str:
         """Return a link without session ids and the parameters to remove. They follow ``?`` or ``;``."""
         if self._strips_segments and ";" in url:
-            url = _SESSION_SEGMENT.sub("", url)
+            path = url.find("/", 8)
+            stripped = url[:path] + _SESSION_SEGMENT.sub("", url[path:])
+            if len(stripped) < len(url):
+                url = normalize(stripped) or url  # what is left of a segment may be ".."
         if self._stripper is not None and "?" in url:
             stripped = self._stripper.sub(_separator, url)
             if len(stripped) < len(url):
