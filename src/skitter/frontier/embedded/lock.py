@@ -14,6 +14,19 @@ OWNER_SIZE = 300
 """Bytes reserved for the owner's process id and host name (64 bytes at most)."""
 
 
+_held: set[OwnerLock] = set()
+"""The locks of this process."""
+
+
+def _let_go_after_fork() -> None:
+    """Close the copies of the locks in a process that user code has forked: it may outlive the owner."""
+    for lock in list(_held):
+        lock.close()
+
+
+os.register_at_fork(after_in_child=_let_go_after_fork)
+
+
 def _host_suffix() -> str:
     """Return a suffix that distinguishes hosts. Process ids do not: in containers, they are small and similar."""
     return f" on {socket.gethostname()}"
@@ -46,9 +59,10 @@ class OwnerLock:
                 remedy="for more processes on this machine, start it with --workers; see `skitter status`, or stop it first with"
                 " `skitter stop`",
             ) from error
+        self._descriptor = descriptor
+        _held.add(self)
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}{_host_suffix()}".encode(), 0)
-        self._descriptor = descriptor
 
     def wait(self) -> None:
         """Block until no process has the lock."""
@@ -64,5 +78,11 @@ class OwnerLock:
         if self._descriptor is not None:
             with contextlib.suppress(OSError):
                 os.ftruncate(self._descriptor, 0)
+            self.close()
+
+    def close(self) -> None:
+        """Close the file. The lock ends when no process has it open."""
+        if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
+            _held.discard(self)
