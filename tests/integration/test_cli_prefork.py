@@ -188,6 +188,35 @@ def test_a_process_that_the_spider_forks_does_not_keep_the_workers_waiting(tmp_p
     assert urls_of(tmp_path / "items.jsonl") == truth_of(web, server)
 
 
+def test_leases_of_a_killed_worker_return_although_a_process_of_its_spider_lives_on(tmp_path, serve):
+    pool = """
+
+    def on_start(self, worker):
+        import os, time
+        from pathlib import Path
+        child = os.fork()  # it has the connection of the worker open
+        if child == 0:
+            time.sleep(1000)
+            os._exit(0)
+        with Path("forked").open("a") as file:
+            file.write(f"{os.getpid()} {child}\\n")
+"""
+    web = GeneratedSite(pages=PAGES, links_per_page=12, page_bytes=2000)
+    site = SlowingSite(web, after=20, delay=1.0)
+    server = serve(site)
+    (tmp_path / "shop.py").write_text(SHOP.format(url=server.url) + pool)
+    with Logged(*WORDS, "-s", "lease_seconds=100000", cwd=tmp_path) as command:
+        command.wait_for(site.reached.is_set)
+        os.kill(int((tmp_path / "forked").read_text().split()[0]), signal.SIGKILL)
+        site.go_on.set()
+        try:
+            assert command.end() == 0, command.log
+        finally:
+            for child in (tmp_path / "forked").read_text().split()[1::2]:
+                os.kill(int(child), signal.SIGKILL)
+    assert urls_of(tmp_path / "items.jsonl") == truth_of(web, server)
+
+
 def test_a_crawl_ends_if_its_parent_ignores_the_end_of_processes(tmp_path, serve):
     web = GeneratedSite(pages=20, links_per_page=12, page_bytes=500)
     server = serve(web)

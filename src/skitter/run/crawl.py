@@ -329,8 +329,7 @@ class Crawl:
                     WorkerCommand(self.spec, os.getpid(), frontier.shared, level, form, queues)
                     for queues in teams
                 ]
-                abandon = frontier.abandon if frontier.shared else None
-                self._supervisor = Supervisor(commands, abandon, self._forked)
+                self._supervisor = Supervisor(commands, frontier.abandon, self._forked)
                 await self._supervisor.run()
         finally:
             self._frontier = self._supervisor = None  # nothing is left to stop

@@ -128,7 +128,8 @@ class ForkedProcess:
 
     def discard(self) -> None:
         """End a process that got no command."""
-        self.kill()
+        with contextlib.suppress(ProcessLookupError):
+            self.kill()
         self._reap()
         self.close_pipes()
 
@@ -256,18 +257,19 @@ class Supervisor:
     A worker that dies at its start is replaced after growing delays, as long as any other worker continues the job.
 
     ``commands``: one for each worker.
-    ``abandon``: takes back the leases of a dead worker, if no connection to this process reports its death.
+    ``abandon``: takes back the leases of a dead worker. Its connection may stay open, in a process that the spider forked.
     ``forked``: processes that wait for a command. The supervisor takes them from the list before it starts others.
     """
 
     def __init__(
         self,
         commands: Sequence[WorkerCommand],
-        abandon: Callable[[str], Awaitable[object]] | None = None,
+        abandon: Callable[[str], Awaitable[object]],
         forked: list[ForkedProcess] | None = None,
     ) -> None:
         self._abandon = abandon
         self._forked = [] if forked is None else forked
+        self._is_shared = any(command.shared for command in commands)
         self._commands = [msgspec.json.encode(command) for command in commands]
         self._workers: dict[int, WorkerProcess] = {}
         """By the index of their command."""
@@ -314,9 +316,8 @@ class Supervisor:
                     raise CrawlFailed(result.failure, remedy=result.remedy, is_usage=result.is_usage)
                 self._some_ended = True
                 break
-            if self._abandon is not None:
-                with contextlib.suppress(SkitterError):  # the other workers meet and report the same error
-                    await self._abandon(worker.name)
+            with contextlib.suppress(SkitterError):  # the other workers meet and report the same error
+                await self._abandon(worker.name)
             if self._some_ended and not worker.had_work and not self._ready:
                 break
             self._count_death(index, worker)
@@ -395,10 +396,10 @@ class Supervisor:
         await self.kill()
 
     def _stop_worker(self, worker: WorkerProcess) -> None:
-        if self._abandon is not None:  # otherwise it learns of the stop from the frontier
+        if self._is_shared:  # otherwise it learns of the stop from the frontier
             worker.terminate()
 
     async def kill(self) -> None:
-        """Kill all workers. Their leases are taken back when their connections close."""
+        """Kill all workers. Their leases end when their connections close, or with the frontier."""
         for worker in list(self._workers.values()):
             await worker.kill()
