@@ -27,13 +27,16 @@ def test_the_owner_is_named_and_its_machine_if_it_is_another(tmp_path, monkeypat
 def test_a_process_that_was_forked_by_the_owner_does_not_keep_the_lock(tmp_path):
     first, second = (OwnerLock(tmp_path / "job") for _ in range(2))
     first.acquire()
+    begun, begun_pipe = os.pipe()
     end, end_pipe = os.pipe()
     child = os.fork()
     if child == 0:  # as a worker of a process pool, which waits for work when its parent is killed
         os.close(end_pipe)
+        os.write(begun_pipe, b".")
         os.read(end, 1)
         os._exit(0)
     try:
+        os.read(begun, 1)
         with pytest.raises(FrontierError):
             second.acquire()
         os.close(first._descriptor)  # as the kernel does when the owner ends
@@ -44,4 +47,5 @@ def test_a_process_that_was_forked_by_the_owner_does_not_keep_the_lock(tmp_path)
         first.release()
         os.close(end_pipe)
         os.waitpid(child, 0)
-        os.close(end)
+        for pipe in (begun, begun_pipe, end):
+            os.close(pipe)

@@ -212,7 +212,7 @@ class TrapDetector:
             path = url.find("/", 8)
             stripped = url[:path] + _SESSION_SEGMENT.sub("", url[path:])
             if len(stripped) < len(url):
-                url = normalize(stripped) or url  # what is left of a segment may be ".."
+                url = normalize(stripped) or url  # the segment may be ".." now
         if self._stripper is not None and "?" in url:
             stripped = self._stripper.sub(_separator, url)
             if len(stripped) < len(url):
