@@ -24,6 +24,33 @@ class Blocking(Spider):
 """
 
 
+TERMINATING = """
+import multiprocessing
+import time
+from skitter import Spider
+
+fork = multiprocessing.get_context("fork")
+
+class Terminating(Spider):
+    start_urls = ["{url}"]
+    allowed_domains = ["127.0.0.1"]
+
+    def parse(self, response):
+        begun = fork.Event()
+        child = fork.Process(target=work, args=(begun,))
+        child.start()
+        begun.wait()
+        child.terminate()
+        child.join()
+        yield {{"url": response.url, "status": child.exitcode}}
+        yield response.follow_all("a")
+
+def work(begun):
+    begun.set()
+    time.sleep(5)
+"""
+
+
 def counts(path):
     return json.loads(path.read_text())
 
@@ -107,3 +134,14 @@ def test_workers_end_after_their_owner_even_if_a_callback_blocks(serve, tmp_path
 def json_name(folder):
     (note,) = (folder / ".skitter").glob("*/job.json")
     return note.parent.name
+
+
+def test_a_spider_may_terminate_a_process_that_it_forked(serve, tmp_path):
+    site = GeneratedSite(pages=20, links_per_page=12)
+    server = serve(site)
+    (tmp_path / "terminating.py").write_text(TERMINATING.format(url=server.url))
+    result = skitter("run", "terminating.py", "-o", "items.jsonl", "--delay", 0, "--no-robots", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    items = [json.loads(line) for line in (tmp_path / "items.jsonl").read_text().splitlines()]
+    assert {item["status"] for item in items} == {-signal.SIGTERM}
+    assert sorted(item["url"] for item in items) == sorted(truth_of(site, server))

@@ -8,9 +8,11 @@ import ctypes
 import gc
 import logging
 import os
+import signal
 import sys
 from collections.abc import Coroutine
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
@@ -47,8 +49,25 @@ def run_async(work: Coroutine[Any, Any, Result]) -> Result:
     # A page creates thousands of short-lived objects and few cycles. Collecting less often saves a tenth of the time.
     gc.set_threshold(50_000, 20, 50)
     return_large_blocks()
+    _separate_forked_processes()
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(work)
+
+
+@cache
+def _separate_forked_processes() -> None:
+    os.register_at_fork(after_in_child=_reset_signals)
+
+
+def _reset_signals() -> None:
+    """Give a process that user code has forked the default handling of SIGTERM.
+
+    It has copies of the event loop's handlers, and of the socket that they write to. A signal to it would not end it, but stop
+    this process.
+    """
+    with contextlib.suppress(ValueError):
+        if signal.set_wakeup_fd(-1) != -1 and callable(signal.getsignal(signal.SIGTERM)):
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def return_large_blocks() -> None:
