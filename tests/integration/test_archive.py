@@ -2,7 +2,9 @@
 
 import gzip
 import json
+import time
 from collections import Counter
+from datetime import datetime
 
 import pytest
 
@@ -111,6 +113,31 @@ def test_a_pass_records_unmodified_pages_as_revisits(serve, tmp_path):
     assert len(lines_of(tmp_path / "items.jsonl")) == 1
     kinds = Counter(record.kind for record in records_of(tmp_path))
     assert kinds == Counter(warcinfo=1, response=1, revisit=1, request=2)
+
+
+def test_items_that_wait_for_their_files_are_no_responses(serve, tmp_path):
+    (tmp_path / "files.py").write_text("""
+from skitter import Spider
+
+class Files(Spider):
+    start_urls = ["START"]
+
+    def parse(self, response):
+        yield {"url": response.url, "file_urls": [response.urljoin("/a.txt")]}
+""")
+    server = serve(Scripted({"/": [], "/a.txt": Answer(b"text", content_type="text/plain")}))
+    spider = (tmp_path / "files.py").read_text().replace("START", server.url)
+    (tmp_path / "files.py").write_text(spider)
+    done = skitter(
+        "run", "files.py", *FAST, "--no-robots", "-s", "files_store=files", "-o", "items.jsonl", "-o", "site.warc.gz",
+        cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    (item,) = lines_of(tmp_path / "items.jsonl")
+    assert len(item["files"]) == 1
+    (page,) = of_kind(records_of(tmp_path), "response")
+    assert page.url == server.url
+    assert abs(time.time() - datetime.fromisoformat(page.headers["WARC-Date"]).timestamp()) < 100
 
 
 def test_the_archive_of_a_job_is_exported(serve, tmp_path):

@@ -14,6 +14,7 @@ from cli_command import lines_of, skitter
 from services.store_servers import BUCKET, running
 from skitter.store.outputs import FORMATS
 from skitter.testing import Answer
+from warc_files import read_warc
 
 SPIDER = """
 from skitter import Spider
@@ -85,6 +86,10 @@ def content(suffix, data):
         return [[cell.value for cell in row] for row in load_workbook(io.BytesIO(data)).active.rows]
     if suffix == "parquet":
         return parquet.ParquetFile(io.BytesIO(data)).read().to_pylist()
+    if suffix.startswith("warc"):
+        info, *records = read_warc(data)  # the first one has the time of the merge
+        assert info.kind == "warcinfo"
+        return records
     if suffix.endswith(".gz"):
         return gzip.decompress(data)
     if suffix.endswith(".zst"):

@@ -26,6 +26,7 @@ from skitter.store.contract import (
 from skitter.store.outputs import open_item_output, stores_for
 from skitter.worker.callbacks import ErrorLog
 from skitter.worker.hooks import Hooks
+from skitter.worker.page import FILE_CALLBACKS
 from skitter.worker.retry import RetryDecision
 from skitter.worker.revisit import keeps_items
 
@@ -146,18 +147,20 @@ class ItemWriter:
 
     def add_capture(self, capture: Capture) -> None:
         """Write a response that belongs to no page with the next pages."""
-        self._captures.append(capture)
+        self._captures.append(self._encoded(capture))
 
     def capture(self, page: Page) -> None:
         """Encode the response of a page for the archives. Bodies of downloaded files went to their own store."""
         response = page.response
-        if response is None or page.download is not None:
-            return
-        began = time.time() - (time.monotonic() - page.began)
+        if response is not None and page.request.callback not in FILE_CALLBACKS:
+            began = time.time() - (time.monotonic() - page.began)
+            page.capture = self._encoded(Capture(response, began))
+
+    def _encoded(self, capture: Capture) -> Capture | bytes:
+        response = capture.response
         if len(response.body) > _LARGE:
-            page.capture = Capture(response.replace(), began)  # without the tree
-        else:
-            page.capture = self._archives[0].encode(Capture(response, began))
+            return Capture(response.replace(), capture.fetched_at)  # without the tree
+        return self._archives[0].encode(capture)
 
     async def write(self, pages: list[Page]) -> list[list[OutputRange]]:
         """Write the items of pages. A page whose items cannot be written fails; the others are not affected.
