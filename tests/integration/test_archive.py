@@ -123,9 +123,11 @@ class Files(Spider):
     start_urls = ["START"]
 
     def parse(self, response):
-        yield {"url": response.url, "file_urls": [response.urljoin("/a.txt")]}
+        yield {"url": response.url, "file_urls": [response.urljoin("/a.txt"), response.urljoin("/b.txt")]}
+        yield response.follow_all("a")
 """)
-    server = serve(Scripted({"/": [], "/a.txt": Answer(b"text", content_type="text/plain")}))
+    file = Answer(b"text", content_type="text/plain")
+    server = serve(Scripted({"/": ["/page"], "/page": [], "/a.txt": file, "/b.txt": file}))
     spider = (tmp_path / "files.py").read_text().replace("START", server.url)
     (tmp_path / "files.py").write_text(spider)
     done = skitter(
@@ -133,11 +135,11 @@ class Files(Spider):
         cwd=tmp_path,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    (item,) = lines_of(tmp_path / "items.jsonl")
-    assert len(item["files"]) == 1
-    (page,) = of_kind(records_of(tmp_path), "response")
-    assert page.url == server.url
-    assert abs(time.time() - datetime.fromisoformat(page.headers["WARC-Date"]).timestamp()) < 100
+    assert [len(item["files"]) for item in lines_of(tmp_path / "items.jsonl")] == [2, 2]
+    pages = of_kind(records_of(tmp_path), "response")
+    assert sorted(page.url for page in pages) == [server.url, f"{server.url}page"]
+    dates = [datetime.fromisoformat(page.headers["WARC-Date"]).timestamp() for page in pages]
+    assert all(abs(time.time() - date) < 100 for date in dates)
 
 
 def test_the_archive_of_a_job_is_exported(serve, tmp_path):
