@@ -1,1 +1,1 @@
-"""Web archives: a job writes its responses to a WARC file, and a spider runs on one. Needs the extra ``warc``."""
+"""Web archives: a job writes its responses to a WARC file, and a spider runs on one. Reading one needs the extra ``warc``."""

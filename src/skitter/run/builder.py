@@ -355,7 +355,7 @@ class JobBuilder:
         tracer = await self._tracer(frontier, info, name) if self.settings.tracing else None
         files = await asyncio.to_thread(self.open_files_store) if self.settings.files_store else None
         if outputs.has_archives:
-            from skitter.archive.store import RecordingFetcher  # noqa: PLC0415 - its library is an extra
+            from skitter.archive.store import RecordingFetcher  # noqa: PLC0415 - few jobs write archives
 
             fetcher = RecordingFetcher(fetcher, outputs.add_capture)
         await fetcher.open()

@@ -62,7 +62,7 @@ class FileOutput(Output):
     def store(self) -> Store:
         """Return a new part."""
         if self.holds_responses:
-            from skitter.archive.store import CaptureStore  # noqa: PLC0415 - its library is an extra
+            from skitter.archive.store import CaptureStore  # noqa: PLC0415 - few jobs write archives
 
             return CaptureStore(PartFileStore(CAPTURES_STREAM, suffix="warc.gz"))
         return PartFileStore() if self.shared_parts is None else self.shared_parts.fleet_store()

@@ -161,7 +161,7 @@ def fill(file: BinaryIO, source: ItemSource, file_format: Format, on_chunk: Call
         write_excel(file, lines, file_format.fields, on_chunk)
         return
     if shape == "warc":
-        from skitter.archive.records import write_warc  # noqa: PLC0415 - fastwarc is an extra
+        from skitter.archive.records import write_warc  # noqa: PLC0415 - few jobs write archives
 
         write_warc(file, source.chunks(), on_chunk, is_compressed=bool(file_format.compression))
         return

@@ -341,7 +341,7 @@ class RemoteOutput(Output):
         part = RemotePartStore(self._location, self.stream, self._buffer_options)
         if not self.holds_responses:
             return part
-        from skitter.archive.store import CaptureStore  # noqa: PLC0415 - its library is an extra
+        from skitter.archive.store import CaptureStore  # noqa: PLC0415 - few jobs write archives
 
         return CaptureStore(part)
 
