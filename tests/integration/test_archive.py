@@ -115,7 +115,7 @@ def test_a_pass_records_unmodified_pages_as_revisits(serve, tmp_path):
     assert kinds == Counter(warcinfo=1, response=1, revisit=1, request=2)
 
 
-def test_items_that_wait_for_their_files_are_no_responses(serve, tmp_path):
+def test_items_with_files_add_no_responses_to_an_archive(serve, tmp_path):
     (tmp_path / "files.py").write_text("""
 from skitter import Spider
 
