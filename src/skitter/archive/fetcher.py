@@ -95,7 +95,7 @@ class WarcFetcher:
             if request.url.endswith(SITE_FILES):
                 return Response(request.url, 404, request=request)
             raise NotArchived("the archive has no response to this request")
-        return await self._thread.run(self._read, place, request)
+        return await self._thread.run_short(self._read, place, request)
 
     async def close(self) -> None:
         """Stop the thread."""
