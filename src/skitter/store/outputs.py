@@ -100,7 +100,7 @@ def _made(factory: Callable[..., Output | Saver], address: OutputAddress) -> Out
 
 
 def stores_for(outputs: Iterable[Output], *, fleet: bool = False) -> list[Store]:
-    """Create the stores of one worker: one for all outputs of a stream. ``fleet``: see :class:`~skitter.store.contract.StoreContext`."""
+    """Create the stores of one worker: one for all outputs of a stream. ``fleet``: see :class:`StoreContext`."""
     by_stream = {stream_of(output, fleet=fleet): output for output in outputs}
     return [output.fleet_store() if fleet else output.store() for output in by_stream.values()]
 
