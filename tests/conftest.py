@@ -66,6 +66,8 @@ def no_blocking_calls():
             function.can_block_in("skitter/service/queries.py", {"_on_own_loop"})
             # Short writes that are not synchronised with the disk.
             function.can_block_in("skitter/_utils/concurrency.py", {"run_short"})
+            # The database of a frontier in memory.
+            function.can_block_in("skitter/frontier/embedded/journal.py", {"__init__", "append", "read"})
             # Drivers that look at a file or two, once a connection.
             function.can_block_in("asyncpg/connect_utils.py", {"_parse_connect_arguments"})
             function.can_block_in("pymongo/pool_options.py", {"get_container_env_info"})

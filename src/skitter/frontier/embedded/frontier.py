@@ -163,9 +163,9 @@ class EmbeddedFrontier:
         return JobInfo(self._job.fingerprint_seed, FINGERPRINT_VERSION, self._job.options.lease_seconds)
 
     async def _restore(self) -> None:
-        stored = await self._journal.read(lambda tables: tables.restore(self._job.options, self._clock()))
-        if stored is None:
+        if isinstance(self._journal, MemoryJournal):
             return
+        stored = await self._journal.read(lambda tables: tables.restore(self._job.options, self._clock()))
         self._is_careful = stored.killed
         self._job.restore(stored)
         self.reports.restore(stored)

@@ -8,10 +8,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sqlite3
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from heapq import heapify, heappop, heappush
-from itertools import islice
+import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,18 +21,13 @@ from skitter.frontier.embedded.damage import take_checksum, write_checksum
 from skitter.frontier.embedded.lock import OwnerLock
 from skitter.frontier.embedded.packs import CACHED_STATEMENTS, Values, execute_rows
 from skitter.frontier.embedded.tables import (
-    FORGOTTEN,
-    RequestRow,
     SqliteTables,
     check_format,
     create_tables,
-    decode_ranges,
     explain_error,
     remove_file,
     remove_rows,
 )
-from skitter.frontier.options import FrontierSettings
-from skitter.frontier.records import DeadLetter, PageChange, TaskFilter, VisitedPage, VisitsPart
 from skitter.frontier.scripts import named_statements
 
 CHECKPOINT_BYTES = 80_000_000
@@ -54,6 +47,8 @@ pages of a large file."""
 FLUSH_DELAY = 0.02
 """Maximum delay in seconds of changes for which no caller waits."""
 _STATEMENTS = named_statements("transitions.sql")
+_READ_BACK = {"delay", "add_dead", "remove_dead", "put_note", "put_visit", "mark_visit"}
+"""Statements whose rows a frontier does not hold in memory itself."""
 
 AnswerT = TypeVar("AnswerT")
 
@@ -296,18 +291,13 @@ def _fail_all(waiters: list[asyncio.Future[None]], error: FrontierError) -> None
 
 
 class MemoryJournal:
-    """Writes nothing. Keeps delayed requests, dead letters and notes in memory, because the frontier reads them back."""
+    """Keeps delayed requests, dead letters, notes and visits in a database in memory, because the frontier reads them back."""
 
     def __init__(self) -> None:
-        self._tables = MemoryTables()
-        self._writers: Mapping[str, Callable[[Any], None]] = {
-            "delay": self._tables.add_delayed,
-            "add_dead": self._tables.add_dead,
-            "remove_dead": self._tables.remove_dead,
-            "put_note": self._tables.put_note,
-            "put_visit": self._tables.put_visit,
-            "mark_visit": self._tables.mark_visit,
-        }
+        file = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        weakref.finalize(self, file.close)
+        create_tables(file)
+        self._tables = SqliteTables(file)
 
     async def open(self) -> None:
         """Keep the job: a frontier in memory can be opened again as long as the object exists."""
@@ -320,9 +310,8 @@ class MemoryJournal:
 
     def append(self, statement: str, row: Values) -> None:
         """Keep a row if it is read back."""
-        writer = self._writers.get(statement)
-        if writer is not None:
-            writer(row)
+        if statement in _READ_BACK:
+            self._tables.file.execute(_STATEMENTS[statement], row)
 
     def put(self, statement: str, key: Any, row: Values) -> None:  # noqa: ARG002 - only a file has groups
         """Keep a row if it is read back."""
@@ -340,152 +329,13 @@ class MemoryJournal:
     def flush_soon(self) -> None:
         """Return at once."""
 
-    async def read(self, query: Callable[[MemoryTables], AnswerT]) -> AnswerT:
+    async def read(self, query: Callable[[SqliteTables], AnswerT]) -> AnswerT:
         """Run a query."""
-        return query(self._tables)
+        answer = query(self._tables)
+        self._tables.file.execute("DELETE FROM queue")  # the frontier itself holds what was moved there
+        return answer
 
     peek = read
-
-
-class MemoryTables:
-    """Delayed requests, dead letters and notes of a frontier in memory."""
-
-    def __init__(self) -> None:
-        self._delayed: list[tuple[float, int, RequestRow]] = []
-        self._dead: dict[int, tuple[RequestRow, str, float]] = {}
-        self._notes: dict[str, tuple[bytes, float]] = {}
-        self._visits: dict[bytes, tuple[VisitedPage, bytes]] = {}
-
-    def add_delayed(self, row: Values) -> None:
-        """Keep a row of the statement ``delay``."""
-        at, *request = row
-        heappush(self._delayed, (at, request[0], RequestRow(*request)))
-
-    def add_dead(self, row: Values) -> None:
-        """Keep a row of the statement ``add_dead``."""
-        letter_id, *request, error, failed_at = row
-        self._dead[letter_id] = (RequestRow(*request), error, failed_at)
-
-    def remove_dead(self, row: Values) -> None:
-        """Remove a row of the statement ``add_dead``."""
-        self._dead.pop(row[0], None)
-
-    def put_note(self, row: Values) -> None:
-        """Keep a row of the statement ``put_note``."""
-        key, value, until = row
-        self._notes[key] = (value, until)
-
-    def restore(self, options: FrontierSettings, now: float) -> None:  # noqa: ARG002 - as for a file
-        """Return ``None``: the frontier itself holds its state."""
-        return
-
-    def take_due(self, now: float, limit: int) -> tuple[list[RequestRow], float]:
-        """Remove due requests and return them, and when the next one is due."""
-        rows: list[RequestRow] = []
-        while self._delayed and self._delayed[0][0] <= now and len(rows) < limit:
-            rows.append(heappop(self._delayed)[2])
-        return rows, self._next_due()
-
-    def _next_due(self) -> float:
-        return self._delayed[0][0] if self._delayed else float("inf")
-
-    def _drop(self, is_dropped: Callable[[RequestRow], bool]) -> tuple[int, float]:
-        kept = [entry for entry in self._delayed if not is_dropped(entry[2])]
-        dropped = len(self._delayed) - len(kept)
-        heapify(kept)
-        self._delayed = kept
-        return dropped, self._next_due()
-
-    def drop_slot(self, slot: int, last: int, leased: Sequence[int]) -> tuple[int, float]:  # noqa: ARG002 - queued requests are not here
-        """Remove the delayed requests of a slot with a number up to ``last``."""
-        return self._drop(lambda row: row.slot == slot and row.seq <= last)
-
-    def drop_delayed(self, task: TaskFilter) -> tuple[int, float]:
-        """Remove the delayed requests of a task."""
-        return self._drop(lambda row: task.matches(row.record))
-
-    def delayed_by_slot(self) -> dict[int, int]:
-        """Return the number of delayed requests by slot number."""
-        return Counter(row.slot for _, _, row in self._delayed)
-
-    def note(self, key: str, now: float) -> bytes | None:
-        """Return a note that has not expired."""
-        value, until = self._notes.get(key, (None, 0.0))
-        return value if until > now else None
-
-    def remove_expired_notes(self, now: float) -> int:
-        """Remove expired notes. Return the number of the others."""
-        self._notes = {key: note for key, note in self._notes.items() if note[1] > now}
-        return len(self._notes)
-
-    def dead_letters(self, slot_keys: Mapping[int, str], after: int, limit: int) -> list[DeadLetter]:
-        """List dead letters by id."""
-        found = [(letter_id, *kept) for letter_id, kept in self._dead.items() if letter_id > after]
-        return [
-            DeadLetter(
-                letter_id, row.fingerprint, slot_keys[row.slot], row.url, row.record, error, row.attempt, row.lost, failed_at
-            )
-            for letter_id, row, error, failed_at in found[:limit]
-        ]  # fmt: skip
-
-    def find_dead(self, ids: Sequence[int] | None) -> list[tuple[int, RequestRow, str]]:
-        """Return dead letters by id, each with its request and its error."""
-        letter_ids = list(self._dead) if ids is None else list(dict.fromkeys(ids))
-        return [
-            (letter_id, *self._dead[letter_id][:2]) for letter_id in letter_ids if letter_id in self._dead
-        ]
-
-    def find_forgotten(self, after: int, limit: int) -> list[tuple[int, RequestRow, str]]:
-        """Return dead letters whose fingerprint was forgotten, by id, each with its request and its error."""
-        found = (
-            (letter_id, row, error)
-            for letter_id, (row, error, _) in self._dead.items()
-            if letter_id > after and row.dedup == FORGOTTEN
-        )
-        return list(islice(found, limit))
-
-    def put_visit(self, row: Values) -> None:
-        """Keep a row of the statement ``put_visit``."""
-        fingerprint, number, change, status, since, url, ranges, memory = row
-        page = VisitedPage(fingerprint, url, PageChange(change), status, number, since, decode_ranges(ranges))
-        self._visits[fingerprint] = (page, memory)
-
-    def mark_visit(self, row: Values) -> None:
-        """Keep a row of the statement ``mark_visit``."""
-        number, change, status, fingerprint = row
-        if fingerprint in self._visits:
-            page, memory = self._visits[fingerprint]
-            page = msgspec.structs.replace(page, pass_number=number, change=PageChange(change), status=status)
-            self._visits[fingerprint] = (page, memory)
-
-    def recall(self, fingerprints: Sequence[bytes]) -> dict[bytes, bytes]:
-        """Return the memory of pages."""
-        found = ((fingerprint, self._visits.get(fingerprint)) for fingerprint in fingerprints)
-        return {
-            fingerprint: visit[1]
-            for fingerprint, visit in found
-            if visit is not None and visit[0].change is not PageChange.GONE
-        }
-
-    def visits(self, cursor: str, limit: int) -> VisitsPart:
-        """Return some of the visits."""
-        start = int(cursor or 0)
-        pages = [page for page, _ in islice(self._visits.values(), start, start + limit)]
-        return VisitsPart(pages, str(start + limit) if len(pages) == limit else "")
-
-    def begin_pass(self, number: int, *, forget_fingerprints: bool, forget_outputs: bool) -> None:  # noqa: ARG002 - the frontier has them
-        """Mark the dead letters, whose URLs may be added again, and remove the visits of pages that are gone."""
-        self._visits = {
-            fingerprint: visit
-            for fingerprint, visit in self._visits.items()
-            if visit[0].pass_number == number - 1 and visit[0].change is not PageChange.GONE
-        }
-        if not forget_fingerprints:
-            return
-        self._dead = {
-            letter_id: (row._replace(dedup=FORGOTTEN) if row.dedup else row, error, failed_at)
-            for letter_id, (row, error, failed_at) in self._dead.items()
-        }
 
 
 Journal = SqliteJournal | MemoryJournal

@@ -38,18 +38,15 @@ OWNER = 0
 FORGOTTEN = 2
 """Value of ``dedup`` in a dead letter whose fingerprint was forgotten, so that its URL may have been added again."""
 
-_COMMENT = re.compile(r"--[^\n]*")
+_SCHEMA = " ".join(re.sub(r"--[^\n]*", "", script("schema.sql")).split())
+"""SQLite stores the statements. Without comments and indents they fit into the first page of the file, so that
+``skitter repair`` can read the tables of a truncated file."""
 
 
 def create_tables(connection: sqlite3.Connection) -> None:
-    """Create the tables of an empty file.
-
-    SQLite stores the statements. Without comments and indents they fit into the first page of the file, so that
-    ``skitter repair`` can read the tables of a truncated file.
-    """
-    statements = " ".join(_COMMENT.sub("", script("schema.sql")).split())
+    """Create the tables of an empty file."""
     connection.executescript(
-        f"BEGIN;{statements}PRAGMA application_id = {APPLICATION_ID};PRAGMA user_version = {FORMAT_VERSION};COMMIT;"
+        f"BEGIN;{_SCHEMA}PRAGMA application_id = {APPLICATION_ID};PRAGMA user_version = {FORMAT_VERSION};COMMIT;"
     )
 
 
