@@ -352,7 +352,7 @@ def lost_request_queued_twice(requeue_lost, requests, lease_id, now):
     held = requests.leases._leases.get(lease_id)
     requeue_lost(requests, lease_id, now)
     if held is not None:
-        requests._enqueue(held.request.row)
+        requests._enqueue(held.row)
 
 
 def links_of_a_retry_lost(apply, frontier, outcome, *arguments):

@@ -12,7 +12,7 @@ from skitter.frontier.embedded import runs as runs_module
 from skitter.frontier.embedded import seen as seen_sets
 from skitter.frontier.embedded.journal import SqliteJournal
 from skitter.frontier.embedded.runs import FOREVER, SortedKeys, merge_keys
-from skitter.frontier.embedded.seen import SHARDS, DiskSeen, MemorySeen, TimedSeen
+from skitter.frontier.embedded.seen import SHARDS, DiskSeen, MemorySeen
 from skitter.frontier.options import FrontierSettings
 
 NOW = 1_000.0
@@ -23,28 +23,29 @@ def key(number: int) -> bytes:
 
 
 def test_a_key_is_known_from_its_addition_until_it_is_forgotten():
-    for seen in (MemorySeen(), TimedSeen()):
-        assert not seen.known(key(1), NOW)
-        seen.add(key(1))
-        seen.add(key(1))
-        assert seen.known(key(1), 1e18)
-        assert not seen.known(key(2), NOW)
-        assert len(seen) == 1
-        seen.forget(key(1))
-        seen.forget(key(2))
-        assert not seen.known(key(1), NOW)
-        assert len(seen) == 0
-
-
-def test_without_a_ttl_a_visit_changes_nothing():
     seen = MemorySeen()
+    assert not seen.known(key(1), NOW)
     seen.add(key(1))
-    seen.visited(key(1), NOW)
-    assert seen.known(key(1), NOW + 1)
+    seen.add(key(1))
+    assert seen.known(key(1), 1e18)
+    assert not seen.known(key(2), NOW)
+    assert len(seen) == 1
+    seen.forget(key(1))
+    seen.forget(key(2))
+    assert not seen.known(key(1), NOW)
+    assert len(seen) == 0
+
+
+def test_without_a_ttl_a_visit_changes_nothing(tmp_path):
+    journal = SqliteJournal(tmp_path / "frontier.db", "process")
+    seen = seen_sets.SeenSet(journal, journal, FrontierSettings())
+    seen.keys.add(key(1))
+    seen.visit(key(1), NOW)
+    assert seen.keys.known(key(1), 1e18)
 
 
 def test_a_visit_is_known_until_its_time_and_no_longer():
-    seen = TimedSeen()
+    seen = MemorySeen()
     seen.add(key(1))
     seen.visited(key(1), NOW)
     assert seen.known(key(1), NOW - 0.001)
@@ -53,25 +54,25 @@ def test_a_visit_is_known_until_its_time_and_no_longer():
     assert seen.known(key(1), NOW)
 
 
-@pytest.mark.parametrize("kind", [MemorySeen, TimedSeen])
-def test_keys_can_be_loaded_again(kind):
+def test_keys_can_be_loaded_again():
     keys = [key(number) for number in range(1_000)]
-    seen = kind()
+    seen = MemorySeen()
     seen.load(b"".join(keys))
     assert len(seen) == 1_000
     assert not any(seen.unknown(keys, NOW))
     assert seen.unknown([key(1_000)], NOW) == [True]
-    shards = seen.take_shards()
-    assert len(shards) == SHARDS
-    assert sum(map(len, shards)) == 1_000
-    assert all(shards[one[0]].until(one) == FOREVER for one in keys)
+    assert len(seen.shards) == SHARDS
+    assert all(seen.shards[one[0]].until(one) == FOREVER for one in keys)
 
 
-def test_timed_keys_keep_their_times():
-    seen = TimedSeen()
-    seen.load(key(1) + key(2), until=5.0)
-    seen.add(key(3))
-    assert [seen.until(key(number)) for number in range(1, 5)] == [5.0, 5.0, FOREVER, None]
+def test_keys_that_expired_are_new_again():
+    seen = MemorySeen()
+    seen.visited(key(1), NOW)
+    seen.visited(key(2), NOW + 1)
+    keys = [key(1), key(2), key(3)]
+    assert seen.unknown(keys, NOW) == [True, False, True]
+    assert seen.add_new(keys, NOW) == [0, 2]
+    assert [seen.shards[one[0]].until(one) for one in keys] == [FOREVER, NOW + 1, FOREVER]
 
 
 @pytest.fixture
@@ -93,7 +94,7 @@ async def opened(journal, *, ttl=None) -> DiskSeen:
     seen = seen_sets.SeenSet(journal, journal, FrontierSettings(visited_ttl=ttl))
     await seen.restore()
     if not isinstance(seen.keys, DiskSeen):
-        return DiskSeen(journal, [], 0, seen.keys.take_shards())
+        return DiskSeen(journal, [], 0, seen.keys.shards)
     return seen.keys
 
 
@@ -129,10 +130,10 @@ def short_steps(monkeypatch):
 
 
 async def test_keys_keep_their_times_in_runs(journal):
-    keys = TimedSeen()
+    keys = MemorySeen()
     keys.add(key(1))
     keys.visited(key(2), NOW + 5)
-    seen = DiskSeen(journal, [], 0, keys.take_shards())
+    seen = DiskSeen(journal, [], 0, keys.shards)
     assert await known(seen, 1, 2, 3) == [True, True, False]
     await moved(seen)
     assert await known(seen, 1, 2, 3) == [True, True, False]
@@ -245,7 +246,7 @@ async def test_no_more_is_written_at_once_than_was_added(journal, short_steps):
     """A page must not pay for all keys that are in memory."""
     keys = MemorySeen()
     keys.load(b"".join(map(key, range(50_000))))
-    seen = DiskSeen(journal, [], 10_000, keys.take_shards())
+    seen = DiskSeen(journal, [], 10_000, keys.shards)
     await seen.write_if_large()
     for added in range(1, 40):
         add(journal, seen, 50_000 + added)
@@ -324,7 +325,7 @@ async def test_a_seen_set_on_disk_answers_like_one_in_memory(tmp_path_factory, c
     await journal.open()
     found, seen_sets.FOUND_KEYS = seen_sets.FOUND_KEYS, 5
     try:
-        memory, disk = TimedSeen(), await opened(journal, ttl=50.0)
+        memory, disk = MemorySeen(), await opened(journal, ttl=50.0)
         for change, touched in changes:
             if change == "move" and disk._mover is None:
                 disk._limit = 0

@@ -112,7 +112,7 @@ async def test_the_late_commit_of_a_taken_over_page_is_reported_and_discarded(be
             # As if the worker had been stopped for longer than its lease holds.
             frontier = crawl.frontier
             if response.url.endswith("/3") and not taken:
-                (held,) = [one for one in frontier._leases if one.request.row.url == response.url]
+                (held,) = [one for one in frontier._leases if one.row.url == response.url]
                 taken.append(await frontier.commit([Outcome(held.id, Resolution.RETRY, error="lost: away")]))
                 while (await frontier.status()).counters.get("pages", 0) < 10:
                     await asyncio.sleep(0.01)

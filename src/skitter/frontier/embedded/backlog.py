@@ -16,7 +16,7 @@ from typing import Protocol
 
 from skitter.errors import FrontierError
 from skitter.frontier.embedded.journal import SqliteJournal
-from skitter.frontier.embedded.scheduler import LOW_HEAD, Slot, SlotScheduler
+from skitter.frontier.embedded.scheduler import LOW_HEAD, HeapEntry, Slot, SlotScheduler
 from skitter.frontier.embedded.tables import RequestRow
 from skitter.frontier.scheduling import MAX_WAIT
 
@@ -34,13 +34,18 @@ READ_REQUESTS = 1_024
 """Slots and requests that are read from the file in one step."""
 
 
-class UnreadSlots(Protocol):
-    """Finds the slots whose next requests must be read from the file."""
+class RequestSource(Protocol):
+    """Decides which request is leased next: the scheduler, or the slots that a call names."""
+
+    def take(
+        self, now: float, allowances: dict[str, int] | None, places: float, /
+    ) -> tuple[Slot, HeapEntry] | None:
+        """Take the next request that may be fetched now, if there is one. ``places``: how many more can be fetched."""
 
     def unread(
         self, until: float, limit: int, allowances: dict[str, int] | None, /, *, places: float = ...
     ) -> list[Slot]:
-        """Return some of these slots that are ready by a time."""
+        """Return slots that are ready by a time and whose next requests must be read from the file first."""
 
 
 class Backlog:
@@ -161,7 +166,7 @@ class Backlog:
         self._slots.reschedule(slot)
 
     async def refill(
-        self, source: UnreadSlots, now: float, allowances: dict[str, int] | None, places: float
+        self, source: RequestSource, now: float, allowances: dict[str, int] | None, places: float
     ) -> bool:
         """Read some empty heads of slots that are ready, or will be before a worker asks again.
 

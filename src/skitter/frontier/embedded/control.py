@@ -15,7 +15,7 @@ from skitter.politeness import Politeness
 
 
 class EmbeddedControl:
-    """Changes the course of a job. The methods are those of :class:`~skitter.frontier.contract.Control`."""
+    """Changes the course of a job. Implements :class:`~skitter.frontier.contract.Control`."""
 
     def __init__(
         self,
@@ -34,20 +34,17 @@ class EmbeddedControl:
         self._politeness = politeness
 
     async def set_state(self, state: JobState) -> JobState:
-        """Set the state of the job."""
         self._job.state = state
         self._job.write()
         await self._journal.flush()
         return self._requests.current_state()
 
     async def pause_slot(self, slot: str, seconds: float) -> None:
-        """Pause a slot for ``seconds``."""
         paused = self._slots.get(slot)
         self._slots.pause(paused, self._job.clock() + seconds)
         await self._write_limits(paused)
 
     async def set_delay(self, slot: str, seconds: float) -> None:
-        """Set the minimum delay of a slot."""
         slowed = self._slots.get(slot)
         self._slots.set_min_delay(slowed, seconds, self._job.clock())
         await self._write_limits(slowed)
@@ -57,11 +54,9 @@ class EmbeddedControl:
         await self._journal.flush()
 
     async def settings_changes(self) -> SettingsChanges:
-        """Return the settings that were changed while the job ran."""
         return self._job.changes
 
     async def change_settings(self, changes: SettingsChanges, reset: bool = False) -> SettingsChanges:
-        """Change settings at once."""
         self.apply(changes if reset else changes.over(self._job.changes))
         self._journal.put("set_changes", 1, (1, msgspec.msgpack.encode(self._job.changes)))
         await self._journal.flush()
@@ -73,17 +68,14 @@ class EmbeddedControl:
         self._slots.set_policies(changes.of_politeness(self._politeness).policy_of, self._job.clock())
 
     async def drop_slot(self, slot: str, ban: bool = False) -> int:
-        """Remove the waiting requests of a slot."""
         if ban:
             await self._set_ban(slot, banned=True)
         return await self._requests.drop_slot(slot)
 
     async def drop_task(self, task: str) -> int:
-        """Remove the waiting requests of a task."""
         return await self._requests.drop_task(TaskFilter(task))
 
     async def unban(self, slot: str) -> bool:
-        """Accept requests for a slot again."""
         was_banned = slot in self._job.banned
         if was_banned:
             await self._set_ban(slot, banned=False)
@@ -98,11 +90,9 @@ class EmbeddedControl:
         await self._journal.flush()
 
     async def banned(self) -> list[str]:
-        """List the banned slots."""
         return sorted(self._job.banned)
 
     async def recrawl(self) -> bool:
-        """Start a finished job again."""
         async with self._requests.adding:  # a request that is added meanwhile belongs to the new pass
             if self._requests.current_state() is not JobState.FINISHED:
                 return False

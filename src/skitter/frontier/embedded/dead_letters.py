@@ -20,7 +20,7 @@ Letter = tuple[int, RequestRow, str]
 
 
 class EmbeddedDeadLetters:
-    """Failed requests that are not retried any more. The methods are those of :class:`~skitter.frontier.contract.DeadLetters`."""
+    """Failed requests that are not retried any more. Implements :class:`~skitter.frontier.contract.DeadLetters`."""
 
     def __init__(self, journal: Journal, job: EmbeddedJob, requests: RequestTable) -> None:
         self._journal = journal
@@ -28,12 +28,10 @@ class EmbeddedDeadLetters:
         self._requests = requests
 
     async def list(self, after: int = 0, limit: int = 100) -> list[DeadLetter]:
-        """List dead letters, oldest first."""
         keys = self._requests.slot_keys
         return await self._journal.read(lambda tables: tables.dead_letters(keys, after, limit))
 
     async def replay(self, ids: Sequence[int] | None = None) -> int:
-        """Put dead letters back in the queue."""
         now = self._job.clock()
         async with self._requests.adding:  # a concurrent call must not take the same ones
             found = await self._find(ids)
@@ -48,7 +46,6 @@ class EmbeddedDeadLetters:
         return replayed
 
     async def drop(self, ids: Sequence[int] | None = None) -> int:
-        """Delete dead letters."""
         async with self._requests.adding:
             found = await self._find(ids)
             self._remove(found)
@@ -58,7 +55,6 @@ class EmbeddedDeadLetters:
         return len(found)
 
     async def drop_superseded(self) -> int:
-        """Delete dead letters whose URL was added again since."""
         seen, now = self._requests.seen, self._job.clock()
         dropped = after = 0
         async with self._requests.adding:
@@ -87,7 +83,7 @@ class EmbeddedDeadLetters:
 
 
 class EmbeddedNotes:
-    """Small values that the workers share. The methods are those of :class:`~skitter.frontier.contract.Notes`."""
+    """Small values that the workers share. Implements :class:`~skitter.frontier.contract.Notes`."""
 
     def __init__(self, journal: Journal, clock: Callable[[], float]) -> None:
         self._journal = journal
@@ -96,18 +92,15 @@ class EmbeddedNotes:
         self._swapping = asyncio.Lock()
 
     async def get(self, key: str) -> bytes | None:
-        """Return a note."""
         return await self._journal.read(lambda tables: tables.note(key, self._clock()))
 
     async def put(self, key: str, value: bytes, ttl: float) -> None:
-        """Store a note."""
         self._journal.put("put_note", key, (key, value, self._clock() + ttl))
         await self._journal.flush()
         if self._cleanup.is_due():
             await self.clean_up()
 
     async def compare_and_swap(self, key: str, old: bytes | None, new: bytes, ttl: float) -> bool:
-        """Replace a note if its value is ``old``."""
         async with self._swapping:  # this process is the only owner, so no one else writes in between
             if await self.get(key) != old:
                 return False

@@ -9,19 +9,20 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import ClassVar, Protocol, Self
+from typing import ClassVar, Self
 
 import msgspec
 
 from skitter.frontier.contract import Catalog, Liveness, Partitions, SeedKeys
+from skitter.frontier.embedded.backlog import RequestSource
 from skitter.frontier.embedded.control import EmbeddedControl
 from skitter.frontier.embedded.dead_letters import EmbeddedDeadLetters, EmbeddedNotes
 from skitter.frontier.embedded.job import EmbeddedJob
 from skitter.frontier.embedded.journal import Journal, MemoryJournal, SqliteJournal
 from skitter.frontier.embedded.leases import HeldLease
 from skitter.frontier.embedded.reports import EmbeddedReports
-from skitter.frontier.embedded.requests import LeasedRequest, RequestTable, SlotUsage
-from skitter.frontier.embedded.scheduler import HeapEntry, NamedSlots, Slot, SlotScheduler
+from skitter.frontier.embedded.requests import RequestTable, SlotUsage
+from skitter.frontier.embedded.scheduler import NamedSlots, Slot, SlotScheduler
 from skitter.frontier.embedded.tables import file_of
 from skitter.frontier.options import (
     FrontierContext,
@@ -52,20 +53,6 @@ from skitter.queues import QueueQuotas
 from skitter.request import FINGERPRINT_VERSION
 
 
-class RequestSource(Protocol):
-    """Decides which request is leased next: the scheduler, or the slots that a call names."""
-
-    def take(
-        self, now: float, allowances: dict[str, int] | None, places: float, /
-    ) -> tuple[Slot, HeapEntry] | None:
-        """Take the next request that may be fetched now, if there is one. ``places``: how many more can be fetched."""
-
-    def unread(
-        self, until: float, limit: int, allowances: dict[str, int] | None, /, *, places: float = ...
-    ) -> list[Slot]:
-        """Return slots that are ready by a time and whose next requests must be read from the file first."""
-
-
 class _BatchCounts:
     """What the outcomes of one commit have to be counted as. Those of one origin are added up first."""
 
@@ -77,7 +64,7 @@ class _BatchCounts:
         self.changed: set[StatsKey] = set()
         """Keys of the statistics that changed."""
 
-    def add(self, held: HeldLease[LeasedRequest], outcome: Outcome) -> None:
+    def add(self, held: HeldLease, outcome: Outcome) -> None:
         """Add an outcome. :meth:`finish` counts it."""
         self._outcomes[held.worker, held.slot.key, outcome.group].append(outcome)
 
@@ -95,7 +82,7 @@ class _BatchCounts:
 
 
 class EmbeddedFrontier:
-    """A frontier that this process owns. The methods are those of :class:`~skitter.frontier.contract.Frontier`.
+    """A frontier that this process owns. Implements :class:`~skitter.frontier.contract.Frontier`.
 
     ``path``: the file of the job; ``None`` (default): the job stays in memory and ends with the object. ``clock``
     returns Unix time in seconds.
@@ -177,7 +164,6 @@ class EmbeddedFrontier:
         self._job.write()
 
     async def close(self) -> None:
-        """Release all leases, write all changes and release the file."""
         try:
             await self._requests.backlog.stop()
             await self._requests.seen.stop()
@@ -188,13 +174,11 @@ class EmbeddedFrontier:
             await self._journal.close()
 
     async def erase(self) -> None:
-        """Delete the job."""
         await self._journal.erase()
 
     # --- adding ------------------------------------------------------------------------------------------
 
     async def unknown(self, fingerprints: Sequence[bytes]) -> list[bool]:
-        """Return which fingerprints are new."""
         now = self._clock()
         async with self._requests.adding:
             seen = self._requests.seen.keys
@@ -202,7 +186,6 @@ class EmbeddedFrontier:
             return seen.unknown(fingerprints, now)
 
     async def add(self, entries: Sequence[Entry], seeds: SeedProgress | None = None) -> AddResult:
-        """Add requests."""
         return await self._add(entries, seeds, None)
 
     async def add_reported(
@@ -229,7 +212,6 @@ class EmbeddedFrontier:
         return result
 
     async def claim_seeds(self, worker: str) -> SeedClaim | None:
-        """Claim the loading of the seeds."""
         now = self._clock()
         if not self._job.seeds.is_free(now):
             return None
@@ -246,7 +228,6 @@ class EmbeddedFrontier:
         reports: Sequence[FetchReport] = (),
         quotas: QueueQuotas | None = None,
     ) -> LeaseResult:
-        """Lease requests that may be fetched now. See :meth:`_must_be_durable` for when leases are written."""
         return await self._lease(self._slots, worker, limit, reports, quotas)
 
     async def lease_slots(
@@ -305,7 +286,7 @@ class EmbeddedFrontier:
         self._slots.evict_idle(now)
         allowances = self._slots.allowances(quotas, limit)
         leases: list[Lease] = []
-        granted: list[HeldLease[LeasedRequest]] = []
+        granted: list[HeldLease] = []
         count = self._job.leasable(len(self._leases), limit)
         while len(granted) < count:
             places = limit - len(granted)
@@ -350,21 +331,18 @@ class EmbeddedFrontier:
         )
 
     async def renew(self, worker: str, lease_ids: Sequence[int]) -> list[int]:
-        """Extend leases. Return the ids of leases that the worker no longer holds."""
         now = self._clock()
         await self._requests.requeue_due(now)
         self._job.seeds.renew(worker, now)
         return self._leases.renew(worker, lease_ids, now)
 
     async def release(self, lease_ids: Sequence[int]) -> None:
-        """Return leases unused."""
         now = self._clock()
         for lease_id in lease_ids:
             self._requests.release(lease_id, now)
         await self._journal.flush()
 
     async def abandon(self, worker: str) -> int:
-        """Take back all leases of a dead worker."""
         now = self._clock()
         self._job.seeds.abandon(worker)
         self.reports.forget_worker(worker)
@@ -378,7 +356,6 @@ class EmbeddedFrontier:
     # --- committing --------------------------------------------------------------------------------------
 
     async def commit(self, outcomes: Sequence[Outcome]) -> list[bool]:
-        """Close leases, each as a whole or not at all."""
         return await self._commit(outcomes, None)
 
     async def commit_reported(self, outcomes: Sequence[Outcome]) -> tuple[list[bool], list[list[bool]]]:
@@ -435,7 +412,6 @@ class EmbeddedFrontier:
     # --- reading -----------------------------------------------------------------------------------------
 
     async def status(self) -> FrontierStatus:
-        """Read all counts at one moment."""
         now = self._clock()
         await self._requests.requeue_due(now)
         job = self._job

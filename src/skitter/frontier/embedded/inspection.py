@@ -16,7 +16,13 @@ from urllib.parse import quote
 
 import msgspec
 
-from skitter.frontier.embedded.tables import SqliteTables, check_format, explain_error, hide_removed
+from skitter.frontier.embedded.tables import (
+    SqliteTables,
+    check_format,
+    create_tables,
+    explain_error,
+    hide_removed,
+)
 from skitter.frontier.options import SettingsChanges
 from skitter.frontier.records import (
     BUSIEST_SLOTS,
@@ -37,14 +43,12 @@ def read_status(path: Path) -> FrontierStatus | None:
     Raises :class:`~skitter.errors.FrontierError` if the file is not a frontier.
     """
     with _reading(path) as tables:
-        return None if tables is None else _status(tables)
+        return _status(tables)
 
 
 def read_dead_letters(path: Path, after: int, limit: int) -> list[DeadLetter]:
     """List dead letters with ``id`` greater than ``after``, oldest first."""
     with _reading(path) as tables:
-        if tables is None:
-            return []
         keys = dict(tables.file.execute("SELECT id, key FROM slots"))
         return tables.dead_letters(keys, after, limit)
 
@@ -52,8 +56,6 @@ def read_dead_letters(path: Path, after: int, limit: int) -> list[DeadLetter]:
 def read_stats(path: Path, dimension: StatsDimension, limit: int) -> list[StatsRow]:
     """Read the counts per worker, host or request group."""
     with _reading(path) as tables:
-        if tables is None:
-            return []
         found = tables.file.execute("SELECT * FROM stats WHERE dimension = ?", (dimension.value,))
         return in_order((StatsRow(*row[1:]) for row in found), limit)
 
@@ -61,14 +63,12 @@ def read_stats(path: Path, dimension: StatsDimension, limit: int) -> list[StatsR
 def read_slots(path: Path, limit: int) -> list[SlotStatus]:
     """Read the slots with queued requests, most queued first."""
     with _reading(path) as tables:
-        return [] if tables is None else _slots(tables, _waiting(tables), limit)
+        return _slots(tables, _waiting(tables), limit)
 
 
 def read_changes(path: Path) -> tuple[SettingsChanges, list[str]]:
     """Read the changed settings and the banned slots."""
     with _reading(path) as tables:
-        if tables is None:
-            return SettingsChanges(), []
         packed = tables.settings_changes()
         changes = msgspec.msgpack.decode(packed, type=SettingsChanges) if packed else SettingsChanges()
         return changes, tables.banned()
@@ -77,35 +77,35 @@ def read_changes(path: Path) -> tuple[SettingsChanges, list[str]]:
 def read_note(path: Path, key: str) -> bytes | None:
     """Read a note of the workers; ``None`` if it does not exist or has expired."""
     with _reading(path) as tables:
-        return None if tables is None else tables.note(key, time.time())
+        return tables.note(key, time.time())
 
 
 def read_visits(path: Path, cursor: str, limit: int) -> VisitsPart:
     """Read some of the remembered pages."""
     with _reading(path) as tables:
-        return VisitsPart([], "") if tables is None else tables.visits(cursor, limit)
+        return tables.visits(cursor, limit)
 
 
 def read_outputs(path: Path) -> dict[str, list[tuple[int, int]]]:
     """Read the committed byte ranges of each part file."""
     with _reading(path) as tables:
-        return {} if tables is None else tables.outputs()
+        return tables.outputs()
 
 
 @contextmanager
-def _reading(path: Path) -> Iterator[SqliteTables | None]:
-    """Open the file for one consistent reading; ``None`` if it does not exist or is empty."""
-    if not path.exists():
-        yield None
-        return
+def _reading(path: Path) -> Iterator[SqliteTables]:
+    """Open the file for one consistent reading. A file that does not exist or is empty has empty tables."""
     try:
-        with closing(sqlite3.connect(read_only_address(path), uri=True)) as file:
-            file.isolation_level = None
+        address = read_only_address(path) if path.exists() else ":memory:"
+        with closing(sqlite3.connect(address, uri=True, isolation_level=None)) as file:
             file.execute("BEGIN")
-            is_empty = check_format(file, path)
-            if not is_empty:
+            if not check_format(file, path):
                 hide_removed(file)
-            yield None if is_empty else SqliteTables(file)
+                yield SqliteTables(file)
+                return
+        with closing(sqlite3.connect(":memory:")) as file:
+            create_tables(file)
+            yield SqliteTables(file)
     except (sqlite3.Error, msgspec.DecodeError) as error:
         raise explain_error(error, path) from error
 

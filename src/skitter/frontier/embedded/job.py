@@ -18,7 +18,7 @@ from skitter.frontier.embedded.tables import (
     pack_counters,
 )
 from skitter.frontier.options import FrontierSettings, SettingsChanges, reached_limit, remaining_pages
-from skitter.frontier.records import JobState, Lease, Outcome, PageChange, PageVisit, VisitsPart
+from skitter.frontier.records import JobState, Lease, Outcome, PageChange, PageVisit
 from skitter.queues import without_queue
 from skitter.request import FINGERPRINT_VERSION
 
@@ -128,7 +128,7 @@ class EmbeddedJob:
 
 
 class VisitTable:
-    """Writes and reads the visits of a job that remembers pages; does nothing for another job. See ``docs/design/revisiting.md``."""
+    """Writes and recalls the visits of a job that remembers pages; does nothing for another job. See ``docs/design/revisiting.md``."""
 
     def __init__(self, journal: Journal, job: EmbeddedJob) -> None:
         self._journal = journal
@@ -175,7 +175,3 @@ class VisitTable:
     def _mark(self, fingerprint: bytes, visit: PageVisit) -> None:
         row = (self._job.pass_number, visit.change.value, visit.status, fingerprint)
         self._journal.put("mark_visit", fingerprint, row)
-
-    async def read(self, cursor: str, limit: int) -> VisitsPart:
-        """Return some of the visits."""
-        return await self._journal.read(lambda tables: tables.visits(cursor, limit))

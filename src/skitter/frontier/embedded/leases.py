@@ -4,24 +4,47 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Generic, TypeVar
 
+import msgspec
+
+from skitter.frontier.embedded.packs import Values
 from skitter.frontier.embedded.scheduler import Slot, SlotScheduler
+from skitter.frontier.embedded.tables import RequestRow
 from skitter.frontier.records import FetchReport, SeedProgress
 
-RequestT = TypeVar("RequestT")
+
+class LeaseBatch:
+    """Leases that were granted between two writes to the file. They share one row in it."""
+
+    __slots__ = ("id", "members")
+
+    def __init__(self, batch_id: int) -> None:
+        self.id = batch_id
+        self.members: dict[int, tuple[int, int, int]] = {}
+        """Number, attempt and losses of each request, by its number."""
+
+    def add(self, held: HeldLease) -> None:
+        """Add a lease."""
+        row = held.row
+        self.members[row.seq] = (row.seq, row.attempt, row.lost)
+        held.batch = self
+
+    def row(self) -> Values:
+        """Return the row of the batch."""
+        return (self.id, msgspec.msgpack.encode(list(self.members.values())))
 
 
-class HeldLease(Generic[RequestT]):
+class HeldLease:
     """One lease in force."""
 
-    __slots__ = ("deadline", "fetch_ended", "granted_at", "id", "request", "slot", "worker")
+    __slots__ = ("batch", "deadline", "fetch_ended", "granted_at", "id", "row", "slot", "worker")
 
     def __init__(
-        self, lease_id: int, request: RequestT, slot: Slot, worker: str, now: float, deadline: float
+        self, lease_id: int, row: RequestRow, slot: Slot, worker: str, now: float, deadline: float
     ) -> None:
         self.id = lease_id
-        self.request = request
+        self.row = row
+        self.batch: LeaseBatch | None = None
         self.slot = slot
         self.worker = worker
         self.granted_at = now
@@ -29,28 +52,26 @@ class HeldLease(Generic[RequestT]):
         self.fetch_ended = False
 
 
-class LeaseTable(Generic[RequestT]):
+class LeaseTable:
     """All leases in force, which also count as fetches of their slots."""
 
     def __init__(self, slots: SlotScheduler, seconds: float) -> None:
         self._slots = slots
         self._seconds = seconds
-        self._leases: dict[int, HeldLease[RequestT]] = {}
+        self._leases: dict[int, HeldLease] = {}
         self._next_deadline = float("inf")
         """No lease expires before this time."""
 
     def __len__(self) -> int:
         return len(self._leases)
 
-    def __iter__(self) -> Iterator[HeldLease[RequestT]]:
+    def __iter__(self) -> Iterator[HeldLease]:
         return iter(self._leases.values())
 
-    def grant(
-        self, lease_id: int, request: RequestT, slot: Slot, worker: str, now: float
-    ) -> HeldLease[RequestT]:
+    def grant(self, lease_id: int, row: RequestRow, slot: Slot, worker: str, now: float) -> HeldLease:
         """Add a lease whose fetch the slot has already counted."""
         deadline = now + self._seconds
-        held = self._leases[lease_id] = HeldLease(lease_id, request, slot, worker, now, deadline)
+        held = self._leases[lease_id] = HeldLease(lease_id, row, slot, worker, now, deadline)
         self._next_deadline = min(self._next_deadline, deadline)
         slot.leased += 1
         if slot.leased >= slot.pages_left:
@@ -76,7 +97,7 @@ class LeaseTable(Generic[RequestT]):
             self._slots.reschedule(slot)
         return refused
 
-    def end(self, lease_id: int) -> HeldLease[RequestT] | None:
+    def end(self, lease_id: int) -> HeldLease | None:
         """End a lease, with or without a report of its fetch; ``None`` if it is not in force."""
         held = self._leases.pop(lease_id, None)
         if held is not None:

@@ -25,7 +25,7 @@ from skitter.item import OutputRange
 
 
 class EmbeddedReports:
-    """The counts of a job, and its workers. The methods are those of :class:`~skitter.frontier.contract.Reports`."""
+    """The counts of a job, and its workers. Implements :class:`~skitter.frontier.contract.Reports`."""
 
     def __init__(
         self,
@@ -42,7 +42,6 @@ class EmbeddedReports:
         self._leases = requests.leases
         self._outputs: dict[str, list[tuple[int, int]]] = {}
         self._workers = WorkerRegistry()
-        self._visits = requests.visits
 
     def restore(self, stored: StoredJob) -> None:
         """Load the counts and outputs of earlier runs."""
@@ -50,11 +49,9 @@ class EmbeddedReports:
         self._outputs = stored.outputs
 
     async def stats(self, dimension: StatsDimension, limit: int = 100) -> list[StatsRow]:
-        """Return the counts per worker, host or request group."""
         return self._stats.read(dimension, limit)
 
     async def slots(self, limit: int) -> list[SlotStatus]:
-        """Return the slots with queued or leased requests, most queued first."""
         now, leased = self._clock(), Counter(held.slot.key for held in self._leases)
         return self._slots.busiest(limit, leased, now)
 
@@ -86,8 +83,7 @@ class EmbeddedReports:
         self._outputs = {}
 
     async def visits(self, cursor: str = "", limit: int = 1000) -> VisitsPart:
-        """Return some of the remembered pages."""
-        return await self._visits.read(cursor, limit)
+        return await self._journal.read(lambda tables: tables.visits(cursor, limit))
 
     def extend_output(self, written: OutputRange) -> None:
         """Add a committed range."""
@@ -97,11 +93,9 @@ class EmbeddedReports:
         self._journal.put("extend_output", (written.part, start), (written.part, start, stop))
 
     async def announce(self, report: WorkerReport, ttl: float) -> None:
-        """Register a worker as alive."""
         self._workers.announce(report, ttl, self._clock())
 
     async def workers(self) -> list[WorkerStatus]:
-        """List the live workers."""
         return self._workers.read(self._clock())
 
     def forget_worker(self, worker: str) -> None:

@@ -13,7 +13,7 @@ import msgspec
 from skitter.frontier.embedded.backlog import Backlog, BacklogSearch
 from skitter.frontier.embedded.job import EmbeddedJob, VisitTable
 from skitter.frontier.embedded.journal import Journal, SqliteJournal
-from skitter.frontier.embedded.leases import HeldLease, LeaseTable
+from skitter.frontier.embedded.leases import HeldLease, LeaseBatch, LeaseTable
 from skitter.frontier.embedded.packs import MAX_PACK_SIZE, MIN_PACK_SIZE, Values, pack
 from skitter.frontier.embedded.scheduler import Slot, SlotScheduler
 from skitter.frontier.embedded.seen import SeenSet
@@ -72,34 +72,6 @@ SEARCH_BATCH_SIZE = 20_000
 """Requests that are searched for a task in one step, so that other calls do not wait long."""
 _PACKED_ORDERS = ("priority", "fifo")
 UNPACK_BATCH_SIZE = 100
-
-
-class LeaseBatch:
-    """Leases that were granted between two writes to the file. They share one row in it."""
-
-    __slots__ = ("id", "members")
-
-    def __init__(self, batch_id: int) -> None:
-        self.id = batch_id
-        self.members: dict[int, tuple[int, int, int]] = {}
-        """Number, attempt and losses of each request, by its number."""
-
-    def add(self, leased: LeasedRequest) -> None:
-        """Add a request."""
-        row = leased.row
-        self.members[row.seq] = (row.seq, row.attempt, row.lost)
-        leased.batch = self
-
-    def row(self) -> Values:
-        """Return the row of the batch."""
-        return (self.id, msgspec.msgpack.encode(list(self.members.values())))
-
-
-class LeasedRequest(msgspec.Struct):
-    """A request on lease."""
-
-    row: RequestRow
-    batch: LeaseBatch | None = None
 
 
 class Packing:
@@ -169,7 +141,7 @@ class RequestTable:
         self._job = job
         self._slots = slots
         self.backlog = Backlog(file, slots, self.slot_number)
-        self.leases: LeaseTable[LeasedRequest] = LeaseTable(slots, job.options.lease_seconds)
+        self.leases = LeaseTable(slots, job.options.lease_seconds)
         self.seen = SeenSet(journal, file, job.options)
         self.visits = VisitTable(journal, job)
         self.adding = asyncio.Lock()
@@ -388,17 +360,17 @@ class RequestTable:
 
     # --- leases ------------------------------------------------------------------------------------------
 
-    def grant(self, slot: Slot, row: RequestRow, worker: str, now: float) -> HeldLease[LeasedRequest]:
+    def grant(self, slot: Slot, row: RequestRow, worker: str, now: float) -> HeldLease:
         """Lease a request that was taken from its slot."""
         self.backlog.leased.add(row.seq)
         self._job.queued -= 1
-        held = self.leases.grant(self._job.next_number(), LeasedRequest(row), slot, worker, now)
+        held = self.leases.grant(self._job.next_number(), row, slot, worker, now)
         if slot.grants:
             packed = msgspec.msgpack.encode([list(grants) for grants in slot.grants])
             self._journal.put("set_slot_grants", row.slot, (row.slot, slot.key, packed))
         return held
 
-    def write_leases(self, leases: Sequence[HeldLease[LeasedRequest]]) -> None:
+    def write_leases(self, leases: Sequence[HeldLease]) -> None:
         """Write leases that were granted."""
         if self._file is None:
             return
@@ -406,16 +378,14 @@ class RequestTable:
             self._open_batch = LeaseBatch(self._job.next_number())
             self._journal.put_latest("put_leases", self._close_batch)
         for held in leases:
-            self._open_batch.add(held.request)
+            self._open_batch.add(held)
 
     def _close_batch(self) -> Values | None:
         """Return the row of the open batch, which is about to be written; ``None`` if all of its leases have ended."""
         batch, self._open_batch = self._open_batch, None
         return batch.row() if batch is not None and batch.members else None
 
-    def _end_lease(
-        self, lease_id: int, now: float, *, may_return: bool = False
-    ) -> HeldLease[LeasedRequest] | None:
+    def _end_lease(self, lease_id: int, now: float, *, may_return: bool = False) -> HeldLease | None:
         """End a lease and return it. Its request then has no state until it is placed.
 
         ``may_return``: the request may be queued again with the same counts. The lease must then be removed from the
@@ -425,30 +395,30 @@ class RequestTable:
         if held is None:
             return None
         self._job.touch(now)
-        batch = held.request.batch
+        batch = held.batch
         if batch is not None:
-            del batch.members[held.request.row.seq]
+            del batch.members[held.row.seq]
             if batch is not self._open_batch:
                 if not batch.members:
                     self._journal.append("remove_leases", (batch.id,))
                 elif may_return:
                     self._journal.put("put_leases", batch.id, batch.row())
-        self.backlog.leased.discard(held.request.row.seq)
+        self.backlog.leased.discard(held.row.seq)
         return held
 
     def release(self, lease_id: int, now: float) -> None:
         """Return a leased request to its place in the queue."""
         held = self._end_lease(lease_id, now, may_return=True)
-        if held is not None and not self.drop_if_refused(held.request.row):
-            self._enqueue(held.request.row)
+        if held is not None and not self.drop_if_refused(held.row):
+            self._enqueue(held.row)
 
-    def end_with(self, outcome: Outcome, now: float) -> HeldLease[LeasedRequest] | None:
+    def end_with(self, outcome: Outcome, now: float) -> HeldLease | None:
         """End a lease with an outcome, and return it; ``None`` if it is not in force."""
         may_return = outcome.free or outcome.resolution is _FAILED
         held = self._end_lease(outcome.lease_id, now, may_return=may_return)
         if held is None:
             return None
-        row = held.request.row
+        row = held.row
         if outcome.resolution is _DONE:
             self._mark_done(row, now)
         elif outcome.resolution is _FAILED:
@@ -494,7 +464,7 @@ class RequestTable:
         if held is None:
             return
         self._job.count({"leases/lost": 1})
-        row = held.request.row._replace(lost=held.request.row.lost + 1)
+        row = held.row._replace(lost=held.row.lost + 1)
         if row.lost > self._job.options.max_worker_crashes:
             self._mark_dead(row, lost_error(row.lost), now)
         else:
@@ -592,7 +562,7 @@ class RequestTable:
             dropped = self.backlog.drop(self._slots.get(key))
             self._job.queued -= dropped
             self._job.added -= dropped
-            last, leased = self._job.last_number, [held.request.row.seq for held in self.leases]
+            last, leased = self._job.last_number, [held.row.seq for held in self.leases]
             delayed, following = await self._journal.read(
                 lambda tables: tables.drop_slot(number, last, leased)
             )
@@ -664,9 +634,9 @@ class RequestTable:
         """Return the state in force."""
         return self._job.state_now(len(self.leases))
 
-    def lease_of(self, held: HeldLease[LeasedRequest]) -> Lease:
+    def lease_of(self, held: HeldLease) -> Lease:
         """Return the record of a lease for its worker."""
-        row, slot = held.request.row, held.slot
+        row, slot = held.row, held.slot
         return Lease(
             held.id, row.fingerprint, slot.key, row.url, row.record, row.attempt, row.lost,
             held.deadline, slot.start_within,

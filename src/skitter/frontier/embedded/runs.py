@@ -23,6 +23,8 @@ from skitter.frontier.embedded.packs import execute_rows
 if TYPE_CHECKING:  # loaded with the first run: the keys of most crawls stay in memory
     from rbloom import Bloom
 
+    from skitter.frontier.embedded.tables import SqliteTables
+
 FOREVER = float("inf")
 KEY_SIZE = 16
 KEYS_PER_BLOCK = 28
@@ -49,10 +51,9 @@ class ShardKeys:
 
     __slots__ = ("endless", "timed")
 
-    def __init__(self, keys: set[bytes] | dict[bytes, float] | None = None) -> None:
-        """``keys``: known without limit, or each until a time. They belong to this object from now on."""
-        self.endless: set[bytes] = keys if isinstance(keys, set) else set()
-        self.timed: dict[bytes, float] = keys if isinstance(keys, dict) else {}
+    def __init__(self) -> None:
+        self.endless: set[bytes] = set()
+        self.timed: dict[bytes, float] = {}
         """Keys with the times until which they are known; 0: forgotten. None of them is in ``endless``."""
 
     def __len__(self) -> int:
@@ -178,28 +179,28 @@ def keys_of_block(fingerprints: bytes, until: bytes | None) -> Iterator[tuple[by
     return zip(keys, [FOREVER] * len(keys) if until is None else array("d", until), strict=True)
 
 
-def last_marker(file: sqlite3.Connection) -> int:
+def last_marker(tables: SqliteTables) -> int:
     """Return the number of the last marker in the log of fingerprints."""
     query = "SELECT id FROM seen_log WHERE kind = ? ORDER BY id DESC LIMIT 1"
-    return int(file.execute(query, (MARKER,)).fetchone()[0])
+    return int(tables.file.execute(query, (MARKER,)).fetchone()[0])
 
 
-def remove_blocks(file: sqlite3.Connection, run: Run, start: int) -> int | None:
+def remove_blocks(tables: SqliteTables, run: Run, start: int) -> int | None:
     """Remove some blocks of a run, from an index. Return the index of the next one, if any is left."""
     end = min(start + _REMOVED_BLOCKS, run.blocks)
     base = run.number << _INDEX_BITS
-    file.execute("DELETE FROM seen_blocks WHERE id >= ? AND id < ?", (base + start, base + end))
+    tables.file.execute("DELETE FROM seen_blocks WHERE id >= ? AND id < ?", (base + start, base + end))
     return end if end < run.blocks else None
 
 
-def remove_log(file: sqlite3.Connection, before: int) -> bool:
+def remove_log(tables: SqliteTables, before: int) -> bool:
     """Remove the oldest rows of the log of fingerprints before a number. Return whether any are left.
 
     The last marker always stays, because SQLite would use its number again, and runs refer to it.
     """
     oldest = "SELECT id FROM seen_log WHERE id < ? ORDER BY id LIMIT ?"
     query = f"DELETE FROM seen_log WHERE id IN ({oldest})"  # noqa: S608 - a constant
-    return bool(file.execute(query, (before, REMOVED_ROWS)).rowcount == REMOVED_ROWS)
+    return bool(tables.file.execute(query, (before, REMOVED_ROWS)).rowcount == REMOVED_ROWS)
 
 
 class SortedKeys(NamedTuple):
@@ -244,13 +245,13 @@ class RunWriter:
         self._filter = Bloom(max(1, most), FALSE_POSITIVE_RATE, xxhash.xxh3_64_intdigest)
         self._amount = 0
 
-    def step(self, file: sqlite3.Connection, amount: int) -> tuple[int, Run | None]:
+    def step(self, tables: SqliteTables, amount: int) -> tuple[int, Run | None]:
         """Write the next blocks, with at least ``amount`` keys.
 
         Return the number of keys read and written, and the run, once it is complete and recorded instead of those that
         it replaces.
         """
-        run = None
+        run, file = None, tables.file
         file.execute("BEGIN IMMEDIATE")
         try:
             if not self._next_range:  # a run that was not finished may have had the number

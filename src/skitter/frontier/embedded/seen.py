@@ -57,124 +57,64 @@ UNTIL = "u"
 log = logging.getLogger("skitter.frontier")
 
 
-def _add_new(keys: SeenKeys, fingerprints: Sequence[bytes], now: float) -> list[int]:
-    new = []
-    for index, fingerprint in enumerate(fingerprints):
-        if not keys.known(fingerprint, now):
-            keys.add(fingerprint)
-            new.append(index)
-    return new
-
-
 class MemorySeen:
-    """Keys without a TTL, in 256 sets: one set of five million keys would stall each time it grows."""
+    """Keys in 256 shards: one set of five million keys would stall each time it grows."""
 
     def __init__(self) -> None:
-        self._shards: list[set[bytes]] = [set() for _ in range(SHARDS)]
-
-    async def prepare(self, fingerprints: Sequence[bytes]) -> None:
-        """Return at once."""
-
-    def known(self, fingerprint: bytes, now: float) -> bool:  # noqa: ARG002 - keys do not expire
-        """Return whether a fingerprint is known."""
-        return fingerprint in self._shards[fingerprint[0]]
-
-    def add(self, fingerprint: bytes) -> None:
-        """Make a fingerprint known."""
-        self._shards[fingerprint[0]].add(fingerprint)
-
-    def unknown(self, fingerprints: Sequence[bytes], now: float) -> list[bool]:  # noqa: ARG002 - keys do not expire
-        """Return which fingerprints are unknown."""
-        shards = self._shards
-        return [fingerprint not in shards[fingerprint[0]] for fingerprint in fingerprints]
-
-    def add_new(self, fingerprints: Sequence[bytes], now: float) -> list[int]:  # noqa: ARG002 - keys do not expire
-        """Make fingerprints known. Return the indexes of those that were unknown."""
-        shards, new = self._shards, []
-        for index, fingerprint in enumerate(fingerprints):
-            shard = shards[fingerprint[0]]
-            if fingerprint not in shard:
-                shard.add(fingerprint)
-                new.append(index)
-        return new
-
-    def visited(self, fingerprint: bytes, until: float) -> None:
-        """Do nothing: the fingerprint is and stays known."""
-
-    def forget(self, fingerprint: bytes) -> None:
-        """Make a fingerprint unknown."""
-        self._shards[fingerprint[0]].discard(fingerprint)
-
-    def __len__(self) -> int:
-        return sum(map(len, self._shards))
-
-    def load(self, packed: bytes) -> None:
-        """Add many fingerprints, given as one sequence of 16-byte keys."""
-        shards = self._shards
-        for start in range(0, len(packed), 16):
-            key = packed[start : start + 16]
-            shards[key[0]].add(key)
-
-    def until(self, fingerprint: bytes) -> float | None:
-        """Return the time until which a fingerprint is known; ``None`` if it is not in the set."""
-        return FOREVER if fingerprint in self._shards[fingerprint[0]] else None
-
-    def take_shards(self) -> list[ShardKeys]:
-        """Return the keys by their first byte. They do not belong to this set any more."""
-        shards, self._shards = self._shards, []
-        return [ShardKeys(shard) for shard in shards]
-
-
-class TimedSeen:
-    """Keys with the time until which each is known, for jobs with a ``visited_ttl``."""
-
-    def __init__(self) -> None:
-        self._shards: list[dict[bytes, float]] = [{} for _ in range(SHARDS)]
+        self.shards = [ShardKeys() for _ in range(SHARDS)]
+        """The keys by their first byte."""
 
     async def prepare(self, fingerprints: Sequence[bytes]) -> None:
         """Return at once."""
 
     def known(self, fingerprint: bytes, now: float) -> bool:
         """Return whether a fingerprint is known now."""
-        return self._shards[fingerprint[0]].get(fingerprint, 0.0) > now
+        shard = self.shards[fingerprint[0]]
+        return fingerprint in shard.endless or shard.timed.get(fingerprint, 0.0) > now
 
     def add(self, fingerprint: bytes) -> None:
         """Make a fingerprint known without limit."""
-        self._shards[fingerprint[0]][fingerprint] = FOREVER
+        self.visited(fingerprint, FOREVER)
 
     def unknown(self, fingerprints: Sequence[bytes], now: float) -> list[bool]:
         """Return which fingerprints are not known now."""
-        return [not self.known(fingerprint, now) for fingerprint in fingerprints]
+        shards = self.shards
+        return [
+            key not in (shard := shards[key[0]]).endless and shard.timed.get(key, 0.0) <= now
+            for key in fingerprints
+        ]
 
     def add_new(self, fingerprints: Sequence[bytes], now: float) -> list[int]:
         """Make fingerprints known without limit. Return the indexes of those that were unknown."""
-        return _add_new(self, fingerprints, now)
+        shards, new = self.shards, []
+        for index, key in enumerate(fingerprints):
+            shard = shards[key[0]]
+            if key in shard.endless or (shard.timed and shard.timed.get(key, 0.0) > now):
+                continue
+            if shard.timed:
+                shard.visited(key, FOREVER)
+            else:
+                shard.endless.add(key)
+            new.append(index)
+        return new
 
     def visited(self, fingerprint: bytes, until: float) -> None:
         """Make a fingerprint known until a time."""
-        self._shards[fingerprint[0]][fingerprint] = until
+        self.shards[fingerprint[0]].visited(fingerprint, until)
 
     def forget(self, fingerprint: bytes) -> None:
         """Make a fingerprint unknown."""
-        self._shards[fingerprint[0]].pop(fingerprint, None)
+        shard = self.shards[fingerprint[0]]
+        shard.endless.discard(fingerprint)
+        shard.timed.pop(fingerprint, None)
 
     def __len__(self) -> int:
-        return sum(map(len, self._shards))
+        return sum(map(len, self.shards))
 
-    def load(self, packed: bytes, until: float = FOREVER) -> None:
+    def load(self, packed: bytes) -> None:
         """Add many fingerprints, given as one sequence of 16-byte keys."""
-        for start in range(0, len(packed), 16):
-            key = packed[start : start + 16]
-            self._shards[key[0]][key] = until
-
-    def until(self, fingerprint: bytes) -> float | None:
-        """Return the time until which a fingerprint is known; ``None`` if it is not in the set."""
-        return self._shards[fingerprint[0]].get(fingerprint)
-
-    def take_shards(self) -> list[ShardKeys]:
-        """Return the keys by their first byte. They do not belong to this set any more."""
-        shards, self._shards = self._shards, []
-        return [ShardKeys(shard) for shard in shards]
+        for key in split_keys(packed):
+            self.shards[key[0]].visited(key, FOREVER)
 
 
 class Shard:
@@ -331,7 +271,12 @@ class DiskSeen:
 
     def add_new(self, fingerprints: Sequence[bytes], now: float) -> list[int]:
         """Make prepared fingerprints known without limit. Return the indexes of those that were unknown."""
-        return _add_new(self, fingerprints, now)
+        new = []
+        for index, key in enumerate(fingerprints):
+            if not self.known(key, now):
+                self.add(key)
+                new.append(index)
+        return new
 
     def visited(self, fingerprint: bytes, until: float) -> None:
         """Make a fingerprint known until a time."""
@@ -411,17 +356,19 @@ class DiskSeen:
         number, self._next_run = self._next_run, self._next_run + 1
         self._journal.append("log_seen", (MARKER, 0.0, b""))
         index = shard.first_merged(len(keys))
-        begin = partial(_begin_run, number=number, shard=shard, keys=keys, index=index)
+        merged = shard.runs[index:]
         # Reading writes all that was appended. A key must not be known before its request is in the file.
-        writer = await self._journal.read(begin)
+        writer = await self._journal.read(
+            lambda tables: RunWriter(
+                number, shard.number, last_marker(tables), keys, merged, forgets=not index
+            )
+        )
         run = None
         while run is None:
             if not await self._may_write():
                 return
-            step = partial(_write_step, writer=writer, amount=self._step_size())
-            written, run = await self._journal.peek(step)
+            written, run = await self._journal.peek(partial(writer.step, amount=self._step_size()))
             self._pay(written)
-        merged = shard.runs[index:]
         shard.frozen = None
         shard.replace(index, run)
         self._last_log_end = run.log_end
@@ -447,11 +394,11 @@ class DiskSeen:
         for run in merged:
             start: int | None = 0
             while start is not None and await self._may_write():
-                start = await self._journal.peek(partial(_remove_blocks, run=run, start=start))
+                start = await self._journal.peek(partial(remove_blocks, run=run, start=start))
                 self._pay(KEYS_PER_STEP)
         ends = [shard.log_end for shard in self._shards if shard.in_memory]
         before = min(ends, default=self._last_log_end)
-        while await self._may_write() and await self._journal.peek(partial(_remove_log, before=before)):
+        while await self._may_write() and await self._journal.peek(partial(remove_log, before=before)):
             self._pay(REMOVED_ROWS)
 
     async def stop(self) -> None:
@@ -462,25 +409,7 @@ class DiskSeen:
             await self._mover
 
 
-def _begin_run(tables: SqliteTables, number: int, shard: Shard, keys: ShardKeys, index: int) -> RunWriter:
-    return RunWriter(
-        number, shard.number, last_marker(tables.file), keys, shard.runs[index:], forgets=not index
-    )
-
-
-def _write_step(tables: SqliteTables, writer: RunWriter, amount: int) -> tuple[int, Run | None]:
-    return writer.step(tables.file, amount)
-
-
-def _remove_blocks(tables: SqliteTables, run: Run, start: int) -> int | None:
-    return remove_blocks(tables.file, run, start)
-
-
-def _remove_log(tables: SqliteTables, before: int) -> bool:
-    return remove_log(tables.file, before)
-
-
-SeenKeys = MemorySeen | TimedSeen | DiskSeen
+SeenKeys = MemorySeen | DiskSeen
 """Fingerprints, each with the time until which it is known: ``FOREVER`` while pending, or if there is no TTL."""
 
 
@@ -493,12 +422,7 @@ class SeenSet:
         """``None``: the keys stay in memory."""
         self._ttl = options.visited_ttl
         self._limit = options.seen_memory_limit
-        self._in_memory: MemorySeen | TimedSeen | None = self._new()
-        self._on_disk: DiskSeen | None = None
-        self.keys: SeenKeys = self._in_memory
-
-    def _new(self) -> MemorySeen | TimedSeen:
-        return MemorySeen() if self._ttl is None else TimedSeen()
+        self.keys: SeenKeys = MemorySeen()
 
     async def restore(self) -> None:
         """Load the keys that an earlier run left in the file."""
@@ -506,12 +430,8 @@ class SeenSet:
             self.keys = await self._file.read(partial(self._replay, file=self._file))
 
     def _replay(self, tables: SqliteTables, file: SqliteJournal) -> SeenKeys:
-        seen: MemorySeen | TimedSeen | DiskSeen
-        if runs := load_runs(tables.file):
-            self._in_memory = None
-            seen = self._start_on_disk(file, runs)
-        else:
-            self._in_memory = seen = self._new()
+        runs = load_runs(tables.file)
+        seen = self._on_disk(file, runs) if runs else MemorySeen()
         for row, kind, at, fingerprints in tables.seen_log():
             if isinstance(seen, DiskSeen) and not (fingerprints := seen.not_in_runs(row, fingerprints)):
                 continue
@@ -525,11 +445,8 @@ class SeenSet:
                 seen.visited(fingerprints, at + self._ttl)
         return seen
 
-    def _start_on_disk(
-        self, file: SqliteJournal, runs: Sequence[Run], keys: Sequence[ShardKeys] = ()
-    ) -> DiskSeen:
-        self._on_disk = DiskSeen(file, runs, self._limit // PARTS_OF_LIMIT, keys)
-        return self._on_disk
+    def _on_disk(self, file: SqliteJournal, runs: Sequence[Run], keys: Sequence[ShardKeys] = ()) -> DiskSeen:
+        return DiskSeen(file, runs, self._limit // PARTS_OF_LIMIT, keys)
 
     def log_added(self, fingerprints: Sequence[bytes], now: float) -> None:
         """Write keys that were added to :attr:`keys` to the journal, many in one row."""
@@ -552,19 +469,16 @@ class SeenSet:
 
     def clear(self) -> None:
         """Make every fingerprint unknown, after :meth:`stop`, and after the same has been done in the journal."""
-        self._in_memory = self.keys = self._new()
+        self.keys = MemorySeen()
 
     async def write_if_large(self) -> None:
         """Begin to move keys from memory to the file, if there are too many."""
-        if self._on_disk is not None:
-            await self._on_disk.write_if_large()
-        elif self._file is not None and self._in_memory is not None and len(self._in_memory) > self._limit:
-            keys, self._in_memory = self._in_memory.take_shards(), None
-            self.keys = on_disk = self._start_on_disk(self._file, [], keys)
-            await on_disk.write_if_large()
+        if self._file is not None and isinstance(self.keys, MemorySeen) and len(self.keys) > self._limit:
+            self.keys = self._on_disk(self._file, [], self.keys.shards)
+        if isinstance(self.keys, DiskSeen):
+            await self.keys.write_if_large()
 
     async def stop(self) -> None:
         """End what runs in the background."""
-        on_disk, self._on_disk = self._on_disk, None
-        if on_disk is not None:
-            await on_disk.stop()
+        if isinstance(self.keys, DiskSeen):
+            await self.keys.stop()
