@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from skitter.settings import Settings
 from skitter.worker.traps import (
     PARAMETERS,
     PATH_REPEATS,
@@ -13,16 +14,21 @@ from skitter.worker.traps import (
     PATTERN,
     PATTERN_URLS,
     TrapDetector,
-    UrlFormRules,
     _runs,
 )
 
 HOST = "http://h.test"
 
 
+def admit(traps, url, depth, parent):
+    """Judge a single link."""
+    [(_, decision)] = traps.admit_all([url], depth, parent)
+    return decision
+
+
 @pytest.fixture
 def traps():
-    return TrapDetector(UrlFormRules(stripped_parameters=("utm_*", "gclid")))
+    return TrapDetector(Settings(stripped_parameters=("utm_*", "gclid")))
 
 
 @pytest.mark.parametrize(
@@ -41,12 +47,12 @@ def traps():
     ],
 )
 def test_a_url_is_refused_by_its_form(traps, path, reason):
-    assert traps.admit(HOST + path, 1, None)[0] == reason
+    assert admit(traps, HOST + path, 1, None)[0] == reason
 
 
 def test_rules_that_are_off_refuse_nothing():
-    traps = TrapDetector(UrlFormRules(None, None, None))
-    assert traps.admit(HOST + "/x" * 40 + "?" + "a=1&" * 40, 1, None)[0] is None
+    traps = TrapDetector(Settings(max_path_repeats=None, max_path_segments=None, max_query_parameters=None))
+    assert admit(traps, HOST + "/x" * 40 + "?" + "a=1&" * 40, 1, None)[0] is None
 
 
 @pytest.mark.parametrize(
@@ -77,17 +83,17 @@ def test_a_session_id_in_place_of_a_host_stays(traps):
 
 
 def test_nothing_is_removed_if_the_settings_say_so():
-    traps = TrapDetector(UrlFormRules(strip_session_ids=False))
+    traps = TrapDetector(Settings(strip_session_ids=False, stripped_parameters=()))
     link = HOST + "/p;jsessionid=1?PHPSESSID=2&utm_source=x"
     assert traps.strip(link) == link
 
 
 def follow_chain(traps, text, pages):
     """Visit pages of a pager one after the other. Return the number of pages until the next link is refused."""
-    traps.admit(f"{HOST}/news?page=1", 0, None)
+    admit(traps, f"{HOST}/news?page=1", 0, None)
     own = traps.path_of(f"{HOST}/news?page=1")
     for number in range(1, pages):
-        refusal, _, is_own = traps.admit(f"{HOST}/news?page={number + 1}", number, own)
+        refusal, _, is_own = admit(traps, f"{HOST}/news?page={number + 1}", number, own)
         assert is_own
         if refusal is not None:
             assert refusal == PATTERN
@@ -124,29 +130,29 @@ def test_a_pager_with_some_pages_without_content_is_followed(traps):
 def test_pages_without_new_links_of_their_pattern_are_not_a_trap(traps):
     for number in range(2000):
         url = f"{HOST}/product?id={number}"
-        assert traps.admit(url, 2, None)[0] is None
+        assert admit(traps, url, 2, None)[0] is None
         traps.note_page(url, 2, b"<h1>Product</h1>", 0, is_duplicate=False)
     assert not traps.has_closed
 
 
 def test_combinations_of_filters_are_refused(traps):
     names = ("color", "size", "brand", "sort")
-    traps.admit(f"{HOST}/list?color=1", 2, None)
+    admit(traps, f"{HOST}/list?color=1", 2, None)
     own = traps.path_of(f"{HOST}/list?color=1")
     admitted = 0
     for number in range(3000):
         chosen = [name for bit, name in enumerate(names) if number >> bit & 1]
         url = f"{HOST}/list?" + "&".join(f"{name}={number}" for name in chosen)
-        if traps.admit(url, 3, own)[0] is None:
+        if admit(traps, url, 3, own)[0] is None:
             admitted += 1
             traps.note_page(url, 3, b"<p>the same products</p>", 5, is_duplicate=False)
     assert admitted < 200
-    assert traps.admit(f"{HOST}/product?color=1", 3, None)[0] is None
+    assert admit(traps, f"{HOST}/product?color=1", 3, None)[0] is None
 
 
 def test_links_of_a_pattern_lose_priority_until_its_pages_prove_it(traps):
     def penalty(number, own=None):
-        return traps.admit(f"{HOST}/product?id={number}", 2, own)[1]
+        return admit(traps, f"{HOST}/product?id={number}", 2, own)[1]
 
     assert {penalty(number) for number in range(64)} == {0}
     own = traps.path_of(f"{HOST}/product?id=1")
@@ -161,20 +167,20 @@ def test_links_of_a_pattern_lose_priority_until_its_pages_prove_it(traps):
 
 
 def test_links_that_another_worker_has_queued_count_for_the_probation_of_their_path():
-    traps = TrapDetector(UrlFormRules(), max_urls=10)
+    traps = TrapDetector(Settings(max_urls_per_pattern=10))
     traps.count_urls([f"{HOST}/unknown?id={number}" for number in range(70)])
     assert traps.path_of(f"{HOST}/unknown?id=1") is None
     own = HOST + "/product?id=0"
-    assert traps.admit(own, 2, None) == (None, 0, False)
+    assert admit(traps, own, 2, None) == (None, 0, False)
     traps.count_urls([f"{HOST}/product?id={number}" for number in range(1, 64)] + [f"{HOST}/about"])
-    assert traps.admit(f"{HOST}/product?id=64", 2, traps.path_of(own)) == (None, -1, True)
-    found = [traps.admit(f"{HOST}/product?id={number}", 2, None)[0] for number in range(65, 75)]
+    assert admit(traps, f"{HOST}/product?id=64", 2, traps.path_of(own)) == (None, -1, True)
+    found = [admit(traps, f"{HOST}/product?id={number}", 2, None)[0] for number in range(65, 75)]
     assert found == [None] * 8 + [PATTERN_URLS] * 2, "this worker has followed two of them before"
 
 
 def test_the_number_of_urls_of_a_pattern_can_be_limited():
-    traps = TrapDetector(UrlFormRules(), max_urls=10)
-    found = [traps.admit(f"{HOST}/p?id={number}", 1, None)[0] for number in range(12)]
+    traps = TrapDetector(Settings(max_urls_per_pattern=10))
+    found = [admit(traps, f"{HOST}/p?id={number}", 1, None)[0] for number in range(12)]
     assert found == [None] * 10 + [PATTERN_URLS] * 2
 
 
@@ -188,7 +194,7 @@ def test_the_same_content_at_another_url_is_a_duplicate(traps):
 
 def test_memory_is_bounded(traps):
     for number in range(120_000):
-        traps.admit(f"{HOST}/{letters(number)}{number}x/?id=1", 1, None)
+        admit(traps, f"{HOST}/{letters(number)}{number}x/?id=1", 1, None)
         traps.is_duplicate(f"{HOST}/{number}", b"%d" % number)
     assert len(traps._patterns) <= 50_000
     assert len(traps._paths) <= 50_000
@@ -200,9 +206,9 @@ def test_links_that_are_judged_together_are_judged_as_one_by_one():
     urls = [f"{HOST}/a/{number}?p={number}" for number in range(1, 200, 7)]
     urls += [f"{HOST}/x/x/x/x", f"{HOST}:8080/a/100", f"{HOST}0/a/1", "http://127.0.0.1/a/20", f"{HOST}/"]
     for links in (urls, urls[:20], urls[:1]):
-        together, singly = TrapDetector(UrlFormRules()), TrapDetector(UrlFormRules())
+        together, singly = TrapDetector(Settings()), TrapDetector(Settings())
         verdicts = [verdict for amount, verdict in together.admit_all(links, 1, None) for _ in range(amount)]
-        assert verdicts == [singly.admit(url, 1, None) for url in links]
+        assert verdicts == [admit(singly, url, 1, None) for url in links]
         assert [together.path_of(url) is None for url in links] == [
             singly.path_of(url) is None for url in links
         ]
@@ -225,16 +231,16 @@ SPELLINGS = st.builds(
 )
 
 
-@given(st.lists(SPELLINGS, min_size=1, max_size=150), st.sampled_from([None, 0, 3, 70]), st.booleans())
+@given(st.lists(SPELLINGS, min_size=1, max_size=150), st.sampled_from([None, 1, 3, 70]), st.booleans())
 def test_links_in_any_order_are_judged_as_one_by_one(links, max_urls, is_dull):
-    detectors = [TrapDetector(UrlFormRules(), max_urls=max_urls) for _ in range(2)]
+    detectors = [TrapDetector(Settings(max_urls_per_pattern=max_urls)) for _ in range(2)]
     for detector in detectors:
-        detector.admit(f"{HOST}/a/1", 1, None)
+        admit(detector, f"{HOST}/a/1", 1, None)
         if is_dull:
             detector._find(f"{HOST}/a/1").path.stale = 50
     together, singly = detectors
     judged = together.admit_all(links, 1, together.path_of(links[0]))
     verdicts = [verdict for amount, verdict in judged for _ in range(amount)]
     parent = singly.path_of(links[0])
-    assert verdicts == [singly.admit(url, 1, parent) for url in links]
+    assert verdicts == [admit(singly, url, 1, parent) for url in links]
     assert together.path_of(f"{HOST}1/a/20?p=7") is None

@@ -105,7 +105,7 @@ async def test_each_hook_gets_the_request_as_the_one_before_it_left_it():
         return request.replace(depth=request.priority + 1)
 
     hooks.register("before_request", second)
-    request, signal = await hooks.rewrite(Request("http://h.test/"))
+    request, signal = await hooks.revise("before_request", Request("http://h.test/"))
     assert (request.priority, request.depth, signal) == (1, 2, HookAction.CONTINUE)
 
 

@@ -10,9 +10,10 @@ from skitter.links import Links
 from skitter.politeness import LimitRule, Politeness
 from skitter.request import decode_request, fingerprint
 from skitter.scope import Scope
+from skitter.settings import Settings
 from skitter.web.urls import normalize
 from skitter.worker.links import LinkCollector
-from skitter.worker.traps import TrapDetector, UrlFormRules
+from skitter.worker.traps import TrapDetector
 
 BASE = "http://h.test/dir/page.html"
 PARENT = Request(BASE, depth=3)
@@ -123,7 +124,7 @@ def test_a_request_to_a_known_url_is_a_duplicate_unless_its_identity_differs(gat
 @pytest.mark.parametrize("known_forever", [True, False])
 def test_a_link_that_another_worker_has_added_is_known_unless_urls_are_forgotten(known_forever):
     collector = LinkCollector(Scope(), Politeness(), 42, known_forever=known_forever)
-    collector.traps = TrapDetector(UrlFormRules())
+    collector.traps = TrapDetector(Settings())
     collector.learn(["http://h.test/dir/y", "http://h.test/p?id=1"])
     gathered = collector.collect([links("y", "../p?id=1", "z")], PARENT)
     new = ["http://h.test/dir/z"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -43,8 +43,7 @@ if TYPE_CHECKING:  # loaded when a worker is made: the owner of a fleet makes no
     from skitter.store.media import MediaStore
     from skitter.worker.links import LinkCollector
     from skitter.worker.tracing import Tracer
-    from skitter.worker.traps import TrapDetector
-    from skitter.worker.worker import LeaseObserver, Worker
+    from skitter.worker.worker import Worker
 
 _StoreT = TypeVar("_StoreT", bound=Store)
 
@@ -300,7 +299,9 @@ class JobBuilder:
             group_key=settings.group_key,
         )
         if settings.trap_detection:
-            links.traps = _trap_detector(settings)
+            from skitter.worker.traps import TrapDetector  # noqa: PLC0415 - see above
+
+            links.traps = TrapDetector(settings)
         links.callback_names = CallbackNames(self.spider)
         return links
 
@@ -329,12 +330,12 @@ class JobBuilder:
         name: str,
         workers: WorkerSet,
         queues: Sequence[str] = (),
-        observer: LeaseObserver | None = None,
+        on_leases: Callable[[int], object] | None = None,
     ) -> JobState:
         """Run one worker in this process until the job is finished or stopped.
 
         ``workers`` contains the worker while it runs. ``queues``: the queues that it serves; empty: all.
-        ``observer`` sees the answers to its requests for leases.
+        ``on_leases``: called with the number of leases in each answer of the frontier.
         """
         self.is_fleet = frontier.shared
         worker_module = await asyncio.to_thread(load_worker_modules)
@@ -372,7 +373,7 @@ class JobBuilder:
             files,
             tracer,
         )
-        worker: Worker = worker_module.Worker(name, parts, frontier, info, queues, observer)
+        worker: Worker = worker_module.Worker(name, parts, frontier, info, queues, on_leases)
         workers.add(worker)
         try:
             return await worker.run()
@@ -525,22 +526,4 @@ def _scope(spider: Spider, settings: Settings) -> Scope:
         deny=settings.deny,
         depth_limit=settings.depth_limit,
         max_url_length=settings.max_url_length,
-    )
-
-
-def _trap_detector(settings: Settings) -> TrapDetector:
-    from skitter.worker.traps import TrapDetector, UrlFormRules  # noqa: PLC0415 - as the engine
-
-    rules = UrlFormRules(
-        settings.max_path_repeats,
-        settings.max_path_segments,
-        settings.max_query_parameters,
-        settings.strip_session_ids,
-        settings.stripped_parameters,
-    )
-    return TrapDetector(
-        rules,
-        patience=settings.trap_patience,
-        max_urls=settings.max_urls_per_pattern,
-        duplicates=settings.duplicate_content,
     )

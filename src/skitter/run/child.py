@@ -53,7 +53,6 @@ class _StartReporter:
         self._is_ready = self._had_work = False
 
     def answered(self, leases: int) -> None:
-        """See :class:`~skitter.worker.worker.LeaseObserver`."""
         if not self._is_ready:
             self._is_ready = True
             _report(self._pipe, READY)
@@ -111,7 +110,9 @@ async def _work_with(builder: JobBuilder, command: WorkerCommand, pipe: int, nam
     loop.add_signal_handler(signal.SIGTERM, workers.drain)
     MemoryTracer(builder.folder.path).listen()
     info = await frontier.open()
-    work = loop.create_task(builder.work(frontier, info, name, workers, command.queues, _StartReporter(pipe)))
+    work = loop.create_task(
+        builder.work(frontier, info, name, workers, command.queues, _StartReporter(pipe).answered)
+    )
     owner_ended = loop.create_task(_owner_ended(frontier, command.owner))
     await asyncio.wait({work, owner_ended}, return_when=asyncio.FIRST_COMPLETED)
     owner_ended.cancel()

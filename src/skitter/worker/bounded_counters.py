@@ -7,13 +7,16 @@ group.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, MutableMapping
-from typing import Protocol
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from skitter._utils.notes import Notes
 from skitter.stats import USER
+
+if TYPE_CHECKING:  # the owner of a fleet makes no pages
+    from skitter.worker.page import Page
 
 VALUES = "values/"
 """Counters ``values/FIELD/DIGEST``: items with a certain value in a field."""
@@ -28,14 +31,6 @@ _NOTE_TTL = 10 * 365 * 86_400.0
 _decode = msgspec.msgpack.Decoder(list[str]).decode
 
 
-class CountedPage(Protocol):
-    """A page with counters."""
-
-    @property
-    def counters(self) -> MutableMapping[str, int]:
-        """The counters, by name."""
-
-
 class BoundedCounters:
     """Admits counters. ``notes``: shared by all workers of the job."""
 
@@ -44,7 +39,7 @@ class BoundedCounters:
         self._admitted: dict[str, set[str]] = {}
         """The admitted names, by group."""
 
-    async def admit(self, pages: Iterable[CountedPage]) -> None:
+    async def admit(self, pages: Iterable[Page]) -> None:
         """Rename those counters of the pages that are not admitted."""
         wanted: dict[str, set[str]] = {}
         for page in pages:

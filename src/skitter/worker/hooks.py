@@ -110,15 +110,8 @@ class Hooks:
             except (Exception, SystemExit):
                 log.exception("%s: hook on_error", request.url)
 
-    async def rewrite(self, request: Request, point: str = "before_request") -> tuple[Request, HookAction]:
-        """Run ``before_request`` or ``before_send``. Each hook receives the request that the previous hook returned."""
-        return await self._pass_on(point, request)
-
-    async def revise(self, response: Response) -> tuple[Response, HookAction]:
-        """Run ``after_request``. Each hook receives the response that the previous hook returned."""
-        return await self._pass_on("after_request", response)
-
-    async def _pass_on(self, point: str, subject: Subject) -> tuple[Subject, HookAction]:
+    async def revise(self, point: str, subject: Subject) -> tuple[Subject, HookAction]:
+        """Run the hooks of a point that may replace the request or the response: each receives what the previous one returned."""
         for hook in self._hooks[point]:
             answer = await call(hook, subject)
             if isinstance(answer, type(subject)):

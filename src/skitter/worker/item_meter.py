@@ -6,7 +6,7 @@ The counts are added to the counters of the page, so they are committed together
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 import xxhash
@@ -18,6 +18,7 @@ from skitter.worker.bounded_counters import VALUES
 
 if TYPE_CHECKING:
     from skitter.item_schema import ItemSchema
+    from skitter.worker.page import Page
 
 COVERED = "coverage/"
 """Counters ``coverage/FIELD``: items with a value in a field."""
@@ -30,16 +31,6 @@ Policy = Literal["keep", "drop", "fail"]
 
 class InvalidItem(SkitterError):
     """An item violates the schema of its job, and the page fails because of it (``invalid_items=fail``)."""
-
-
-class PageCounts(Protocol):
-    """Counts for a page; the counts take effect with its commit."""
-
-    def count(self, name: str, amount: int = 1) -> None:
-        """Add to a counter."""
-
-    def count_bounded(self, name: str, amount: int = 1) -> None:
-        """Add to a counter whose name comes from user code or an item."""
 
 
 def make_item_meter(settings: Settings) -> ItemMeter | None:
@@ -76,7 +67,7 @@ class ItemMeter:
         self._schema = schema
         self._policy = policy
 
-    def measure(self, items: list[Any], page: PageCounts) -> list[Any]:
+    def measure(self, items: list[Any], page: Page) -> list[Any]:
         """Count items. Return those to keep. Raises :class:`InvalidItem` if the page is to fail."""
         if self._schema is not None:
             items = self._valid(self._schema, items, page)
@@ -85,7 +76,7 @@ class ItemMeter:
                 self._count_fields(item, page)
         return items
 
-    def _valid(self, schema: ItemSchema, items: list[Any], page: PageCounts) -> list[Any]:
+    def _valid(self, schema: ItemSchema, items: list[Any], page: Page) -> list[Any]:
         kept = []
         for item in items:
             violations = schema.violations(item)
@@ -101,7 +92,7 @@ class ItemMeter:
             kept.append(item)
         return kept
 
-    def _count_fields(self, item: Any, page: PageCounts) -> None:
+    def _count_fields(self, item: Any, page: Page) -> None:
         fields: Any = item if item.__class__ is dict else item_fields(item)
         for counter, path in self._coverage:
             if _has_value(_at(fields, path)):

@@ -161,24 +161,12 @@ class RequestPipeline:
         self._large_pages = LargePageLimiter(settings.max_page_memory)
         self._meter = make_item_meter(settings)
         self._directives = DirectiveRules(settings, product_token(settings.user_agent))
-        self._media: MediaPipeline | None = None
-        self._tdm_files: TdmFiles | None = None
-        self._link_stream: LinkStream | None = None
-
-    def stream_links(self, link_stream: LinkStream) -> None:
-        """Add links to the frontier before the commit of their page.
-
-        This concerns ``streaming_callbacks``, and pages with very many links.
-        """
-        self._link_stream = link_stream
-
-    def read_tdm_files(self, files: TdmFiles) -> None:
-        """Read the tdmrep.json of each origin before its first page."""
-        self._tdm_files = files
-
-    def download_files(self, media: MediaPipeline) -> None:
-        """Download the files that items name."""
-        self._media = media
+        self.media: MediaPipeline | None = None
+        """Downloads the files that items name."""
+        self.tdm_files: TdmFiles | None = None
+        """Reads the tdmrep.json of each origin before its first page."""
+        self.link_stream: LinkStream | None = None
+        """Adds links to the frontier before the commit of their page: those of ``streaming_callbacks``, and very many."""
 
     async def process(self, inflight: InflightRequest) -> Page | None:
         """Process one request. ``None``: release its lease."""
@@ -313,7 +301,9 @@ class RequestPipeline:
 
     async def _before_request(self, page: Page) -> Request | None:
         try:
-            request, action = await page.run_hook("before_request", self._hooks.rewrite(page.request))
+            request, action = await page.run_hook(
+                "before_request", self._hooks.revise("before_request", page.request)
+            )
         except DeferRequest as deferral:
             if deferral.slot:
                 await self._control.pause_slot(page.lease.slot, deferral.seconds)
@@ -328,7 +318,7 @@ class RequestPipeline:
 
     async def _process_file(self, page: Page, inflight: InflightRequest) -> None:
         """Process a request for a file or for the items that wait for it. Raises :class:`_ReleaseLease`."""
-        media = self._media
+        media = self.media
         page.has_output = False
         if media is None:
             inflight.finish_fetch(sent=False)
@@ -414,8 +404,8 @@ class RequestPipeline:
             and not await self._is_allowed(robots, page, request, inflight, origin_state)
         ):
             return None
-        if self._tdm_files is not None and page.download is None:
-            await self._read_tdm_file(self._tdm_files, request.url, inflight)
+        if self.tdm_files is not None and page.download is None:
+            await self._read_tdm_file(self.tdm_files, request.url, inflight)
         if inflight.expires and not inflight.may_send():
             raise _ReleaseLease
         if page.memory is not None and self.revisits is not None:
@@ -463,12 +453,12 @@ class RequestPipeline:
 
     async def _fetch_with_hooks(self, page: Page, request: Request, inflight: InflightRequest) -> Response:
         """Run the hooks ``before_send`` and ``on_headers`` around the fetch."""
-        request, action = await page.run_hook("before_send", self._hooks.rewrite(request, "before_send"))
+        request, action = await page.run_hook("before_send", self._hooks.revise("before_send", request))
         if not self._continues(page, action, "before_send"):
             raise _Decided
         if not inflight.may_send():
             raise _ReleaseLease
-        download, media = page.download, self._media
+        download, media = page.download, self.media
         if not self._on_headers_hooks and download is None:
             return await self._fetcher.fetch(request, permit=inflight)
 
@@ -576,7 +566,7 @@ class RequestPipeline:
         """Return what robots.txt and tdmrep.json say about a page."""
         policy = None if self._robots is None else self._robots.policy(url)
         signals = {} if policy is None else policy.content_signals
-        rule = None if self._tdm_files is None else self._tdm_files.find(url)
+        rule = None if self.tdm_files is None else self.tdm_files.find(url)
         if rule is None:
             return Directives(content_signals=signals)
         return Directives(content_signals=signals, tdm_reservation=rule.reserves, tdm_policy=rule.policy)
@@ -597,7 +587,9 @@ class RequestPipeline:
     async def _after_request(self, page: Page, response: Response) -> bool:
         """Handle a status other than 2xx, and the hooks. Return whether to run the callback."""
         if self._after_request_hooks:
-            response, action = await page.run_hook("after_request", self._hooks.revise(response))
+            response, action = await page.run_hook(
+                "after_request", self._hooks.revise("after_request", response)
+            )
             page.response = response
             if action is HookAction.IGNORE:
                 return True
@@ -730,7 +722,7 @@ class RequestPipeline:
             hops = self._follow_refresh(page, response, self._settings.refresh_delay_cap)
         visit = None if revisits is None else revisits.visit(page, results, hops)
         if page.items:
-            self._put_items(page, response.base_url if self._media is not None else "", visit)
+            self._put_items(page, response.base_url if self.media is not None else "", visit)
         if page.has_output:  # otherwise the page is counted when its items are complete
             counters, depth = page.counters, page.request.depth
             counters["pages"] = counters[_DEPTHS[min(depth, _MAX_DEPTH)]] = 1
@@ -740,8 +732,8 @@ class RequestPipeline:
 
     async def _stream_most_links(self, page: Page) -> None:
         """Add most of the links of a page with very many of them to the frontier at once."""
-        if self._link_stream is not None and self._settings.max_queued_per_slot is None:
-            page.batches = await self._link_stream.add_most(page.batches)
+        if self.link_stream is not None and self._settings.max_queued_per_slot is None:
+            page.batches = await self.link_stream.add_most(page.batches)
 
     def _may_stream_links(self, page: Page, response: Response) -> bool:
         """Return whether the links of a callback may be queued while it runs.
@@ -752,7 +744,7 @@ class RequestPipeline:
             return False
         traps = self._links.traps
         return (
-            self._link_stream is not None
+            self.link_stream is not None
             and page.draft is None
             and not self._directives.are_set
             and not self._settings.callback_threads
@@ -762,14 +754,14 @@ class RequestPipeline:
 
     async def _run_streaming(self, page: Page, results: Any, streamed: CallbackResult) -> list[Any]:
         """Return the results of a callback, without the batches of links that were added to the frontier meanwhile."""
-        assert self._link_stream is not None
+        assert self.link_stream is not None
         if not isinstance(results, Iterator):
             return await results_of(results)
         others: list[Any] = []
         for result in results:
             if result.__class__ is Links:
                 self._links.collect([result], page.request, streamed)
-                await self._link_stream.add(streamed)
+                await self.link_stream.add(streamed)
                 await asyncio.sleep(0)
             else:
                 others.append(result)
@@ -777,10 +769,10 @@ class RequestPipeline:
 
     def _put_items(self, page: Page, base_url: str, visit: PageVisit | None) -> None:
         """Count the items of a page, or let them wait in the frontier for their files, together with its visit."""
-        if page.items and self._media is not None:
+        if page.items and self.media is not None:
             if visit is not None:
                 visit = msgspec.structs.replace(visit, page=page.lease.fingerprint)
-            page.items, held = self._media.hold(page.items, page.request, page.item_key, base_url, visit)
+            page.items, held = self.media.hold(page.items, page.request, page.item_key, base_url, visit)
             page.entries += held
             page.has_output = not held
         if page.items:

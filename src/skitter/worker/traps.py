@@ -11,11 +11,10 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby
-from typing import Literal
 
-import msgspec
 import xxhash
 
+from skitter.settings import Settings
 from skitter.web.urls import normalize
 
 PATH_REPEATS = "trap_path_repeats"
@@ -68,44 +67,37 @@ LinkDecision = tuple[str | None, int, bool]
 _NO_PATTERN: LinkDecision = (None, 0, False)
 
 
-class UrlFormRules(msgspec.Struct, frozen=True):
-    """Limits for single URLs, as in the settings of the same names."""
+def _stripper(settings: Settings) -> re.Pattern[str] | None:
+    """Return a pattern that finds the parameters of a query to remove, each with its separator."""
+    names = []
+    if settings.strip_session_ids:
+        names += [rf"(?:{_SESSION_NAMES})=[^&]*", rf"(?:{_GENERIC_SESSION_NAMES})=[0-9A-Za-z_-]{{16,}}"]
+    names += [
+        re.escape(name).replace(r"\*", "[^=&]*") + "(?:=[^&]*)?" for name in settings.stripped_parameters
+    ]
+    return re.compile(rf"([?&])(?:{'|'.join(names)})(?=&|$)", re.IGNORECASE) if names else None
 
-    max_path_repeats: int | None = 3
-    max_path_segments: int | None = 25
-    max_query_parameters: int | None = 20
-    strip_session_ids: bool = True
-    stripped_parameters: tuple[str, ...] = ()
 
-    def stripper(self) -> re.Pattern[str] | None:
-        """Return a pattern that finds the parameters of a query to remove, each with its separator."""
-        names = []
-        if self.strip_session_ids:
-            names += [rf"(?:{_SESSION_NAMES})=[^&]*", rf"(?:{_GENERIC_SESSION_NAMES})=[0-9A-Za-z_-]{{16,}}"]
-        names += [
-            re.escape(name).replace(r"\*", "[^=&]*") + "(?:=[^&]*)?" for name in self.stripped_parameters
-        ]
-        return re.compile(rf"([?&])(?:{'|'.join(names)})(?=&|$)", re.IGNORECASE) if names else None
-
-    def refusal(self, url: str) -> str | None:
-        """Return the reason to refuse a URL by its form alone."""
-        slashes = url.count("/")
-        if "?" not in url and slashes < _SHORT:
-            return None
-        path, _, query = url.partition("?")
-        if query and self.max_query_parameters is not None and query.count("&") >= self.max_query_parameters:
-            return PARAMETERS
-        if slashes < _SHORT:
-            return None
-        segments = path.split("/")[3:]
-        if self.max_path_segments is not None and len(segments) > self.max_path_segments:
-            return PATH_SEGMENTS
-        limit = self.max_path_repeats
-        if limit is not None and len(segments) > limit and len(segments) - len(set(segments)) >= limit:
-            segments = [segment for segment in segments if segment]
-            if segments and max(Counter(segments).values()) > limit:
-                return PATH_REPEATS
+def _refusal(settings: Settings, url: str) -> str | None:
+    """Return the reason to refuse a URL by its form alone."""
+    slashes = url.count("/")
+    if "?" not in url and slashes < _SHORT:
         return None
+    path, _, query = url.partition("?")
+    limit = settings.max_query_parameters
+    if query and limit is not None and query.count("&") >= limit:
+        return PARAMETERS
+    if slashes < _SHORT:
+        return None
+    segments = path.split("/")[3:]
+    if settings.max_path_segments is not None and len(segments) > settings.max_path_segments:
+        return PATH_SEGMENTS
+    limit = settings.max_path_repeats
+    if limit is not None and len(segments) > limit and len(segments) - len(set(segments)) >= limit:
+        segments = [segment for segment in segments if segment]
+        if segments and max(Counter(segments).values()) > limit:
+            return PATH_REPEATS
+    return None
 
 
 class PathGroup:
@@ -172,26 +164,11 @@ class TrapDetector:
     """The URL patterns and page contents that a worker has seen on its hosts.
 
     The size is bounded, and nothing is stored.
-
-    ``patience``: consecutive pages without new content after which a pattern with evidence is refused. ``max_urls``:
-    number of URLs of one pattern that are followed. ``duplicates``: what happens to the links of a page whose content
-    duplicates another page of its host.
     """
 
-    def __init__(
-        self,
-        rules: UrlFormRules,
-        *,
-        patience: int = 50,
-        max_urls: int | None = None,
-        duplicates: Literal["follow", "deprioritize", "skip"] = "deprioritize",
-    ) -> None:
-        self._rules = rules
-        self._stripper = rules.stripper()
-        self._strips_segments = rules.strip_session_ids
-        self._patience = patience
-        self._max_urls = max_urls
-        self.duplicates = duplicates
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._stripper = _stripper(settings)
         self._patterns: dict[str, _Pattern] = {}
         """By name."""
         self._shapes: dict[bytes, _Pattern] = {}
@@ -208,7 +185,7 @@ class TrapDetector:
 
     def strip(self, url: str) -> str:
         """Return a link without session ids and the parameters to remove. They follow ``?`` or ``;``."""
-        if self._strips_segments and ";" in url:
+        if self._settings.strip_session_ids and ";" in url:
             path = url.find("/", 8)
             stripped = url[:path] + _SESSION_SEGMENT.sub("", url[path:])
             if len(stripped) < len(url):
@@ -219,14 +196,10 @@ class TrapDetector:
                 url = stripped.replace("?&", "?", 1).rstrip("?")
         return url
 
-    def admit(self, url: str, depth: int, parent: PathGroup | None) -> LinkDecision:
-        """Judge a new link; see :class:`LinkDecision`. ``parent``: the path of the page."""
-        return self.admit_all([url], depth, parent)[0][1]
-
     def admit_all(
         self, urls: Sequence[str], depth: int, parent: PathGroup | None
     ) -> list[tuple[int, LinkDecision]]:
-        """Judge the new links of a page. Return decisions in the order of the links, each with the number of links it is for."""
+        """Judge the new links of a page, whose path is ``parent``. Return decisions in the order of the links, each with the number of links it is for."""
         decisions: list[tuple[int, LinkDecision]] = []
         pattern: _Pattern | None = None
         first = end = 0
@@ -240,7 +213,7 @@ class TrapDetector:
                 pattern, first = found, end
             if b"?" in shape or shape.count(b"/") >= _SHORT:
                 for url in urls[end : end + amount]:
-                    if (refusal := self._rules.refusal(url)) is not None:
+                    if (refusal := _refusal(self._settings, url)) is not None:
                         self._admit_alike(pattern, end - first, parent, decisions)
                         decisions.append((1, (refusal, 0, False)))
                         first = end + 1
@@ -269,8 +242,8 @@ class TrapDetector:
             decisions.append((amount, (PATTERN, 0, is_own)))
             return
         refused = 0
-        if self._max_urls is not None:
-            refused = max(0, amount - max(0, self._max_urls - pattern.admitted))
+        if (most := self._settings.max_urls_per_pattern) is not None:
+            refused = max(0, amount - max(0, most - pattern.admitted))
         admitted = amount - refused
         unchecked = min(admitted, max(0, _PROBATION - path.admitted))
         pattern.admitted += admitted
@@ -348,7 +321,7 @@ class TrapDetector:
 
     def is_duplicate(self, url: str, body: bytes) -> bool:
         """Return whether another page of the host had the same content, and remember this one."""
-        if self.duplicates == "follow" or not body:
+        if self._settings.duplicate_content == "follow" or not body:
             return False
         contents = self._contents
         if len(contents) >= _MAX_DIGESTS:
@@ -388,9 +361,9 @@ class TrapDetector:
 
     def _judge(self, pattern: _Pattern) -> None:
         path = pattern.path
-        if pattern.hops >= _CHAIN and pattern.stale >= self._patience:
+        if pattern.hops >= _CHAIN and pattern.stale >= self._settings.trap_patience:
             pattern.closed = self.has_closed = True
-        if path.patterns >= _COMBINATIONS and path.stale >= self._patience:
+        if path.patterns >= _COMBINATIONS and path.stale >= self._settings.trap_patience:
             path.closed = self.has_closed = True
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Coroutine, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from skitter.errors import CrawlFailed, SkitterError
 from skitter.fetch.address_guard import AddressGuard
@@ -50,13 +50,6 @@ _SEED_POLL_INTERVAL = 1.0
 """Seconds between two checks whether another worker has loaded the seeds, or has stopped loading them."""
 
 
-class LeaseObserver(Protocol):
-    """Sees the progress of leasing, for the process that watches the worker."""
-
-    def answered(self, leases: int) -> None:
-        """Receive the number of leases in an answer of the frontier, which may be 0."""
-
-
 class WorkerParts(NamedTuple):
     """The parts of a worker that its job defines."""
 
@@ -79,7 +72,8 @@ class WorkerParts(NamedTuple):
 class Worker:
     """Leases requests, fetches them, runs callbacks and hooks, stores items and commits.
 
-    ``queues``: the queues that it serves; empty: all.
+    ``queues``: the queues that it serves; empty: all. ``on_leases``: called with the number of leases in each answer of the
+    frontier, for the process that watches the worker.
     """
 
     def __init__(
@@ -89,7 +83,7 @@ class Worker:
         frontier: Frontier,
         info: JobInfo,
         queues: Sequence[str] = (),
-        observer: LeaseObserver | None = None,
+        on_leases: Callable[[int], object] | None = None,
     ) -> None:
         self.name = name
         self._loop = asyncio.get_running_loop()
@@ -128,24 +122,20 @@ class Worker:
         self._pipeline = pipeline = RequestPipeline(
             self.spider, settings, parts.fetcher, self._hooks, self._robots, self._links, self._control
         )
-        pipeline.stream_links(LinkStream(frontier, self._inflight.capacity))
-        self._tdm_files: TdmFiles | None = None
+        pipeline.link_stream = LinkStream(frontier, self._inflight.capacity)
         if settings.obey_tdm or settings.directives_field is not None:
-            self._tdm_files = TdmFiles(parts.fetcher, settings.robots_ttl, frontier.notes)
-            pipeline.read_tdm_files(self._tdm_files)
+            pipeline.tdm_files = TdmFiles(parts.fetcher, settings.robots_ttl, frontier.notes)
         self.callbacks = pipeline.callbacks
         """Runs the callbacks of the job."""
         if parts.files is not None:
             from skitter.worker.media import MediaPipeline  # noqa: PLC0415 - see above
 
             sends_by_http = parts.fetcher.capabilities.renders_pages or bool(settings.fetcher_rules)
-            pipeline.download_files(
-                MediaPipeline(
-                    parts.files, settings, parts.links, frontier.notes, name, sends_by_http=sends_by_http
-                )
+            pipeline.media = MediaPipeline(
+                parts.files, settings, parts.links, frontier.notes, name, sends_by_http=sends_by_http
             )
         self._leaser = Leaser(name, frontier, self._inflight, pipeline, self._committer, self._on_answer)
-        self._observer = observer
+        self._on_leases = on_leases
         self._sharing = parts.sharing
         self._default_concurrency = self._inflight.concurrency
         self._revision = 0
@@ -210,16 +200,16 @@ class Worker:
         # Pages that wait for these files must have been cancelled, or they would take the cancellation for an error.
         if self._robots is not None:
             await self._robots.close()
-        if self._tdm_files is not None:
-            await self._tdm_files.close()
+        if self._pipeline.tdm_files is not None:
+            await self._pipeline.tdm_files.close()
         if self._heartbeat is not None:
             await self._heartbeat.stop()
         await self._reporter.leave()
 
     async def _on_answer(self, result: LeaseResult) -> None:
         """Apply the changes that an answer of the frontier reports."""
-        if self._observer is not None:
-            self._observer.answered(len(result.leases))
+        if self._on_leases is not None:
+            self._on_leases(len(result.leases))
         if result.known_urls:
             self._links.learn(result.known_urls)
         if result.data_loss:
