@@ -28,7 +28,7 @@ from skitter.fetch.contract import (
     UndecodableBody,
     UnsendableRequest,
 )
-from skitter.fetch.cookies import CookieJars
+from skitter.fetch.cookies import CookieJars, load_suffixes
 from skitter.fetch.curl_errors import fetch_error, proxy_works
 from skitter.fetch.header_gate import HeaderGate
 from skitter.fetch.multi import Multi
@@ -41,7 +41,7 @@ from skitter.request import Request
 from skitter.response import HTTP_TRACE, Response
 from skitter.secrets import DIGEST, authorizations
 from skitter.settings import DEFAULT_USER_AGENT, Settings
-from skitter.web.urls import normalize, origin_of, registered_domain
+from skitter.web.urls import normalize, origin_of
 
 _MIN_LIBCURL = (8, 4)
 _MAX_POOLED = 256
@@ -317,8 +317,7 @@ class HttpFetcher:
 
     async def _absorb(self, response: Response) -> None:
         if not self._suffixes_read:
-            # The first look-up reads the Public Suffix List, which would block the event loop.
-            await asyncio.to_thread(registered_domain, "example.com")
+            await load_suffixes()
             self._suffixes_read = True
         self.cookies.absorb(response)
 

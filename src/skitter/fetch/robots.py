@@ -28,13 +28,13 @@ class RobotsSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     ttl: float = 86_400.0
     """Time in seconds for which a robots.txt is kept; at most a day (RFC 9309, 2.4)."""
-    first_deferral: float = 30.0
+    first_deferral: float = 10.0
     """Seconds to wait after the first failure. Doubles with each further failure."""
     longest_deferral: float = 3_600.0
     """Maximum wait in seconds."""
-    max_failures: int = 8
-    """Number of failures in a row after which the waiting requests fail. With the other defaults, this takes about two and
-    a half hours. The RFC permits unrestricted crawling after 30 days; skitter never does it."""
+    max_failures: int = 5
+    """Number of failures in a row after which the waiting requests fail. With the other defaults, this takes five minutes.
+    The RFC permits unrestricted crawling after 30 days; skitter never does it."""
     retry_after_cap: float = 900.0
     """Longest ``Retry-After`` in seconds for which requests wait. If a server asks for more, they fail."""
     max_cached: int = 10_000

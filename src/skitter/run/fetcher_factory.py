@@ -25,7 +25,6 @@ from skitter.fetch.identity.contract import (
 from skitter.fetch.identity.cookies import (
     CookieFile,
     CookieSharing,
-    CookiesOnDemand,
     JarCookies,
     SharedCookies,
 )
@@ -289,7 +288,7 @@ def _own_cookies(
     """Return the source of cookies, if the fetcher does not keep them itself."""
     value = settings.cookies
     if value == "auto" and sharing is not None and context.notes is not None:
-        return CookiesOnDemand(SharedCookies(context.notes, jars), sharing)
+        return SharedCookies(context.notes, jars, sharing)
     if value == "shared" and context.notes is not None:
         return SharedCookies(context.notes, jars)
     if value is None or value == "none" or _is_own_jar(value):

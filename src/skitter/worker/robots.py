@@ -19,11 +19,6 @@ from skitter.worker.inflight import InflightRequest
 
 log = logging.getLogger("skitter.crawl")
 
-_FIRST_DEFERRAL = 10.0
-"""Seconds to wait after the first server error. The wait doubles with each further one."""
-_MAX_FAILURES = 5
-"""Number of consecutive server errors after which the pages of the origin become dead letters."""
-
 
 class RobotsUnavailable(FetchError):
     """The server answers the request for robots.txt with an error, so nothing may be fetched (RFC 9309, 2.3.1.4)."""
@@ -70,12 +65,7 @@ class RobotsGate:
         self._cache = RobotsCache(
             fetcher,
             settings.user_agent,
-            RobotsSettings(
-                ttl=settings.robots_ttl,
-                first_deferral=_FIRST_DEFERRAL,
-                max_failures=_MAX_FAILURES,
-                retry_after_cap=settings.retry_after_cap,
-            ),
+            RobotsSettings(ttl=settings.robots_ttl, retry_after_cap=settings.retry_after_cap),
             frontier.notes,
         )
         self._delays: dict[str, float] = {}

@@ -22,11 +22,10 @@ import msgspec
 from skitter._utils.notes import Notes
 from skitter.errors import UndecodableRecord
 from skitter.fetch.cookie_jar import Cookie, CookieJar
-from skitter.fetch.cookies import CookieJars, cookie_header, site_of, store_cookies
+from skitter.fetch.cookies import CookieJars, cookie_header, load_suffixes, site_of, store_cookies
 from skitter.fetch.identity.contract import SourceError
 from skitter.request import Request
 from skitter.response import Response
-from skitter.web.urls import registered_domain
 
 _RETENTION = 30 * 86_400.0
 """How long a jar is stored after its last change, in seconds; also for cookies without an expiry."""
@@ -36,20 +35,23 @@ _VERSION = b"\x01"
 
 
 class SharedCookies:
-    """The cookies of all workers of a job. ``begin`` creates the jar of a site without cookies."""
+    """The cookies of all workers of a job. Implements :class:`Cookies`.
 
-    def __init__(self, notes: Notes, begin: CookieJars) -> None:
+    ``begin`` creates the jar of a site without cookies. ``sharing``: for ``cookies=auto``, which costs nothing before a site
+    of the job sets the first cookie.
+    """
+
+    def __init__(self, notes: Notes, begin: CookieJars, sharing: CookieSharing | None = None) -> None:
         self._notes = notes
         self._begin = begin
+        self._sharing = sharing
+        self._has_suffixes = False
         self._decoded: OrderedDict[str, tuple[bytes | None, CookieJar]] = OrderedDict()
 
-    async def open(self) -> None:
-        """Prepare the cookies."""
-        # The first lookup loads the Public Suffix List, which would block the event loop.
-        await asyncio.to_thread(registered_domain, "example.com")
-
     async def header_for(self, request: Request) -> str | None:
-        """Return the value of the ``Cookie`` header from the current cookies."""
+        if self._sharing is not None and not self._sharing.is_on:
+            return None
+        await self._prepare()
         _, jar = await self._read(request.session, site_of(request.url))
         return cookie_header(jar, request)
 
@@ -57,6 +59,9 @@ class SharedCookies:
         """Store the cookies that a response sets; return when all workers can see them."""
         if not response.header("set-cookie"):
             return
+        if self._sharing is not None:
+            await self._sharing.switch_on()
+        await self._prepare()
         session = response.request.session if response.request else ""
         site = site_of(response.url)
         key = _key(session, site)
@@ -67,6 +72,11 @@ class SharedCookies:
             after = _encode(jar)
             if after == before or await self._notes.compare_and_swap(key, before, after, _RETENTION):
                 return
+
+    async def _prepare(self) -> None:
+        if not self._has_suffixes:
+            await load_suffixes()
+            self._has_suffixes = True
 
     async def _read(self, session: str, site: str) -> tuple[bytes | None, CookieJar]:
         key = _key(session, site)
@@ -95,33 +105,6 @@ class CookieSharing:
         if not self.is_on:
             await self._begin()
             self.is_on = True
-
-
-class CookiesOnDemand:
-    """Shared cookies (``cookies=auto``) that cost nothing before a site of the job sets the first cookie.
-
-    Implements :class:`Cookies`.
-    """
-
-    def __init__(self, shared: SharedCookies, sharing: CookieSharing) -> None:
-        self._shared = shared
-        self._sharing = sharing
-        self._is_open = False
-
-    async def _opened(self) -> SharedCookies:
-        """Return the cookies. They are prepared at the first use: the Public Suffix List takes 25 ms of CPU time."""
-        if not self._is_open:
-            await self._shared.open()
-            self._is_open = True
-        return self._shared
-
-    async def header_for(self, request: Request) -> str | None:
-        return await (await self._opened()).header_for(request) if self._sharing.is_on else None
-
-    async def absorb(self, response: Response) -> None:
-        if response.header("set-cookie"):
-            await self._sharing.switch_on()
-            await (await self._opened()).absorb(response)
 
 
 def _key(session: str, site: str) -> str:
@@ -158,8 +141,7 @@ class JarCookies:
 
     async def open(self) -> None:
         """Prepare the cookies."""
-        # The first lookup loads the Public Suffix List, which would block the event loop.
-        await asyncio.to_thread(registered_domain, "example.com")
+        await load_suffixes()
 
     async def header_for(self, request: Request) -> str | None:
         return self._jars.header_for(request)
