@@ -227,3 +227,20 @@ async def test_a_commit_waits_for_no_more_pages_when_none_can_come(bench, monkey
     chain = bench({"/": ["/1"], "/1": ["/2"], "/2": ["/3"], "/3": []})
     async with asyncio.timeout(60):
         assert (await chain.run()).status.done == 4
+
+
+async def test_a_page_is_committed_at_once_while_no_request_is_left_to_fetch(bench, monkeypatch):
+    monkeypatch.setattr(committer, "_BATCH_DELAY", 3600)
+    linked = asyncio.Event()
+
+    class Waiting(Follower):
+        async def parse(self, response):
+            if response.url.endswith("/waits"):
+                await linked.wait()
+            elif response.url.endswith("/linked"):
+                linked.set()
+            return response.follow_all("a")
+
+    crawl = bench({"/": ["/waits", "/links"], "/waits": [], "/links": ["/linked"], "/linked": []}, Waiting)
+    async with asyncio.timeout(60):
+        assert (await crawl.run()).status.done == 4

@@ -28,76 +28,99 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("skitter.crawl")
 
-_SHORT_TURN = 0.001
-"""Seconds that callbacks may take in one turn of the event loop. A free fetch slot is filled again after about four
-turns."""
-_LONG_TURN = 0.004
-"""The same while the event loop is saturated: slots are not what limits the worker then, and longer turns cost
-less CPU time per page."""
+_SHORT_RUN = 0.001
+"""Seconds that callbacks may run before the event loop reads its sockets again."""
+_LONG_RUN = 0.004
+"""The same while the event loop is saturated: places are not what limits the worker then, and longer runs cost less CPU time per page."""
 _SATURATED = 0.7
 """Share of CPU time above which the event loop counts as saturated. A crawl of a site that answers at once uses 0.75 to 0.9."""
 _MEASURED_SECONDS = 0.1
 """Seconds over which the share is measured."""
+_READ_TURNS = 2
+"""Turns of the event loop until it has read the answers that came in the meantime, and reported the ends of their fetches."""
+_REFILL_TURNS = 3
+"""Turns of the event loop from the end of a fetch until the next request is sent: lease, start of its task, and libcurl."""
 
 
 class CallbackPacer:
-    """Spreads the callbacks of a burst of answers over several turns of the event loop.
+    """Decides when the callbacks of a burst of answers run, so that they do not delay the next requests.
 
-    If all of them ran in one turn, no socket would be read and no new fetch started in the meantime, so the next
-    answers would arrive in a burst too.
+    The end of a fetch frees a place. The place is taken again a few turns of the event loop later, and callbacks that
+    run in these turns would keep it empty. So callbacks wait for these turns. Then they run for a while, and sockets
+    are read again. While the event loop is saturated, callbacks do not wait for free places.
     """
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[asyncio.Future[None]] = deque()
-        self._is_busy = False
-        """Whether callbacks have run in this turn."""
-        self._began = 0.0
-        """When the first callback of this turn started."""
+        self._is_active = False
+        """Whether :meth:`_turn` is called in each turn of the event loop."""
+        self._has_new = False
+        """Whether a fetch has ended whose place may still be empty."""
+        self._turns_to_skip = 0
+        """Number of turns in which no callback may run."""
         self._share = 1
-        """Number of waiting callbacks to start in one turn: as many as fitted into the previous one."""
-        self._turn_seconds = _SHORT_TURN
+        """Number of callbacks to run together: as many as fit into the time."""
+        self._running = 0
+        """Number of callbacks that were started in the last turn."""
+        self._began = 0.0
+        """Time at which they were started."""
+        self._is_saturated = False
         self._measured_at = time.perf_counter()
         self._cpu_seconds = time.thread_time()
         """CPU time of the event loop's thread at that time."""
 
     def next_turn(self) -> asyncio.Future[None] | None:
-        """Return what a callback has to wait for; ``None`` if this turn has time left, so that it may run at once."""
-        if not self._is_busy:
-            self._is_busy = True
-            self._began = time.perf_counter()
-            self._loop.call_soon(self._begin_turn)
+        """Return what a callback has to wait for; ``None`` if it may run at once."""
+        if not self._is_active:
+            self._is_active = True
+            self._turns_to_skip, self._began = 0, time.perf_counter()
+            self._loop.call_soon(self._turn)
+        if self._is_saturated and not self._waiting and time.perf_counter() - self._began <= _LONG_RUN:
             return None
-        if not self._waiting and time.perf_counter() - self._began <= self._turn_seconds:
-            return None
+        self._has_new = True
         turn = self._loop.create_future()
         self._waiting.append(turn)
         return turn
 
-    def _measure(self, now: float) -> None:
-        """Choose the length of the turns by the CPU time since the last measurement."""
-        used = time.thread_time()
-        share = (used - self._cpu_seconds) / (now - self._measured_at)
-        self._turn_seconds = _LONG_TURN if share > _SATURATED else _SHORT_TURN
-        self._measured_at, self._cpu_seconds = now, used
-
-    def _begin_turn(self) -> None:
-        waiting, now = self._waiting, time.perf_counter()
+    def _turn(self) -> None:
+        """Run once per turn of the event loop while callbacks wait, and until their time has been recorded."""
+        now = time.perf_counter()
+        if self._running:
+            self._adapt_share(now - self._began)
         if now - self._measured_at >= _MEASURED_SECONDS:
-            self._measure(now)
-        if not waiting:
-            self._is_busy = False
+            used = time.thread_time()
+            self._is_saturated = used - self._cpu_seconds > (now - self._measured_at) * _SATURATED
+            self._measured_at, self._cpu_seconds = now, used
+        if self._turns_to_skip == 0 and self._has_new and not self._is_saturated:
+            self._has_new = False
+            self._turns_to_skip = _REFILL_TURNS
+        if self._turns_to_skip:
+            self._turns_to_skip -= 1
+        elif self._waiting:
+            self._run_some(now)
+        else:
+            self._is_active = False
             return
-        seconds, self._began = now - self._began, now
-        if seconds > self._turn_seconds:
-            self._share = max(1, self._share // 2)
-        elif seconds < self._turn_seconds / 2:
-            self._share += 1
-        for _ in range(min(self._share, len(waiting))):
-            turn = waiting.popleft()
+        self._loop.call_soon(self._turn)
+
+    def _run_some(self, now: float) -> None:
+        self._began, self._running = now, min(self._share, len(self._waiting))
+        for _ in range(self._running):
+            turn = self._waiting.popleft()
             if not turn.done():
                 turn.set_result(None)
-        self._loop.call_soon(self._begin_turn)
+        if not self._is_saturated:
+            self._turns_to_skip = _READ_TURNS
+
+    def _adapt_share(self, seconds: float) -> None:
+        """Record how long the last callbacks ran."""
+        limit = _LONG_RUN if self._is_saturated else _SHORT_RUN
+        if seconds > limit:
+            self._share = max(1, self._share // 2)
+        elif seconds < limit / 2 and self._running == self._share:
+            self._share *= 2
+        self._running = 0
 
 
 def find_method(owner: object, name: str) -> Callable[..., Any] | None:

@@ -174,7 +174,7 @@ class Committer:
         until = self._loop.time() + (_SHARED_BATCH_DELAY if is_shared else _BATCH_DELAY)
         # Beyond the backlog, a page that waits takes the place of a fetch.
         most = min(_SHARED_MIN_BATCH if is_shared else _MIN_BATCH, self._inflight.backlog)
-        is_waiting = False
+        is_waiting = self._inflight.is_starved  # then no wait: this commit may add the next requests
         while len(self._waiting) < (awaited := min(most, self._inflight.held)) and not self._closing:
             if is_waiting and (self._inflight.wants_more or self._loop.time() >= until):
                 break

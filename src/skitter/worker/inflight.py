@@ -303,6 +303,11 @@ class Inflight:
         return len(self._held)
 
     @property
+    def is_starved(self) -> bool:
+        """Whether nothing is being fetched and the frontier had no further request. A commit may add one."""
+        return self.wants_more and self.fetching == 0
+
+    @property
     def is_processing(self) -> bool:
         """Whether any request is running."""
         return bool(self._tasks)

@@ -76,6 +76,8 @@ class Leaser:
                 inflight.end_leasing()
                 return result.state
             inflight.wants_more = not limit or len(result.leases) < limit
+            if inflight.is_starved:
+                inflight.commit_wakeup.set()
             await self._wait(limit, result.ask_again)
 
     async def _lease(self, limit: int) -> LeaseResult:
