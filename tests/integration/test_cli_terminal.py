@@ -9,7 +9,7 @@ from rich.console import Console
 from cli_command import SHOP, on_terminal, skitter
 from skitter.cli.console import aligned, fitted
 from skitter.cli.live_view import live_table
-from skitter.cli.tables import fitted_top
+from skitter.cli.tables import top_rows
 from skitter.frontier.records import FrontierStatus, JobState
 from skitter.run.control import JobStatus
 from skitter.testing import Answer
@@ -41,7 +41,7 @@ def test_no_figure_of_the_live_table_is_cut(width, name):
     shown = io.StringIO()
     Console(file=shown, width=width).print(live_table([job], width))
     lines = [line.split() for line in shown.getvalue().splitlines()]
-    assert lines == [" ".join(row).split() for row in fitted_top([job], width)]
+    assert lines == [" ".join(row).split() for row in top_rows([job], width)]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
@@ -29,32 +29,6 @@ MEMORY_LIMIT = 1 << 20
 """Bytes of standard input that are kept in memory. More input goes to a temporary file."""
 MAX_REPORTED = 3
 """Number of invalid lines that are reported one by one. The others are counted."""
-
-
-class Seed(NamedTuple):
-    """The text of a seed, before it is checked."""
-
-    place: str
-    """Position of the seed for error messages, such as ``line 5``."""
-    text: bytes
-
-
-class Seeds:
-    """All seeds of one call. They can be iterated over more than once."""
-
-    def __init__(self, urls: tuple[str, ...], file: BinaryIO | None) -> None:
-        self._urls = urls
-        self._file = file
-
-    def __iter__(self) -> Iterator[Seed]:
-        for number, url in enumerate(self._urls, 1):
-            yield Seed(f"URL {number}", url.encode("utf-8", "surrogateescape"))
-        if self._file is not None:
-            self._file.seek(0)
-            for number, line in enumerate(self._file, 1):
-                text = line.removeprefix(codecs.BOM_UTF8).strip()  # editors of Windows write a BOM
-                if text and not text.startswith(b"#"):
-                    yield Seed(f"line {number}", text)
 
 
 @click.command()
@@ -95,8 +69,7 @@ async def add(
         )
     with ExitStack() as stack:
         file = None if name is None else stack.enter_context(_open(name))
-        work = _Adding(Seeds(urls, file), priority, callback, queue or "", skip_bad=skip_bad)
-        await work.run(folder)
+        await _Adding(urls, file, skip_bad=skip_bad).run(folder, priority, callback, queue or "")
 
 
 def _open(name: str) -> BinaryIO:
@@ -114,25 +87,19 @@ def _open(name: str) -> BinaryIO:
 class _Adding:
     """One call of the command."""
 
-    def __init__(
-        self, seeds: Seeds, priority: int, callback: str | None, queue: str, *, skip_bad: bool
-    ) -> None:
-        self._seeds = seeds
-        self._priority = priority
-        self._callback = callback
-        self._queue = queue
+    def __init__(self, urls: tuple[str, ...], file: BinaryIO | None, *, skip_bad: bool) -> None:
+        self._urls = urls
+        self._file = file
         self._skip_bad = skip_bad
         self._bad: list[str] = []
         self._bad_count = 0
 
-    async def run(self, folder: JobFolder) -> None:
+    async def run(self, folder: JobFolder, priority: int, callback: str | None, queue: str) -> None:
         from skitter.run.control import open_frontier
         from skitter.run.seeding import SeedParser
 
         async with open_frontier(folder) as reached:
-            parser = SeedParser(
-                folder, reached, priority=self._priority, callback=self._callback, queue=self._queue
-            )
+            parser = SeedParser(folder, reached, priority=priority, callback=callback, queue=queue)
             count = sum(1 for _ in self._entries(parser))
             if self._bad_count and not self._skip_bad:
                 raise UsageError(
@@ -140,14 +107,34 @@ class _Adding:
                     f" {'; '.join(self._bad)}",
                     remedy="correct them, or skip them with --skip-bad",
                 )
-            self._say_bad()
+            for line in self._bad:
+                say(f"skipped, {line}")
+            if self._bad_count > len(self._bad):
+                say(f"skipped, and {self._bad_count - len(self._bad)} more")
             result = await self._add(reached, parser)
-        self._tell(folder, reached, result)
+        parts = [f"added: {result.added}"]
+        if result.known:
+            parts.append(f"known before: {result.known}")
+        if result.banned:
+            parts.append(f"of a banned host: {result.banned}")
+        go_on = "" if reached.live or not result.added else f"; `skitter resume {folder.job}` fetches them"
+        say(", ".join(parts) + go_on)
+
+    def _seeds(self) -> Iterator[tuple[str, bytes]]:
+        """Yield the text of each seed, after its place for error messages, such as ``line 5``."""
+        for number, url in enumerate(self._urls, 1):
+            yield f"URL {number}", url.encode("utf-8", "surrogateescape")
+        if self._file is not None:
+            self._file.seek(0)
+            for number, line in enumerate(self._file, 1):
+                text = line.removeprefix(codecs.BOM_UTF8).strip()  # editors of Windows write a BOM
+                if text and not text.startswith(b"#"):
+                    yield f"line {number}", text
 
     def _entries(self, parser: SeedParser) -> Iterator[Entry]:
         """Yield the entries of all seeds, and record the invalid seeds."""
         self._bad, self._bad_count = [], 0
-        for place, text in self._seeds:
+        for place, text in self._seeds():
             try:
                 entry = parser.entry(text)
             except SkitterError as error:
@@ -176,19 +163,3 @@ class _Adding:
                 ),
             ) from error
         return total
-
-    def _say_bad(self) -> None:
-        for line in self._bad:
-            say(f"skipped, {line}")
-        if self._bad_count > len(self._bad):
-            say(f"skipped, and {self._bad_count - len(self._bad)} more")
-
-    @staticmethod
-    def _tell(folder: JobFolder, reached: OpenFrontier, result: AddResult) -> None:
-        parts = [f"added: {result.added}"]
-        if result.known:
-            parts.append(f"known before: {result.known}")
-        if result.banned:
-            parts.append(f"of a banned host: {result.banned}")
-        go_on = "" if reached.live or not result.added else f"; `skitter resume {folder.job}` fetches them"
-        say(", ".join(parts) + go_on)

@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ import msgspec
 
 from skitter.cli.console import FAILED, painted, say
 from skitter.cli.fetch import robots_option, single_settings
-from skitter.cli.options import complete_file, pairs, setting_option
+from skitter.cli.options import argument_option, complete_file, pairs, setting_option
 from skitter.errors import SkitterError, UsageError, did_you_mean
 
 if TYPE_CHECKING:
@@ -68,16 +68,13 @@ def _add(found: Contract, name: str, value: str, folder: Path) -> None:
     elif name in {"cb_kwargs", "meta"}:
         setattr(found, name, msgspec.json.decode(value, type=dict[str, Any]))
     elif name == "scrapes":
-        found.scrapes = [*found.scrapes, *value.split()]
+        found.scrapes += value.split()
     elif name == "returns":
         kind, *numbers = value.split()
         if kind not in _KINDS or len(numbers) > 2:
             raise ValueError("write it like `@returns items 1 16`")
         low = float(numbers[0]) if numbers else 1
-        found.returns = [
-            *found.returns,
-            (_KINDS[kind], low, float(numbers[1]) if len(numbers) > 1 else math.inf),
-        ]
+        found.returns.append((_KINDS[kind], low, float(numbers[1]) if len(numbers) > 1 else math.inf))
     else:
         raise ValueError(did_you_mean(name, ("url", "body", "returns", "scrapes", "cb_kwargs", "meta")))
 
@@ -90,9 +87,7 @@ def _add(found: Contract, name: str, value: str, folder: Path) -> None:
     required=True,
     shell_complete=complete_file,
 )
-@click.option(
-    "--argument", "-a", "arguments", multiple=True, metavar="NAME=VALUE", help="Argument of the spiders. Repeatable."
-)  # fmt: skip
+@argument_option
 @robots_option
 @setting_option
 def check(
@@ -113,7 +108,8 @@ def check(
         name, _ = find_spider(place)
         builder = JobBuilder(JobSpec(job="single", spider=name, arguments=spider_arguments, settings=values))
         folder = Path(inspect.getfile(type(builder.spider))).parent
-        contracts = list(_contracts(builder, folder))
+        methods = inspect.getmembers(type(builder.spider), inspect.isfunction)
+        contracts = [(name, found) for name, method in methods if (found := contract_of(method, folder))]
         for label, problems, summary in asyncio.run(_check_all(builder, contracts)):
             checked += 1
             failed += bool(problems)
@@ -125,13 +121,6 @@ def check(
     if not checked:
         raise UsageError("no callback has a contract", remedy=f"write one in a docstring; {_REMEDY}")
     return FAILED if failed else 0
-
-
-def _contracts(builder: JobBuilder, folder: Path) -> Iterator[tuple[str, Contract]]:
-    for name, method in inspect.getmembers(type(builder.spider), inspect.isfunction):
-        contract = contract_of(method, folder)
-        if contract is not None:
-            yield name, contract
 
 
 async def _check_all(

@@ -39,7 +39,7 @@ _CONSEQUENCES = {
 
 if TYPE_CHECKING:
     from skitter.frontier.embedded.repair import Repair
-    from skitter.run.control import JobStatus, OpenFrontier
+    from skitter.run.control import OpenFrontier
     from skitter.run.job import JobFolder
 
 
@@ -48,8 +48,10 @@ if TYPE_CHECKING:
 def jobs(as_json: bool) -> None:
     """List the jobs in this folder."""
     from skitter.cli.tables import job_lines, problem_lines, to_json
+    from skitter.run.control import job_statuses
+    from skitter.run.job import all_jobs
 
-    found = asyncio.run(_all_jobs())
+    found = asyncio.run(job_statuses(all_jobs()))
     if as_json:
         click.echo(to_json(found))
     elif found:
@@ -58,13 +60,6 @@ def jobs(as_json: bool) -> None:
         say("there are no jobs in this folder; start one with `skitter crawl URL`")
     for line in problem_lines(found):
         say(line)
-
-
-async def _all_jobs() -> list[JobStatus]:
-    from skitter.run.control import job_statuses
-    from skitter.run.job import all_jobs
-
-    return await job_statuses(all_jobs())
 
 
 @click.command()

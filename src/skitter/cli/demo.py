@@ -8,7 +8,7 @@ import sys
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -90,9 +90,11 @@ class Demo:
     # --- comparison --------------------------------------------------------------------------------------
 
     def _compare(self) -> int:
+        from msgspec import json
+
         origins = self._server.origins
         reachable = self._site.expected_pages(origins)
-        items = self._items()
+        items = [json.decode(line) for line in self._output.read_bytes().splitlines()]
         times = Counter(item["url"] for item in items)
         wrong = sum(
             1 for item in items if (page := reachable.get(item["url"])) is not None
@@ -114,10 +116,8 @@ class Demo:
             (f"worker {self._killed} was killed, and another one took over its work", bool(self._killed)),
         ]
         for text, holds in checks:
-            verdict = (
-                painted("ok     ", "green", sys.stderr) if holds else painted("WRONG  ", "red", sys.stderr)
-            )
-            click.echo(f"  {verdict}{text}", err=True)
+            verdict, color = ("ok     ", "green") if holds else ("WRONG  ", "red")
+            click.echo(f"  {painted(verdict, color, sys.stderr)}{text}", err=True)
         say(
             f"  {self._repeated()} pages were fetched again: the killed worker held them, or their first fetch failed"
         )
@@ -125,11 +125,6 @@ class Demo:
             f"the items are in {self._output}; see also `skitter status demo` and `skitter failures list demo`"
         )
         return 0 if all(holds for _, holds in checks) else 1
-
-    def _items(self) -> list[dict[str, Any]]:
-        import msgspec
-
-        return [msgspec.json.decode(line) for line in self._output.read_bytes().splitlines()]
 
     def _dead_letters(self) -> set[str]:
         import asyncio

@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from skitter._utils.visible import visible
-from skitter.cli.tables import fitted_top, status_lines
+from skitter.cli.tables import status_lines, top_rows
 from skitter.errors import SkitterError
 from skitter.run.control import JobStatus
 
@@ -79,7 +79,7 @@ def painted_status(text: str, *, no_wrap: bool = False) -> Text:
 
 def live_table(jobs: list[JobStatus], width: int) -> Table:
     """Return jobs as a table of at most ``width`` characters, for ``skitter top``."""
-    header, *rows = fitted_top(jobs, width)
+    header, *rows = top_rows(jobs, width)
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
     for place, column in enumerate(zip(header, *rows, strict=True)):
         longest = max(map(len, column))  # a long name of a job is cut, its numbers are not

@@ -49,16 +49,16 @@ def new(name: str, collector: bool) -> None:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(f"{folder} exists and is not empty", remedy="choose another name")
     kind = "collector" if collector else "spider"
-    words = {"name": folder.name, "package": package, "spider": _class(package)}
+    class_name = "".join(word.capitalize() for word in package.split("_"))
+    words = {"name": folder.name, "package": package, "spider": class_name}
+    templates, replaced = files("skitter.cli") / "templates", _OF_COLLECTOR if collector else {}
     try:
         for name_of_template, target in _FILES.items():
-            template = (
-                _OF_COLLECTOR.get(name_of_template, name_of_template) if collector else name_of_template
-            )
+            template = templates / replaced.get(name_of_template, name_of_template)
             path = folder / target.format(package=package)
             path = path.with_name(path.name.replace("spider", kind))
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(Template(_template(template)).substitute(words), "utf-8")
+            path.write_text(Template(template.read_text("utf-8")).substitute(words), "utf-8")
     except OSError as error:
         raise UsageError(
             f"{folder} cannot be written: {error.strerror}", remedy="choose another folder"
@@ -66,10 +66,6 @@ def new(name: str, collector: bool) -> None:
     say(
         f"created {folder}; continue with `cd {quote(name)}` and `skitter run {package}.{kind} -o items.jsonl`"
     )
-
-
-def _template(name: str) -> str:
-    return (files("skitter.cli") / "templates" / name).read_text("utf-8")
 
 
 def _package(name: str) -> str:
@@ -83,7 +79,3 @@ def _package(name: str) -> str:
 
 
 _TAKEN = frozenset({"skitter", "tests"})
-
-
-def _class(package: str) -> str:
-    return "".join(word.capitalize() for word in package.split("_"))

@@ -131,6 +131,10 @@ setting_option = click.option(
     shell_complete=_complete_setting,
     help="Value of a setting. Repeatable.",
 )
+argument_option = click.option(
+    "--argument", "-a", "arguments", multiple=True, metavar="NAME=VALUE", callback=read_pairs,
+    help="Argument of the spider. Repeatable.",
+)  # fmt: skip
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 
 
@@ -201,10 +205,7 @@ _JOB_OPTIONS = (
     click.option("--fresh", is_flag=True, help="Delete the state of the job and replace its outputs before the run."),
     click.option("--recrawl", is_flag=True, help="Start a finished job again and refetch its pages."),
     setting_option,
-    click.option(
-        "--argument", "-a", "arguments", multiple=True, metavar="NAME=VALUE", callback=read_pairs,
-        help="Argument of the spider. Repeatable.",
-    ),
+    argument_option,
 )  # fmt: skip
 
 _SHOW_OPTIONS = (
@@ -265,7 +266,7 @@ def with_job_options(command: Command) -> Command:
 
     @wraps(command)
     def run(**values: Any) -> Any:
-        job = given({name: values.pop(name) for name in names})
+        job = _taken(values, names)
         named = {declaration.name: values.pop(declaration.name) for declaration in declared}
         job["named"] = {name: value for name, value in named.items() if value not in (None, ())}
         return command(**values, options=JobOptions(**job))
@@ -278,8 +279,8 @@ def with_show_options(command: Command) -> Command:
 
     @wraps(command)
     def run(**values: Any) -> Any:
-        show = given({name: values.pop(name) for name in ShowOptions.__struct_fields__})
-        return command(**values, show=ShowOptions(**show))
+        show = ShowOptions(**_taken(values, ShowOptions.__struct_fields__))
+        return command(**values, show=show)
 
     return _decorated(run, _SHOW_OPTIONS)
 
@@ -305,9 +306,9 @@ def _queue(text: str) -> tuple[str, int]:
     return name, int(number) if colon else 0
 
 
-def given(values: dict[str, Any]) -> dict[str, Any]:
-    """Return the entries that are not ``None``."""
-    return {name: value for name, value in values.items() if value is not None}
+def _taken(values: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Remove these options from the values of a command. Return those that were given."""
+    return {name: value for name in names if (value := values.pop(name)) is not None}
 
 
 def pairs(option: str, texts: Sequence[str]) -> dict[str, str]:

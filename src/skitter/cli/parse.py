@@ -6,17 +6,13 @@ import asyncio
 import inspect
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from skitter.cli.console import FAILED, aligned, complain, say
 from skitter.cli.fetch import robots_option, single_settings
-from skitter.cli.options import complete_file, json_option, pairs, setting_option
+from skitter.cli.options import argument_option, complete_file, json_option, pairs, setting_option
 from skitter.errors import SkitterError, UsageError
-
-if TYPE_CHECKING:
-    pass
 
 
 @click.command()
@@ -29,9 +25,7 @@ if TYPE_CHECKING:
     help="Spider whose callback is called.",
 )
 @click.option("--callback", "-c", metavar="NAME", help="Callback to call. [default: parse]")
-@click.option(
-    "--argument", "-a", "arguments", multiple=True, metavar="NAME=VALUE", help="Argument of the spider. Repeatable."
-)  # fmt: skip
+@argument_option
 @robots_option
 @setting_option
 @json_option

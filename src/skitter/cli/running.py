@@ -190,18 +190,17 @@ class ForegroundRun:
             self._explain_empty_run(result)
         elif result.state is JobState.INCOMPLETE and self._show.quiet:
             self._say(headline)  # the reason of the exit status
-        elif (
-            result.status.failed
-            and not self._is_in_memory()
-            and not self._show.quiet
-            and self._show.log_format == "text"
-        ):
-            self._say(f"{self._letters_hint()} lists the failed requests")
-        if self._has_no_items(result) and not self._show.quiet and self._show.log_format == "text":
-            self._say(
+        elif result.status.failed and not self._is_in_memory():
+            self._hint(f"{self._letters_hint()} lists the failed requests")
+        if self._has_no_items(result):
+            self._hint(
                 "no callback yielded an item; `skitter parse URL --spider ...` shows what a callback makes of a page"
             )
         return code
+
+    def _hint(self, text: str) -> None:
+        if not self._show.quiet and self._show.log_format == "text":
+            say(text)
 
     def _has_no_items(self, result: RunResult) -> bool:
         """Whether a finished crawl has fetched pages for an output, and nothing is in it."""
@@ -215,11 +214,14 @@ class ForegroundRun:
         )
 
     def _explain_empty_run(self, result: RunResult) -> None:
-        self._view.close()
-        message = result.empty_because
         remedy = "the reasons are above"
         if result.status.failed and not self._is_in_memory():
             remedy += f"; {self._letters_hint()} lists them again, and `skitter failures retry {self._spec.job}` queues them again"
+        self._complain(result.empty_because, remedy)
+
+    def _complain(self, message: str, remedy: str) -> None:
+        """Print an error in the format of the log."""
+        self._view.close()
         if self._show.log_format == "json":
             log.error("%s", message, extra={"fields": {"remedy": remedy}})
         else:
@@ -241,7 +243,6 @@ class ForegroundRun:
         return FAILED if self._show.fail_on_errors and result.status.failed else 0
 
     def _fail(self, error: SkitterError) -> int:
-        self._view.close()
         code = USAGE if is_usage(error) else FAILED
         if self._first is not None and self._last is not None and self._show.summary is not None:
             before, last = self._first.status.counters.get("pages", 0), self._last
@@ -250,10 +251,7 @@ class ForegroundRun:
             job_summary(
                 self._spec.job, "failed", str(error), code, last.seconds, pages, last.status, outputs
             ).write(self._show.summary)
-        if self._show.log_format == "json":
-            log.error("%s", error, extra={"fields": {"remedy": error.remedy}})
-        else:
-            complain(str(error), error.remedy)
+        self._complain(str(error), error.remedy)
         return code
 
     def _tell(self, summary: Summary, headline: str) -> None:

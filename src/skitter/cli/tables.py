@@ -105,9 +105,7 @@ def _setting(value: Any) -> str:
 
 def top_lines(jobs: Sequence[JobStatus]) -> str:
     """Return all jobs as a table, with the current activity of their workers."""
-    rows = [[*TOP_COLUMNS]]
-    rows += [top_row(job) for job in jobs]
-    return aligned(rows, right=frozenset(range(2, 10)))
+    return aligned(top_rows(jobs), right=frozenset(range(2, 10)))
 
 
 def problem_lines(jobs: Sequence[JobStatus]) -> list[str]:
@@ -120,16 +118,14 @@ TOP_COLUMNS = (
 )  # fmt: skip
 
 
-def fitted_top(jobs: Sequence[JobStatus], width: int) -> list[list[str]]:
-    """Return the rows of :func:`top_lines`, with their header, without the columns that do not fit into ``width``."""
-    rows = [[*TOP_COLUMNS], *(top_row(job) for job in jobs)]
-    return fitted(
-        rows, width, ("OLDEST LEASE", "HOSTS", "WORKERS", "ITEMS", "IN FLIGHT", "PAGES/S", "FAILED")
-    )
+def top_rows(jobs: Sequence[JobStatus], width: int = 0) -> list[list[str]]:
+    """Return the rows of :func:`top_lines` with their header. ``width``: as in :func:`status_lines`."""
+    rows = [[*TOP_COLUMNS], *map(_top_row, jobs)]
+    less_important = ("OLDEST LEASE", "HOSTS", "WORKERS", "ITEMS", "IN FLIGHT", "PAGES/S", "FAILED")
+    return fitted(rows, width, less_important) if width else rows
 
 
-def top_row(job: JobStatus) -> list[str]:
-    """Return one job as a row of :data:`TOP_COLUMNS`."""
+def _top_row(job: JobStatus) -> list[str]:
     counts = job.counts
     if counts is None:
         return [job.job, job.state, *["-"] * (len(TOP_COLUMNS) - 2)]
