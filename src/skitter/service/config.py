@@ -116,8 +116,11 @@ class ServiceConfig(msgspec.Struct, frozen=True):
         """Return the description of a run for its processes. Raises :class:`ApiError` for a spider that is not allowed."""
         outputs = [run_target(self.items_location(run.id))]
         outputs += [_with_names(output, job, run) for output in self.outputs]
+        arguments = job.arguments
+        if job.tasks:
+            arguments = {"task_file": str(self.task_file(run)), "watch": "yes", "recrawls": "given"}
         return JobSpec(
-            job=run.id, spider=self._spider(job, run), arguments=self._arguments(job, run),
+            job=run.id, spider=self._spider(job, run), arguments=arguments,
             settings=job.settings | {"seeds_open_networks": False, "allow_networks": list(self.allow_networks)},
             outputs=outputs, frontier=self.store, workers=job.workers, queues=job.queues, home=str(self.runs),
             reads_references=False,
@@ -183,11 +186,6 @@ class ServiceConfig(msgspec.Struct, frozen=True):
             return self.allowed_spider(job.spider)
         return "skitter.frontends.tasks:TaskFileSpider"
 
-    def _arguments(self, job: JobRecord, run: JobRun) -> dict[str, object]:
-        if job.tasks:
-            return {"task_file": str(self.task_file(run)), "watch": "yes", "recrawls": "given"}
-        return job.arguments
-
     def allowed_spider(self, name: str) -> str:
         """Return the full name of a spider in the allowed folder. Raises :class:`ApiError` for any other name."""
         if self.spiders is None:
@@ -244,15 +242,10 @@ def check_settings(settings: Mapping[str, object], field: str) -> None:
                 remedy=f"use at most {highest}",
                 field=f"{field}.{name}",
             )
-        if name == "fetcher_rules" and any(
-            map(_names_code, value if isinstance(value, list | tuple) else ())
-        ):
+        rules = value if name == "fetcher_rules" and isinstance(value, list | tuple) else ()
+        if any(isinstance(rule, Mapping) and ":" in str(rule.get("fetcher", "")) for rule in rules):
             raise ApiError(
                 "a fetcher rule names a fetcher by its path, which only the operator of the service may choose",
                 remedy="use http, browser, adaptive, or the name of an installed fetcher",
                 field=f"{field}.{name}",
             )
-
-
-def _names_code(rule: object) -> bool:
-    return isinstance(rule, Mapping) and ":" in str(rule.get("fetcher", ""))

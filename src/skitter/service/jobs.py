@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -146,23 +146,19 @@ class JobService:
         """Give a job a new run; the run before the previous one is discarded."""
         recipe = await self.records.recipe(job.recipe, "recipe") if job.recipe else None
         if job.previous is not None:
-            await self._discard_run(job.previous.id)
+            await self._discard("garbage", job.previous.id)
         if job.run is not None:
             job.previous = job.run
         job.run = new_run(job.name, recipe)
         logs = [job.run.id, *job.logs]
         job.logs = logs[: self.config.log_runs]
         for run in logs[self.config.log_runs :]:
-            await self._discard_log(run)
+            await self._discard("old-logs", run)
         job.wanted = "running"
 
-    async def _discard_run(self, run: str) -> None:
-        """Mark a run for removal. A node erases it once no job refers to it and no node runs it."""
-        await self.store.compare_and_swap("garbage", run, None, b"{}")
-
-    async def _discard_log(self, run: str) -> None:
-        """Mark a log for removal. A node erases it once no job refers to it and no node writes to it."""
-        await self.store.compare_and_swap("old-logs", run, None, b"{}")
+    async def _discard(self, kind: Literal["garbage", "old-logs"], run: str) -> None:
+        """Mark a run or its log for removal. A node erases it once no job refers to it and no node uses it."""
+        await self.store.compare_and_swap(kind, run, None, b"{}")
 
     async def steer(self, name: str, action: SteeringAction) -> JobRecord:
         """Pause, stop or resume a job. Raises :class:`NotFound`.
@@ -191,9 +187,9 @@ class JobService:
             job, data = await self.records.stored_job(name)
             for run in (job.run, job.previous):
                 if run is not None:
-                    await self._discard_run(run.id)
+                    await self._discard("garbage", run.id)
             for log in job.logs:
-                await self._discard_log(log)
+                await self._discard("old-logs", log)
             if await self.store.compare_and_swap("jobs", name, data, None):
                 for kind in ("tasks", "passes"):
                     await self.store.compare_and_swap(kind, name, await self.store.get(kind, name), None)

@@ -69,16 +69,16 @@ class LogView:
             while rows := await stored.read(after, _BATCH_SIZE):
                 for number, data in rows:
                     line = _decoder.decode(data)
-                    yield number, line if self._selects(line) else None
+                    texts = (line.message.casefold(), line.traceback.casefold())
+                    is_selected = line.severity >= self._severity and any(
+                        self._text in text for text in texts
+                    )
+                    yield number, line if is_selected else None
                 if len(rows) < _BATCH_SIZE:
                     return
                 after = rows[-1][0]
         finally:
             await stored.close()
-
-    def _selects(self, line: LogLine) -> bool:
-        texts = (line.message.casefold(), line.traceback.casefold())
-        return line.severity >= self._severity and any(self._text in text for text in texts)
 
     async def rest(self, page: LogPage) -> AsyncIterator[list[NumberedLine]]:
         """Yield the lines of a page and all later lines available now."""

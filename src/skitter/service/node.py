@@ -35,7 +35,7 @@ from skitter.service.jobs import JobService
 from skitter.service.log_collector import LogBuffer
 from skitter.service.models import JobRecord, JobRun, NodeError, NodeStatus, decode
 from skitter.service.queries import in_thread
-from skitter.service.run_process import RunProcess, RunStart
+from skitter.service.run_process import RunProcess
 from skitter.service.runner import RunCommand, RunOutcome
 from skitter.service.storage import AppendLog
 
@@ -124,7 +124,9 @@ class Node:
         new = self._runs_to_start(active)
         self._restarts = {run: restart for run, restart in self._restarts.items() if run in active}
         self._status.errors = {run: error for run, error in self._status.errors.items() if run in active}
-        await self._announce(new)
+        # A node that erases a run reads the announcements first.
+        self._status.running = sorted({*self._running, *new})
+        await self._jobs.store.announce(self.name, msgspec.json.encode(self._status), STATUS_TTL)
         for run in new:
             await self._start(active[run][0].name, run)
         for job, current in active.values():
@@ -139,7 +141,7 @@ class Node:
         running = sum(active[run][0].processes for run in self._running if run in active)
         new = []
         for run, (job, _) in active.items():
-            if run in self._running or not self._may_start(run):
+            if run in self._running or time.monotonic() < self._restarts.get(run, (0.0,))[0]:
                 continue
             if running + job.processes > limit:
                 text = f"this node runs {running} processes already, and the job needs {job.processes}"
@@ -162,11 +164,6 @@ class Node:
             if run.id not in self._status.errors:
                 self._failed(run.id, str(error), error.remedy)
 
-    async def _announce(self, new: list[str]) -> None:
-        """Announce the running and starting jobs of this node. A node that erases a run reads the announcements first."""
-        self._status.running = sorted({*self._running, *new})
-        await self._jobs.store.announce(self.name, msgspec.json.encode(self._status), STATUS_TTL)
-
     async def _perform_duties(self) -> None:
         store = self._jobs.store
         if await store.acquire_lease("schedule", self.name, _LEASE_SECONDS):
@@ -179,9 +176,6 @@ class Node:
                 await self._erase_discarded()
 
     # --- runs --------------------------------------------------------------------------------------------
-
-    def _may_start(self, run: str) -> bool:
-        return run not in self._restarts or time.monotonic() >= self._restarts[run][0]
 
     async def _start(self, name: str, run: str) -> None:
         """Start a run that was announced, if the job is still active."""
@@ -196,8 +190,8 @@ class Node:
             level = min(self._log_level, level_name(log.getEffectiveLevel()), key=severity_of)
             passes = (await self._jobs.records.passes(job))[0].inherited()
             command = RunCommand(spec, os.getpid(), level, passes)
-            start = RunStart(name, job.run.attempt, config.items_location(run), command)
-            self._running[run] = await RunProcess.start(start, buffer.take)
+            items = config.items_location(run)
+            self._running[run] = await RunProcess.start(name, job.run.attempt, command, items, buffer.take)
             buffer.note("info", "this node runs the job now")
             log.info("started %s", run)
         except SkitterError as error:
@@ -262,7 +256,7 @@ class Node:
 
     async def _erase_discarded(self) -> None:
         """Erase discarded runs and logs, except those that a job refers to or a node runs."""
-        store = self._jobs.store
+        store, config = self._jobs.store, self._jobs.config
         runs, logs = await store.all("garbage"), await store.all("old-logs")
         if not runs and not logs:
             return
@@ -271,18 +265,15 @@ class Node:
         running = {run for status in nodes.values() for run in status.running}
         for run, data in runs.items():
             if run not in _runs_of(jobs) | running:
-                await self._erase_run(run)
+                if config.is_shared:
+                    context = FrontierContext(run, str(config.runs), Politeness())
+                    await make_frontier(config.store, context).erase()
+                    await self._erase(config.items(run))
                 await store.compare_and_swap("garbage", run, data, None)
         for run, data in logs.items():
             if run not in _logs_of(jobs) | running:
-                await self._erase(self._jobs.config.log(run))
+                await self._erase(config.log(run))
                 await store.compare_and_swap("old-logs", run, data, None)
-
-    async def _erase_run(self, run: str) -> None:
-        config = self._jobs.config
-        if config.is_shared:
-            await make_frontier(config.store, FrontierContext(run, str(config.runs), Politeness())).erase()
-            await self._erase(config.items(run))
 
     async def _erase(self, stored: AppendLog) -> None:
         if self._jobs.config.is_shared:  # files are removed by _clean_up_files

@@ -16,7 +16,7 @@ from skitter.errors import SkitterError
 from skitter.fetch.contract import FetchError
 from skitter.request import Request
 from skitter.run.job import JobSpec
-from skitter.run.page_fetcher import CallbackTrial, try_callback
+from skitter.run.page_fetcher import try_callback
 from skitter.service.config import child_environment
 from skitter.service.errors import ApiError
 
@@ -102,18 +102,15 @@ async def _try(command: TrialCommand, folder: Path) -> TrialResult:
     cb_kwargs = {"page": command.page} if command.page else {}
     request = None if command.url is None else Request(command.url, cb_kwargs=cb_kwargs)
     try:
-        return _result(await try_callback(spec, request))
+        response, items, requests = await try_callback(spec, request)
     except FetchError as error:
         return TrialResult(error=f"{error.kind}: {error}", remedy=error.remedy)
     except SkitterError as error:
         return TrialResult(error=str(error).replace(f"{path}", "recipe"), remedy=error.remedy)
-
-
-def _result(trial: CallbackTrial) -> TrialResult:
     return TrialResult(
-        url=trial.response.url, status=trial.response.status, items=trial.items[:_MAX_FOUND],
-        requests=[request._asdict() for request in trial.requests[:_MAX_FOUND]],
-        total_items=len(trial.items), total_requests=len(trial.requests),
+        url=response.url, status=response.status, items=items[:_MAX_FOUND],
+        requests=[found._asdict() for found in requests[:_MAX_FOUND]],
+        total_items=len(items), total_requests=len(requests),
     )  # fmt: skip
 
 

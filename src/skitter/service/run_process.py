@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import time
+from asyncio.subprocess import Process
 from collections.abc import Callable
 
 import msgspec
@@ -23,25 +24,15 @@ _STOP_TIMEOUT = DRAIN_SECONDS + 15.0
 """How long a process may take to stop before it is killed, in seconds. Its leases expire."""
 
 
-class RunStart(msgspec.Struct):
-    """What the process should run."""
-
-    job: str
-    attempt: int
-    items: str
-    """Location of its items; see :data:`~skitter.service.items.ITEMS_VARIABLE`."""
-    command: RunCommand
-
-
 class RunProcess:
-    """One process. Create it with :meth:`start`."""
+    """The process of an attempt to run a job. Create it with :meth:`start`."""
 
     def __init__(
-        self, start: RunStart, process: asyncio.subprocess.Process, result_pipe: int, log_pipe: LogPipe
+        self, job: str, attempt: int, folder: RunFolder, process: Process, result_pipe: int, log_pipe: LogPipe
     ) -> None:
-        self.job = start.job
-        self.attempt = start.attempt
-        self.folder = RunFolder(start.command.spec)
+        self.job = job
+        self.attempt = attempt
+        self.folder = folder
         self._process = process
         self._result_pipe = result_pipe
         self._log_pipe = log_pipe
@@ -49,15 +40,20 @@ class RunProcess:
         self._outcome: RunOutcome | None = None
 
     @classmethod
-    async def start(cls, start: RunStart, take: Callable[[LogLine], None]) -> RunProcess:
-        """Start the process; ``take`` receives each log line of the process and its workers."""
+    async def start(
+        cls, job: str, attempt: int, command: RunCommand, items: str, take: Callable[[LogLine], None]
+    ) -> RunProcess:
+        """Start the process; ``take`` receives each log line of the process and its workers.
+
+        ``items``: location of the items; see :data:`~skitter.service.items.ITEMS_VARIABLE`.
+        """
         log_pipe = LogPipe(take)
         reader, writer = os.pipe()
         try:
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "skitter.service.runner", str(writer),
                 stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL, stderr=log_pipe.writer,
-                pass_fds=(writer,), start_new_session=True, env=child_environment() | {ITEMS_VARIABLE: start.items},
+                pass_fds=(writer,), start_new_session=True, env=child_environment() | {ITEMS_VARIABLE: items},
             )  # fmt: skip
         except BaseException:
             os.close(reader)
@@ -68,10 +64,10 @@ class RunProcess:
         log_pipe.listen()
         assert process.stdin is not None
         with contextlib.suppress(ConnectionError):
-            process.stdin.write(msgspec.json.encode(start.command))
+            process.stdin.write(msgspec.json.encode(command))
             await process.stdin.drain()
         process.stdin.close()
-        return cls(start, process, reader, log_pipe)
+        return cls(job, attempt, RunFolder(command.spec), process, reader, log_pipe)
 
     @property
     def has_ended(self) -> bool:

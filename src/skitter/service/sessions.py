@@ -44,7 +44,9 @@ class Sessions:
 
     async def open(self, token: bytes) -> NewSession:
         """Open a session for the token with this digest. Sessions that have expired are removed."""
-        await self._remove_expired()
+        for name, data in (await self._store.all(_KIND)).items():
+            if decode(data, SessionRecord).expires <= time.time():
+                await self._store.compare_and_swap(_KIND, name, data, None)
         session = secrets.token_urlsafe(32)
         record = SessionRecord(
             token=token, csrf=secrets.token_urlsafe(32), expires=time.time() + SESSION_SECONDS
@@ -62,11 +64,6 @@ class Sessions:
         """Close a session."""
         data = await self._store.get(_KIND, _name(session))
         await self._store.compare_and_swap(_KIND, _name(session), data, None)
-
-    async def _remove_expired(self) -> None:
-        for name, data in (await self._store.all(_KIND)).items():
-            if decode(data, SessionRecord).expires <= time.time():
-                await self._store.compare_and_swap(_KIND, name, data, None)
 
 
 def _name(session: str) -> str:

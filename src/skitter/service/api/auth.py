@@ -126,9 +126,19 @@ class AuthMiddleware:
         if scope["type"] == "lifespan":
             await self.inner(scope, receive, send)
         elif scope["type"] == "http":  # there are no web sockets
-            send = _with_safe_headers(send, _is_console(scope["path"]))
-            send = _logged(scope, send) if log.isEnabledFor(logging.INFO) else send
-            await self._handle(scope, receive, send)
+            policy = _CONSOLE_POLICY if _is_console(scope["path"]) else _DATA_POLICY
+            started = time.perf_counter()
+
+            async def respond(message: AsgiMessage) -> None:
+                if message["type"] == "http.response.start":
+                    if log.isEnabledFor(logging.INFO):
+                        call = f"{scope['method']} {scope['path']!r}"  # the path may contain line breaks
+                        duration = 1000 * (time.perf_counter() - started)
+                        log.info("%s %s %.0f ms", call, message["status"], duration)
+                    message = {**message, "headers": [*message.get("headers", ()), *_SAFE_HEADERS, policy]}
+                await send(message)
+
+            await self._handle(scope, receive, respond)
 
     async def _handle(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         headers = dict(scope["headers"])
@@ -155,7 +165,8 @@ class AuthMiddleware:
             identity = await self._identify(headers)
         except SkitterError as error:
             raise _Rejected(503, "The store is unavailable", error.remedy) from None
-        key = _address(scope) if identity is None else identity.caller.digest
+        address = (scope.get("client") or ("",))[0]
+        key = f"address {address}".encode() if identity is None else identity.caller.digest
         if self._rate is not None and (wait := self._rate.seconds_to_wait(key)):
             remedy = "send fewer requests; the operator sets this limit with --max-rate"
             raise _Rejected(429, "Too many requests", remedy, wait=wait)
@@ -165,15 +176,24 @@ class AuthMiddleware:
         return identity
 
     async def _read(self, headers: dict[bytes, bytes], receive: Receive) -> bytes:
+        """Read the body. One that is too large is not read to its end."""
+        length = headers.get(b"content-length", b"")
+        size = int(length) if length.isdigit() else 0
+        body, has_more = bytearray(), True
         try:
             async with asyncio.timeout(_BODY_SECONDS):
-                body = await self._body(headers, receive)
+                while has_more and max(size, len(body)) <= self._max_body:
+                    message = await receive()
+                    if message["type"] != "http.request":
+                        return b""
+                    body += message.get("body", b"")
+                    has_more = message.get("more_body", False)
         except TimeoutError:
             raise _Rejected(408, "The body did not arrive in time", "send it at once") from None
-        if body is None:
+        if max(size, len(body)) > self._max_body:
             remedy = f"send at most {self._max_body} bytes; the operator sets this limit with --max-body"
             raise _Rejected(413, "The body is too large", remedy)
-        return body
+        return bytes(body)
 
     async def _identify(self, headers: dict[bytes, bytes]) -> RequestIdentity | None:
         """Return who makes a request, by its token or, without one, by its session."""
@@ -218,29 +238,6 @@ class AuthMiddleware:
 
         return record_and_send
 
-    async def _body(self, headers: dict[bytes, bytes], receive: Receive) -> bytes | None:
-        """Read the body; return ``None`` for a body that is too large, which is not read to its end."""
-        length = headers.get(b"content-length", b"")
-        if length.isdigit() and int(length) > self._max_body:
-            return None
-        chunks, size = [], 0
-        while True:
-            message = await receive()
-            if message["type"] != "http.request":
-                return b""
-            chunks.append(message.get("body", b""))
-            size += len(chunks[-1])
-            if size > self._max_body:
-                return None
-            if not message.get("more_body"):
-                return b"".join(chunks)
-
-
-def _address(scope: MutableMapping[str, Any]) -> bytes:
-    """Return the address of a caller without a valid token."""
-    client = scope.get("client") or ("",)
-    return f"address {client[0]}".encode()
-
 
 def _check_json(headers: dict[bytes, bytes], body: bytes) -> None:
     """Check a JSON body, also for NaN and lone surrogates, which pydantic would accept."""
@@ -265,29 +262,20 @@ def _is_too_deep(value: Any, depth: int = 0) -> bool:
 def _authorize(
     identity: RequestIdentity, headers: dict[bytes, bytes], scope: MutableMapping[str, Any]
 ) -> None:
-    """Raise an error if a known caller may not make a request."""
+    """Raise an error if a known caller may not make a request, or if another web site made it with their cookie."""
+    method, path, session = scope["method"], scope["path"], identity.session
+    if session is None and identity.caller.single_use and (method, path) != ("POST", "/session"):
+        detail, remedy = "this token only opens a session", "open the URL of the console"
+        raise _Rejected(403, Forbidden.title, remedy, detail=detail)
+    sent = headers.get(CSRF_HEADER.lower().encode(), b"")
+    if not (session is None or method in SAFE_METHODS or hmac.compare_digest(sent, session.csrf.encode())):
+        detail = "the request does not come from the console"
+        remedy = f"send the header {CSRF_HEADER}, see GET /session"
+        raise _Rejected(403, Forbidden.title, remedy, detail=detail)
     try:
-        _check_csrf(identity, headers, scope)
-        identity.caller.authorize(scope["method"], scope["path"])
+        identity.caller.authorize(method, path)
     except Forbidden as error:
         raise _Rejected(403, error.title, error.remedy, detail=str(error)) from None
-
-
-def _check_csrf(
-    identity: RequestIdentity, headers: dict[bytes, bytes], scope: MutableMapping[str, Any]
-) -> None:
-    """Raise :class:`Forbidden` for a request that another web site may have made with the cookie of the caller."""
-    method, path, session = scope["method"], scope["path"], identity.session
-    if session is None:
-        if identity.caller.single_use and (method, path) != ("POST", "/session"):
-            raise Forbidden("this token only opens a session", remedy="open the URL of the console")
-        return
-    sent = headers.get(CSRF_HEADER.lower().encode(), b"")
-    if method not in SAFE_METHODS and not hmac.compare_digest(sent, session.csrf.encode()):
-        raise Forbidden(
-            "the request does not come from the console",
-            remedy=f"send the header {CSRF_HEADER}, see GET /session",
-        )
 
 
 def session_id(headers: dict[bytes, bytes]) -> str:
@@ -308,31 +296,6 @@ def cookie_name(headers: dict[bytes, bytes]) -> str:
 
 def _is_console(path: str) -> bool:
     return path == CONSOLE or path.startswith(f"{CONSOLE}/")
-
-
-def _with_safe_headers(send: Send, is_console: bool) -> Send:
-    policy = _CONSOLE_POLICY if is_console else _DATA_POLICY
-
-    async def send_safely(message: AsgiMessage) -> None:
-        if message["type"] == "http.response.start":
-            message = {**message, "headers": [*message.get("headers", ()), *_SAFE_HEADERS, policy]}
-        await send(message)
-
-    return send_safely
-
-
-def _logged(scope: MutableMapping[str, Any], send: Send) -> Send:
-    """Return a ``send`` that logs the request with the status of the response and its duration."""
-    started = time.perf_counter()
-
-    async def send_and_log(message: AsgiMessage) -> None:
-        if message["type"] == "http.response.start":
-            duration = 1000 * (time.perf_counter() - started)
-            # The path as a literal: it may contain line breaks of the caller.
-            log.info("%s %r %s %.0f ms", scope["method"], scope["path"], message["status"], duration)
-        await send(message)
-
-    return send_and_log
 
 
 def _with_body(body: bytes, receive: Receive) -> Receive:

@@ -41,10 +41,6 @@ _SCALARS = {
     "number": _Field.TYPE_DOUBLE,
     "boolean": _Field.TYPE_BOOL,
 }
-_SCALAR_NAMES = {
-    "string": _Field.TYPE_STRING, "int64": _Field.TYPE_INT64, "double": _Field.TYPE_DOUBLE, "bool": _Field.TYPE_BOOL,
-}  # fmt: skip
-"""Their names in a ``.proto`` file."""
 _STREAMS = {
     "application/x-ndjson": ".google.protobuf.Value",
     "text/plain": ".google.protobuf.StringValue",
@@ -158,9 +154,9 @@ class ApiSchema:
 
 
 def _field_line(field: descriptor_pb2.FieldDescriptorProto) -> str:
-    scalar = next((name for name, kind in _SCALAR_NAMES.items() if kind == field.type), "")
+    kind = _short(field.type_name) or _Field.Type.Name(field.type).removeprefix("TYPE_").lower()
     label = "repeated " if field.label == _Field.LABEL_REPEATED else "optional " * field.proto3_optional
-    return f"{label}{scalar or _short(field.type_name)} {field.name} = {field.number};"
+    return f"{label}{kind} {field.name} = {field.number};"
 
 
 def _short(type_name: str) -> str:

@@ -66,11 +66,11 @@ async def grpc_server(
     try:
         listen(host, port).close()  # gRPC itself writes to standard error
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        bound: int = (
-            server.add_insecure_port(address)
-            if tls is None
-            else server.add_secure_port(address, await asyncio.to_thread(_credentials, tls))
-        )
+        if tls is None:
+            bound: int = server.add_insecure_port(address)
+        else:
+            pair = await asyncio.to_thread(lambda: (tls.key.read_bytes(), tls.certificate.read_bytes()))
+            bound = server.add_secure_port(address, grpc.ssl_server_credentials([pair]))
     except (OSError, RuntimeError) as error:
         raise UsageError(
             f"cannot listen on {host} port {port} for gRPC: {error}",
@@ -82,10 +82,6 @@ async def grpc_server(
         yield bound
     finally:
         await server.stop(_GRACE)
-
-
-def _credentials(tls: TlsFiles) -> Any:
-    return grpc.ssl_server_credentials([(tls.key.read_bytes(), tls.certificate.read_bytes())])
 
 
 def _handler(app: AsgiApp, operation: ApiOperation) -> Any:
@@ -209,7 +205,7 @@ def _http_call(
 ) -> tuple[dict[str, Any], bytes]:
     """Return the ASGI scope and the body of the HTTP call for a gRPC request."""
     headers = [
-        (name.lower().encode(), value.encode() if isinstance(value, str) else value)
+        (b"authorization", value.encode() if isinstance(value, str) else value)
         for name, value in context.invocation_metadata() or ()
         if name.lower() == "authorization"
     ]
@@ -223,12 +219,8 @@ def _http_call(
         headers.append((b"content-type", b"application/json"))
     elif operation.body_type:
         body = str(fields.get("body", "")).encode()
-        headers.append(
-            (
-                b"content-type",
-                str(fields.get("content_type", operation.body_type)).encode("latin-1", "replace"),
-            )
-        )
+        kind = str(fields.get("content_type", operation.body_type))
+        headers.append((b"content-type", kind.encode("latin-1", "replace")))
     scope = {
         "type": "http", "asgi": {"version": "3.0", "spec_version": "2.4"}, "http_version": "1.1", "scheme": "http",
         "method": operation.http_method, "path": path, "raw_path": raw.encode(), "query_string": urlencode(query).encode(),

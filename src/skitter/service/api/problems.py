@@ -25,6 +25,7 @@ _REMEDIES = {
     "json_invalid": "send JSON (RFC 8259) in UTF-8",
 }
 """Remedies by the types of validation errors."""
+_OTHER_REMEDY = "look up its allowed values in GET /openapi.json"
 
 
 def problem_bytes(status: int, title: str, **more: Any) -> bytes:
@@ -67,7 +68,10 @@ async def _validation_error(request: Request, error: Exception) -> Response:
         remedy = "send it with Content-Type: application/json"
         errors = [_entry("body", detail, remedy)]
         return _response(422, _INVALID_REQUEST, detail=detail, remedy=remedy, errors=errors)
-    errors = [_entry(_field_of(cause["loc"]), cause["msg"], _remedy_of(cause)) for cause in error.errors()]
+    errors = [
+        _entry(_field_of(cause["loc"]), cause["msg"], _REMEDIES.get(cause["type"], _OTHER_REMEDY))
+        for cause in error.errors()
+    ]
     detail = f"{errors[0]['field']}: {errors[0]['message']}"
     return _response(422, _INVALID_REQUEST, detail=detail, errors=errors)
 
@@ -83,10 +87,6 @@ def _field_of(path: tuple[Any, ...]) -> str:
     for part in path[1:] if path[0] == "body" else path:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
     return text or "body"
-
-
-def _remedy_of(error: Any) -> str:
-    return _REMEDIES.get(error["type"], "look up its allowed values in GET /openapi.json")
 
 
 async def _http_error(request: Request, error: Exception) -> Response:

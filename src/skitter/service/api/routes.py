@@ -70,23 +70,18 @@ def add_task_routes(app: FastAPI, jobs: JobService, queries: JobQueries) -> None
     async def add_task(name: NamePath, body: TaskRequest, caller: CallerParam) -> dict[str, str]:
         """Add a task to a job, also while the job runs: a recipe, whose name it has, or a task of a spider."""
         caller.need(body.recipe)
-        given_fields = (
-            body.recipe is not None,
-            body.spider is not None,
-            body.task is not None,
-            bool(body.arguments),
-        )
-        if body.recipe is not None and given_fields[1:3] == (False, False):
-            task = await jobs.tasks.add(name, body.recipe, body.arguments, body.schedule, body.outputs)
-        elif body.spider is not None and body.task is not None and given_fields[::3] == (False, False):
-            task = await jobs.tasks.add_python(name, body.spider, body.task, body.schedule, body.outputs)
-        else:
-            raise ApiError(
-                "a task is a recipe, or a task of a spider without arguments",
-                remedy="give either recipe, or spider and task",
-                field="recipe",
-            )
-        return {"task": task}
+        match body.recipe, body.spider, body.task:
+            case str(recipe), None, None:
+                added = await jobs.tasks.add(name, recipe, body.arguments, body.schedule, body.outputs)
+            case None, str(spider), str(task) if not body.arguments:
+                added = await jobs.tasks.add_python(name, spider, task, body.schedule, body.outputs)
+            case _:
+                raise ApiError(
+                    "a task is a recipe, or a task of a spider without arguments",
+                    remedy="give either recipe, or spider and task",
+                    field="recipe",
+                )
+        return {"task": added}
 
     @app.get("/jobs/{name}/tasks/{task}/items")
     async def task_items(
