@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import count
 
 import msgspec
@@ -44,14 +44,12 @@ class TopicSeeds:
         self, token: int, entries: Sequence[Entry], rejected: Sequence[tuple[Entry, str]]
     ) -> bool:
         """Add the requests, finish the messages, and leave dead letters for those that cannot be read."""
-        await self._frontier.add([*entries, *_dead_letters(rejected)])
+        # Requests that fail with their errors when they are leased. Each message gives one, however often it comes.
+        dead_letters = [
+            msgspec.structs.replace(entry, record=rejected_record(error), dedup=True)
+            for entry, error in rejected
+        ]
+        await self._frontier.add([*entries, *dead_letters])
         for delivery in self._taken.pop(token):
             delivery.finish()
         return True
-
-
-def _dead_letters(rejected: Iterable[tuple[Entry, str]]) -> list[Entry]:
-    """Return requests that fail with their errors when they are leased. Each message gives one, however often it comes."""
-    return [
-        msgspec.structs.replace(entry, record=rejected_record(error), dedup=True) for entry, error in rejected
-    ]

@@ -54,9 +54,6 @@ class NsqOptions:
     auth_secret: str = ""
     lookup_interval: float = 60.0
     """Seconds between two requests to each nsqlookupd, varied at random by a third."""
-    max_backoff: float = 0.0
-    """Longest pause in seconds of a consumer after :meth:`Consumer.failed`; 0: none. The pause begins with one second,
-    and doubles with each failure in a row. After it, one message is delivered to try."""
 
     def identification(self) -> bytes:
         """Return the JSON text of IDENTIFY."""
@@ -104,23 +101,26 @@ class NsqMessage:
 
     def finish(self) -> None:
         """Delete the message from nsqd (``FIN``)."""
-        if not self.is_answered:
-            self.is_answered = True
-            self.connection.finish(self)
+        self._answer(protocol.fin(self.id))
 
     def requeue(self, delay: float = 0.0) -> None:
         """Return the message, to be delivered again after ``delay`` seconds (``REQ``).
 
         A delay above nsqd's default ``--max-req-timeout`` of an hour is reduced to that.
         """
+        self._answer(protocol.req(self.id, round(min(max(delay, 0.0), MAX_REQUEUE_DELAY) * 1000)))
+
+    def _answer(self, command: bytes) -> None:
         if not self.is_answered:
             self.is_answered = True
-            self.connection.requeue(self, delay)
+            if self.connection.unanswered.get(self.id) is self:  # not a later delivery of the same message
+                del self.connection.unanswered[self.id]
+            self.connection.send(command)
 
     def touch(self) -> None:
         """Restart the message timeout (``TOUCH``). nsqd allows at most ``--max-msg-timeout`` in all."""
         if not self.is_answered:
-            self.connection.touch(self)
+            self.connection.send(protocol.touch(self.id))
 
 
 class Connection(asyncio.Protocol):
@@ -148,7 +148,9 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._frames = protocol.NsqFrameReader()
         self._codec: Codec | None = None
-        self._next_codec = _codec_of(options)
+        self._next_codec: Codec | None = None
+        if options.deflate or options.snappy:
+            self._next_codec = Deflate(options.deflate) if options.deflate else Snappy()
         """Codec for all data after the last plain answer of the handshake."""
         self._compressed: asyncio.Future[bytes] = self._loop.create_future()
         self._plain_answers = 1 if options.tls is None else 2
@@ -179,7 +181,7 @@ class Connection(asyncio.Protocol):
 
         Raise :class:`ConnectionFailed` if no nsqd answers, :class:`CommandRefused` if it refuses the client.
         """
-        options = options if options is not None else NsqOptions()
+        options = options or NsqOptions()
         connection = cls(host, port, options, on_message, on_close)
         try:
             async with asyncio.timeout(options.connect_timeout):
@@ -197,7 +199,7 @@ class Connection(asyncio.Protocol):
         return connection
 
     async def _handshake(self) -> None:
-        self._send(protocol.MAGIC)
+        self.send(protocol.MAGIC)
         answer = await self.call(protocol.identify(self.options.identification()))
         try:
             self.server_info = json.loads(answer)
@@ -210,7 +212,10 @@ class Connection(asyncio.Protocol):
         if self.options.tls is not None:
             await self._encrypt(self.options.tls)
         if self.options.deflate or self.options.snappy:
-            await self._compress("deflate" if self.options.deflate else "snappy")
+            name = "deflate" if self.options.deflate else "snappy"
+            if not self.server_info.get(name):
+                raise ConnectionFailed(f"{self!r} does not offer {name}")
+            await self._await_answer(self._compressed)
         if self.options.auth_secret:
             await self.call(protocol.auth(self.options.auth_secret.encode()))
         elif self.server_info.get("auth_required"):
@@ -225,16 +230,6 @@ class Connection(asyncio.Protocol):
         encrypted = await self._loop.start_tls(plain, self, context, server_hostname=self.host)
         self._transport = encrypted
         await self._await_answer(answer)
-
-    async def _compress(self, name: str) -> None:
-        if not self.server_info.get(name):
-            raise ConnectionFailed(f"{self!r} does not offer {name}")
-        await self._await_answer(self._compressed)
-
-    @property
-    def in_flight(self) -> int:
-        """Number of messages delivered and not yet answered."""
-        return len(self.unanswered)
 
     def close(self) -> None:
         """Disconnect at once. nsqd delivers messages in flight again after their timeout."""
@@ -287,16 +282,13 @@ class Connection(asyncio.Protocol):
             frames = self._frames.feed(data if codec is None else codec.decompress(data))
             for kind, frame in frames:
                 self._process(kind, frame)
-                if self._next_codec is not None and self._was_last_plain(kind):
+                self._plain_answers -= kind == protocol.RESPONSE
+                if self._next_codec is not None and self._plain_answers == 0:
                     frames.close()
                     self._start_codec(self._next_codec)
                     break
         except NsqError as error:
             self._abort(ConnectionFailed(f"{self!r} broke the protocol: {error}"))
-
-    def _was_last_plain(self, kind: int) -> bool:
-        self._plain_answers -= kind == protocol.RESPONSE
-        return self._plain_answers == 0
 
     def _start_codec(self, codec: Codec) -> None:
         """Decompress all further bytes, including those that came together with the last plain answer."""
@@ -315,9 +307,11 @@ class Connection(asyncio.Protocol):
                 self._on_message(message)
         elif kind == protocol.RESPONSE:
             if frame == protocol.HEARTBEAT:
-                self._send(protocol.NOP)
-            else:
-                self._resolve(frame)
+                self.send(protocol.NOP)
+            elif not self._answers:
+                raise NsqError(f"unexpected answer: {frame[:40]!r}")
+            elif not (waiting := self._answers.popleft()).done():
+                waiting.set_result(frame)
         elif kind == protocol.ERROR:
             self._process_error(frame)
         else:
@@ -337,13 +331,6 @@ class Connection(asyncio.Protocol):
             log.warning("%r: %s", self, error)
         self._error = error  # nsqd closes the connection after any other error
 
-    def _resolve(self, frame: bytes) -> None:
-        if not self._answers:
-            raise NsqError(f"unexpected answer: {frame[:40]!r}")
-        waiting = self._answers.popleft()
-        if not waiting.done():
-            waiting.set_result(frame)
-
     def _check_liveness(self) -> None:
         """Abort the connection if the server has been silent for too long."""
         silent = self._loop.time() - self._received_at
@@ -360,7 +347,7 @@ class Connection(asyncio.Protocol):
 
     # --- sending ----------------------------------------------------------------------------------------
 
-    def _send(self, data: bytes) -> None:
+    def send(self, data: bytes) -> None:
         """Send, together with everything else that is sent in this iteration of the event loop."""
         if not self._out:
             self._loop.call_soon(self._flush)
@@ -389,7 +376,7 @@ class Connection(asyncio.Protocol):
         """
         if not self.is_open:
             raise ConnectionFailed(f"{self!r}: the connection has ended")
-        self._send(command)
+        self.send(command)
         return await self._await_answer(self._expect_answer())
 
     async def _await_answer(self, answer: asyncio.Future[bytes]) -> bytes:
@@ -426,31 +413,7 @@ class Connection(asyncio.Protocol):
             self.ready = count
             if self._is_ready_sent:
                 self._is_ready_sent = False
-                self._send(b"")
-
-    def finish(self, message: NsqMessage) -> None:
-        """See :meth:`NsqMessage.finish`."""
-        self._forget(message)
-        self._send(protocol.fin(message.id))
-
-    def requeue(self, message: NsqMessage, delay: float) -> None:
-        """See :meth:`NsqMessage.requeue`."""
-        self._forget(message)
-        self._send(protocol.req(message.id, round(min(max(delay, 0.0), MAX_REQUEUE_DELAY) * 1000)))
-
-    def _forget(self, message: NsqMessage) -> None:
-        if self.unanswered.get(message.id) is message:  # not a later delivery of the same message
-            del self.unanswered[message.id]
-
-    def touch(self, message: NsqMessage) -> None:
-        """See :meth:`NsqMessage.touch`."""
-        self._send(protocol.touch(message.id))
-
-
-def _codec_of(options: NsqOptions) -> Codec | None:
-    if options.deflate:
-        return Deflate(options.deflate)
-    return Snappy() if options.snappy else None
+                self.send(b"")
 
 
 def _describe(error: BaseException) -> str:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 
 from skitter.brokers.nsq_client.connection import Connection, NsqMessage, NsqOptions
 from skitter.brokers.nsq_client.lookup import NsqdAddress, NsqLookup
 from skitter.brokers.nsq_client.pool import ConnectionPool
 from skitter.brokers.nsq_client.protocol import CommandRefused, is_channel, is_topic
-
-log = logging.getLogger(__name__)
 
 REDISTRIBUTION_INTERVAL = 1.0
 """Seconds between two redistributions of ``max_in_flight`` among the connections."""
@@ -53,15 +50,12 @@ class Consumer:
         if not is_channel(channel):
             raise CommandRefused("E_BAD_CHANNEL", f"invalid channel name: {channel!r}")
         self.topic, self.channel = topic, channel
-        options = options if options is not None else NsqOptions()
-        self._pool = ConnectionPool(self, nsqds, lookups, options)
+        self._pool = ConnectionPool(self, nsqds, lookups, options or NsqOptions())
         self._max_in_flight = max_in_flight
         self._turn = 0
         self._inbox: deque[NsqMessage] = deque()
         self._arrived = asyncio.Event()
         self._sharing: asyncio.Task[None] | None = None
-        self._backoff = _Backoff(options.max_backoff)
-        self._pause_timer: asyncio.TimerHandle | None = None
         self._is_prompt = self._is_lull = prompt
         """Whether few messages arrive, so that each connection allows only one besides those in flight."""
         self._lull_timer: asyncio.TimerHandle | None = None
@@ -84,9 +78,8 @@ class Consumer:
         """
         if self._sharing is not None:
             self._sharing.cancel()
-        for timer in (self._pause_timer, self._lull_timer):
-            if timer is not None:
-                timer.cancel()
+        if self._lull_timer is not None:
+            self._lull_timer.cancel()
         for connection in self._pool.connections:
             connection.allow(0)
             for message in list(connection.unanswered.values()):
@@ -158,31 +151,6 @@ class Consumer:
             self._inbox.popleft()
         return len(self._inbox)
 
-    async def __aiter__(self) -> AsyncIterator[NsqMessage]:
-        """Yield messages without end."""
-        while True:
-            for message in await self.receive(1):
-                yield message
-
-    def succeeded(self, message: NsqMessage) -> None:
-        """Finish a message. After failures, this shortens the next pause."""
-        message.finish()
-        if self._backoff.succeed():
-            self._share()
-
-    def failed(self, message: NsqMessage, delay: float = 0.0) -> None:
-        """Return a message for ``delay`` seconds, and pause the delivery (``NsqOptions.max_backoff``)."""
-        message.requeue(delay)
-        pause = self._backoff.fail()
-        if pause > 0 and self._pause_timer is None:
-            log.info("%s/%s pauses for %.1f s after a failure", self.topic, self.channel, pause)
-            self._pause_timer = asyncio.get_running_loop().call_later(pause, self._end_pause)
-            self._share()
-
-    def _end_pause(self) -> None:
-        self._pause_timer = None
-        self._share()
-
     # --- sharing max_in_flight ------------------------------------------------------------------------------
 
     @property
@@ -202,19 +170,16 @@ class Consumer:
             return
         if self._is_prompt and not self._is_lull and self._lull_timer is None:
             self._schedule_check(LULL_CHECK_INTERVAL, LULL_CHECKS)
-        most = self._max_in_flight
-        if self._backoff.level:
-            most = min(most, 0 if self._pause_timer is not None else 1)
-        free = most - sum(connection.in_flight for connection in connections)
+        free = self._max_in_flight - sum(len(connection.unanswered) for connection in connections)
         if free <= 0:
             for connection in connections:
-                connection.allow(min(connection.in_flight, most))
+                connection.allow(min(len(connection.unanswered), self._max_in_flight))
             return
         per_connection, more = divmod(free, len(connections))
         for place, connection in enumerate(connections):
             is_favoured = (place - self._turn) % len(connections) < more
             share = per_connection + is_favoured
-            connection.allow(connection.in_flight + (min(share, 1) if self._is_lull else share))
+            connection.allow(len(connection.unanswered) + (min(share, 1) if self._is_lull else share))
 
     def _schedule_check(self, pause: float, checks: int) -> None:
         """Check again after ``pause`` seconds; after ``checks`` checks without a message there is a lull."""
@@ -224,7 +189,7 @@ class Consumer:
 
     def _check_lull(self, checks: int, received: int) -> None:
         self._lull_timer = None
-        if all(connection.in_flight >= connection.ready for connection in self._pool.connections):
+        if all(len(connection.unanswered) >= connection.ready for connection in self._pool.connections):
             self._schedule_check(FULL_CHECK_INTERVAL, LULL_CHECKS)  # nsqd has sent all that it may
         elif received != self._received:
             self._schedule_check(LULL_CHECK_INTERVAL, LULL_CHECKS)
@@ -240,25 +205,3 @@ class Consumer:
             self._turn += 1
             if len(self._pool.connections) > 1:
                 self._share()
-
-
-class _Backoff:
-    """Counts failures in a row."""
-
-    def __init__(self, max_pause: float) -> None:
-        self._max_pause = max_pause
-        self.level = 0
-
-    def fail(self) -> float:
-        """Note a failure. Return the seconds to pause."""
-        if not self._max_pause:
-            return 0.0
-        self.level += 1
-        return float(min(self._max_pause, 2.0 ** (self.level - 1)))
-
-    def succeed(self) -> bool:
-        """Note a success. Return whether the level has changed."""
-        if not self.level:
-            return False
-        self.level -= 1
-        return True

@@ -128,17 +128,14 @@ class ConnectionPool:
         for address in addresses - self._tasks.keys():
             task = asyncio.create_task(self._stay_connected(address))
             self._tasks[address] = task
-            task.add_done_callback(partial(self._drop_task, address))
-
-    def _drop_task(self, address: NsqdAddress, _: asyncio.Task[None]) -> None:
-        self._tasks.pop(address, None)
+            task.add_done_callback(partial(self._tasks.pop, address))  # the task is the default of pop
 
     async def _stay_connected(self, address: NsqdAddress) -> None:
         pause = MIN_PAUSE
         while address in self._known:
-            connection = self._connection_to(address)
-            if connection is not None:
-                await connection.wait_closed()
+            there = [found for found in self.connections if (found.host, found.port) == address]
+            if there:
+                await there[0].wait_closed()
                 pause = MIN_PAUSE
                 await asyncio.sleep(pause * random.uniform(0.5, 1.0))
                 continue
@@ -149,12 +146,6 @@ class ConnectionPool:
                 log.log(logging.INFO if pause == MIN_PAUSE else logging.DEBUG, "%s", error)
                 await asyncio.sleep(pause * random.uniform(0.5, 1.0))
                 pause = min(2 * pause, MAX_PAUSE)
-
-    def _connection_to(self, address: NsqdAddress) -> Connection | None:
-        return next(
-            (connection for connection in self.connections if (connection.host, connection.port) == address),
-            None,
-        )
 
     async def _connect(self, address: NsqdAddress) -> None:
         user = self._user

@@ -33,7 +33,7 @@ class Producer:
         timeout: float = 30.0,
     ) -> None:
         self._timeout = timeout
-        self._pool = ConnectionPool(self, nsqds, lookups, options if options is not None else NsqOptions())
+        self._pool = ConnectionPool(self, nsqds, lookups, options or NsqOptions())
         self._turn = itertools.count()
 
     async def open(self) -> None:
