@@ -11,7 +11,7 @@ from crawl_harness import Scripted
 from recipe_runs import run_spider
 from skitter.errors import UsageError
 from skitter.frontends.tasks import spider as task_spider
-from skitter.frontends.tasks.changes import Schedule, TaskChange, task_states
+from skitter.frontends.tasks.changes import TaskChange, last_scheduled, next_scheduled, task_states
 from skitter.frontends.tasks.task_file import TaskFile, TaskFileSpider
 from skitter.frontier.records import JobState
 from skitter.testing import Answer, WireAnswer
@@ -171,6 +171,7 @@ def test_an_invalid_schedule_is_rejected(tmp_path, task_file):
     told = complaint("task", "add", "task_file", "r.yaml", "--schedule", "0 0 * * *", cwd=tmp_path)
     assert "both reload and a schedule" in told
     moment = time.time()
-    schedule = Schedule("*/7 * * * *")
-    assert schedule.last(moment) <= moment < schedule.next(moment)
-    assert schedule.next(schedule.last(moment)) == schedule.next(moment)
+    schedule = "*/7 * * * *"
+    last, following = last_scheduled(schedule, moment), next_scheduled(schedule, moment)
+    assert last <= moment < following
+    assert next_scheduled(schedule, last) == following

@@ -86,7 +86,14 @@ class SitemapSpider(Spider):
         }
         for name, found in patterns.items():
             for pattern in found:
-                _check_pattern(name, pattern)
+                try:
+                    re.compile(pattern)
+                except re.error as error:
+                    raise SpiderError(
+                        f"invalid regular expression {pattern!r} in {name}: {error}",
+                        remedy="correct it, or escape it with backslashes",
+                        field=name,
+                    ) from None
 
     def parse_sitemap(self, response: Response) -> Iterator[Any]:
         """Yield the requests for the entries of a sitemap."""
@@ -149,14 +156,3 @@ class SitemapSpider(Spider):
             self._has_warned = True
             text = "%s: sitemap_filter, sitemap_follow and sitemap_rules chose none of its %d entries"
             self.logger.log(level, text, url, entries)
-
-
-def _check_pattern(name: str, pattern: str) -> None:
-    try:
-        re.compile(pattern)
-    except re.error as error:
-        raise SpiderError(
-            f"invalid regular expression {pattern!r} in {name}: {error}",
-            remedy="correct it, or escape it with backslashes",
-            field=name,
-        ) from None

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from skitter.errors import FrontierError, did_you_mean
-from skitter.frontends.tasks.changes import Schedule, TaskChange
+from skitter.frontends.tasks.changes import TaskChange, next_scheduled
 from skitter.run.passes import MAX_HISTORY, MAX_KNOWN, Passes, PassRecord
 from skitter.service.errors import ApiError, NotFound
 from skitter.service.storage import KeyValueStore
@@ -250,7 +250,7 @@ def next_start(schedule: str, now: float) -> float | None:
 
     Raises :class:`~skitter.errors.UsageError` for an invalid schedule.
     """
-    return Schedule(schedule).next(now) if schedule else None
+    return next_scheduled(schedule, now) if schedule else None
 
 
 def is_name(text: str) -> bool:

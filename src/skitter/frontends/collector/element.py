@@ -68,7 +68,7 @@ class Element:
     @property
     def text(self) -> str:
         """The text of the element, unchanged."""
-        return text_of(self.selector)
+        return self.selector.text_content()
 
     def attr(self, name: str) -> str:
         """Return an attribute, or an empty string if it does not exist."""
@@ -76,11 +76,11 @@ class Element:
 
     def child_text(self, query: str) -> str:
         """Return the text of all matching descendants, joined and stripped."""
-        return "".join(text_of(found) for found in self._find(query)).strip()
+        return "".join(found.text_content() for found in self._find(query)).strip()
 
     def child_texts(self, query: str) -> list[str]:
         """Return the stripped text of each matching descendant."""
-        return [text_of(found).strip() for found in self._find(query)]
+        return [found.text_content().strip() for found in self._find(query)]
 
     def child_attr(self, query: str, name: str) -> str:
         """Return the stripped attribute of the first matching descendant, or an empty string."""
@@ -233,13 +233,6 @@ def _find_xpath(selector: Selector, query: str) -> SelectorList:
     return select_xpath(selector, f".{query}" if query.startswith("/") else query)
 
 
-def text_of(selector: Selector) -> str:
-    """Return the text of an element, or the value of a text or attribute node."""
-    if not selector.tag:
-        return str(selector.get())
-    return selector.text_content()
-
-
 class UnmarshalError(SkitterError):
     """A model cannot be filled from an element: a field is missing or of another type."""
 
@@ -269,7 +262,10 @@ class Query(ABC):
 
     def value(self, found: Selector) -> str | None:
         """Return the text of a field, or ``None`` if nothing is found."""
-        text = found.attrib.get(self.attr) if self.attr else "".join(_texts(found))
+        if self.attr:
+            text = found.attrib.get(self.attr)
+        else:
+            text = "".join(found.css("::text").getall()) if found.tag else str(found.get())
         if text is None:
             return None
         if self.regex:
@@ -349,7 +345,8 @@ class _Place:
 def _places(model: type) -> dict[str, _Place]:
     places = {}
     for name, hint in _hints(model).items():
-        queries = [extra for extra in _extras(hint) if isinstance(extra, Query)]
+        extras = hint.__metadata__ if get_origin(hint) is Annotated else ()
+        queries = [extra for extra in extras if isinstance(extra, Query)]
         if queries:
             places[name] = _Place(_bare(hint), queries[0])
         elif is_model(_without_none(_bare(hint))):
@@ -382,10 +379,6 @@ def is_model(kind: Any) -> bool:
         or issubclass(kind, msgspec.Struct)
         or hasattr(kind, "__pydantic_fields__")
     )
-
-
-def _extras(hint: Any) -> tuple[Any, ...]:
-    return hint.__metadata__ if get_origin(hint) is Annotated else ()
 
 
 def _bare(hint: Any) -> Any:
@@ -430,7 +423,3 @@ def _fields_without_default(model: type) -> frozenset[str]:
         return frozenset(field.encode_name for field in msgspec.structs.fields(model) if field.required)
     fields: Mapping[str, Any] = getattr(model, "__pydantic_fields__", {})
     return frozenset(name for name, field in fields.items() if field.is_required())
-
-
-def _texts(selector: Selector) -> list[str]:
-    return selector.css("::text").getall() if selector.tag else [str(selector.get())]

@@ -13,7 +13,6 @@ from skitter.frontends.collector.request import CollectorRequest, PendingRequest
 from skitter.frontends.collector.storage import StorageThread
 from skitter.request import Request
 from skitter.scope import Scope
-from skitter.web.urls import host_of
 
 if TYPE_CHECKING:
     from skitter.frontends.collector.collector import Collector
@@ -48,7 +47,7 @@ class CollectorGroup:
         self.is_running = False
         """Whether a run that this process started is in progress."""
         self.stop_run: Callable[[str], None] | None = None
-        self._scopes: dict[Collector, Scope] | None = None
+        self._scopes: dict[Collector, Scope] = {}
 
     @property
     def current_request(self) -> CollectorRequest | None:
@@ -119,19 +118,19 @@ class CollectorGroup:
 
     def admits(self, member: Collector, request: Request) -> bool:
         """Return whether a collector may fetch a request, if each collector has its own scope."""
-        if self._scopes is None:
-            self._scopes = {member: member.options.scope() for member in self.members.values()}
-        scope = self._scopes[member]
-        return not scope.too_deep(request.depth) and scope.refuse(request.url, host_of(request.url)) is None
+        return self._scope_of(member).refusal(request.url, request.depth) is None
 
     def refusal(self, member: Collector, url: str, depth: int) -> VisitRefusal | None:
         """Return the reason for which a visit by a collector is out of scope, or ``None``."""
-        if self._scopes is None or member not in self._scopes:
-            self._scopes = {member: member.options.scope() for member in self.members.values()}
-        refusal = self._scopes[member].refusal(url, depth)
+        refusal = self._scope_of(member).refusal(url, depth)
         if refusal is None and self.worker is not None:
             refusal = self.worker.refusal(url, depth)
         return None if refusal is None else VisitRefusal(refusal)
+
+    def _scope_of(self, member: Collector) -> Scope:
+        if member not in self._scopes:
+            self._scopes[member] = member.options.scope()
+        return self._scopes[member]
 
     # Only during a run
 

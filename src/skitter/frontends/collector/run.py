@@ -73,7 +73,8 @@ async def crawl(group: CollectorGroup, options: RunOptions) -> RunResult:
         from skitter.run.process import LogOptions  # noqa: PLC0415 - see above
 
         place, name = await asyncio.to_thread(_locate, group, needed=options.workers > 1)
-        spider = spider_class(group, name, name if place == _NO_MODULE else _stem(place))
+        stem = Path(place).stem if place.endswith(".py") else place.rpartition(".")[2]
+        spider = spider_class(group, name, name if place == _NO_MODULE else stem)
         async with _home(options.home, options.frontier) as folder:
             run = Crawl(
                 _job_spec(group, options, spider.name, f"{place}:{name}", folder),
@@ -92,13 +93,15 @@ async def crawl(group: CollectorGroup, options: RunOptions) -> RunResult:
 
 
 def _job_spec(group: CollectorGroup, options: RunOptions, name: str, spider: str, home: str) -> JobSpec:
+    from skitter.frontends.collector.spider import pack_request  # noqa: PLC0415 - as above
     from skitter.run.job import JobSpec  # noqa: PLC0415 - as above
 
-    visits = _visits(group, needed=options.workers > 1 or options.frontier != "memory:")
+    other_processes = options.workers > 1 or options.frontier != "memory:"
+    visits = [pack_request(request) for request in group.pending.peek()] if other_processes else []
     return JobSpec(
         job=options.job or name,
         spider=spider,
-        arguments={**options.arguments, **visits},
+        arguments={**options.arguments, **({"visits": visits} if visits else {})},
         settings={
             **({"initial_cookies": group.initial_cookies} if group.initial_cookies else {}),
             **options.settings,
@@ -200,19 +203,7 @@ def spider_class(group: CollectorGroup, name: str, job: str) -> type[Spider]:
     )
 
 
-def _visits(group: CollectorGroup, *, needed: bool) -> dict[str, Any]:
-    """Return the visits from before the run as an argument of the job, if other processes need them."""
-    from skitter.frontends.collector.spider import pack_request  # noqa: PLC0415 - as above
-
-    visits = group.pending.peek() if needed else []
-    return {"visits": [pack_request(request) for request in visits]} if visits else {}
-
-
 _NO_MODULE = "-"
-
-
-def _stem(place: str) -> str:
-    return Path(place).stem if place.endswith(".py") else place.rpartition(".")[2]
 
 
 def _locate(group: CollectorGroup, *, needed: bool) -> tuple[str, str]:

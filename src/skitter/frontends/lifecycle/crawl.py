@@ -7,6 +7,8 @@ import contextlib
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, cast
 
+from msgspec.structs import asdict
+
 from skitter.errors import SkitterError, UsageError
 from skitter.frontends.lifecycle.arguments import CrawlArguments
 from skitter.frontends.lifecycle.errors import ErrorFeed, ErrorObserver, ErrorReader
@@ -21,15 +23,15 @@ from skitter.frontends.lifecycle.modules import (
 )
 from skitter.frontends.lifecycle.status import (
     CrawlSummary,
+    ErrorSummary,
+    ModuleSummary,
     Status,
     StatusMachine,
-    error_summary,
     is_idle,
-    module_summary,
 )
 from skitter.request import Request
 from skitter.run.builder import RunOverrides
-from skitter.run.crawl import Crawl, Progress, RunResult
+from skitter.run.crawl import Crawl, RunResult
 from skitter.run.job import JobFolder
 from skitter.worker.callbacks import describe
 from skitter.worker.hooks import HookAction
@@ -138,7 +140,8 @@ class ManagedCrawl:
         arguments = factory.arguments
         requests = [Request(seed) if isinstance(seed, str) else seed for seed in seeds]
         known = {} if fresh and seeds else self._first
-        together: dict[str, Request | str] = {**known, **{_key(request): request for request in requests}}
+        named = {f"{request.method} {request.url} {request.body!r}": request for request in requests}
+        together: dict[str, Request | str] = {**known, **named}
         from_beginning = fresh or recrawl or arguments.frontier == "memory:"
         first = list(together.values()) if from_beginning else requests
         urls = [seed if isinstance(seed, str) else seed.url for seed in together.values()]
@@ -156,30 +159,24 @@ class ManagedCrawl:
         self._feed.open()
         task = asyncio.create_task(self._supervise(run))
         try:
-            await self._wait_for_start(task, run, started)
-        except BaseException:
-            self._reason = before
-            raise
-        self._run, self._task = run, task
-        self._runs += 1
-        task.add_done_callback(_retrieve_error)
-
-    @staticmethod
-    async def _wait_for_start(
-        task: asyncio.Task[RunResult], run: Crawl, started: asyncio.Future[None]
-    ) -> None:
-        try:
             await asyncio.wait((task, started), return_when=asyncio.FIRST_COMPLETED)
-        except asyncio.CancelledError:
+            has_nothing_to_do = not started.done() and task.result().already_finished
+        except BaseException:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
+            self._reason = before
             raise
-        if not started.done() and task.result().already_finished:
+        if has_nothing_to_do:
+            self._reason = before
             raise UsageError(
                 f"job {run.spec.job!r} is finished: nothing is left to do",
                 remedy="start it with recrawl=True, fresh=True, or new requests",
                 field="job",
             )
+        self._run, self._task = run, task
+        self._runs += 1
+        # Otherwise asyncio warns of an error that the program never asks for.
+        task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
 
     async def _supervise(self, run: Crawl) -> RunResult:
         try:
@@ -274,9 +271,16 @@ class ManagedCrawl:
             workers=0 if spec is None else spec.workers,
             settings={} if spec is None else spec.settings,
             allowed_domains=self._domains,
-            modules=[module_summary(module) for module in self.modules()],
+            modules=[
+                ModuleSummary(module.id, str(module.component), **asdict(module.counts), extra=module.extra())
+                for module in self.modules()
+            ],
             idle=last is None or is_idle(last),
-            errors=error_summary(self._feed),
+            errors=ErrorSummary(
+                self._feed.total,
+                self._feed.dropped,
+                {str(kind): n for kind, n in self._feed.by_component.items()},
+            ),
             **counts,
         )
 
@@ -288,16 +292,6 @@ class ManagedCrawl:
         return self._last
 
 
-def _key(request: Request) -> str:
-    return f"{request.method} {request.url} {request.body!r}"
-
-
-def _retrieve_error(task: asyncio.Task[RunResult]) -> None:
-    """Retrieve the error of a run, so that asyncio does not warn if the program never asks for it."""
-    if not task.cancelled():
-        task.exception()
-
-
 class StartSignal:
     """Detects that a run is running: by its worker, or, if that is another process, by the first progress."""
 
@@ -305,15 +299,8 @@ class StartSignal:
         self.by_worker = by_worker
         self.started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def on_start(self, _worker: object) -> None:
-        """Handle the start of the worker, which can be stopped from now on."""
-        self._set()
-
-    def watch(self, _progress: Progress) -> None:
-        """Handle the first progress of the fleet."""
-        self._set()
-
-    def _set(self) -> None:
+    def on_start(self, _worker_or_progress: object) -> None:
+        """Handle the start of the worker, which can be stopped from now on, or the progress of a fleet."""
         if not self.started.done():
             self.started.set_result(None)
 
@@ -372,7 +359,7 @@ class RunFactory:
             arguments.spec(),
             spider_class=self._spider(domains),
             overrides=RunOverrides(hooks, settings, first),
-            watcher=None if signal is None or signal.by_worker else signal.watch,
+            watcher=None if signal is None or signal.by_worker else signal.on_start,
             fresh=fresh,
             recrawl=recrawl,
             resume=True,

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
+from itertools import count
 from typing import Any, ClassVar, cast
 
 import msgspec
@@ -205,7 +206,8 @@ class Pipeline(Module):
             try:
                 answer = await _answer(processor, item)
             except Exception as error:
-                wrapped = ModuleError(self.component, self.id, f"{_name(processor)}: {describe(error)}")
+                name = getattr(processor, "__name__", type(processor).__name__)
+                wrapped = ModuleError(self.component, self.id, f"{name}: {describe(error)}")
                 wrapped.__cause__ = error
                 if self.fail_fast:
                     raise wrapped from error
@@ -238,10 +240,6 @@ async def _answer(processor: Processor, item: Any) -> Any:
     if answer is not None and answer is not HookAction.DROP and not is_item(answer):
         raise TypeError(f"the processor returned {type(answer).__name__} instead of an item")
     return answer
-
-
-def _name(processor: Processor) -> str:
-    return getattr(processor, "__name__", type(processor).__name__)
 
 
 MakeFetcher = Callable[[SourceContext], Fetcher]
@@ -290,11 +288,11 @@ def least_busy(modules: Sequence[Module]) -> Module:
     Consecutive failures count like work in progress; otherwise a module that fails at once would look idle and get all
     work. A new module gets its share, because past work does not count.
     """
-    return min(modules, key=_load)
 
+    def load(module: Module) -> tuple[int, int]:
+        return module.counts.handling + min(module.failures, _MAX_FAILURES), module.turn
 
-def _load(module: Module) -> tuple[int, int]:
-    return module.counts.handling + min(module.failures, _MAX_FAILURES), module.turn
+    return min(modules, key=load)
 
 
 def seed_score(counts: Counts) -> int:
@@ -334,7 +332,9 @@ class ModuleRegistry:
                 field="module",
             )
         if not module.id:
-            module.id = self._free_id(module.component)
+            kind = module.component
+            names = (f"{kind}-{number}" for number in count(len(self._by_kind[kind]) + 1))
+            module.id = next(name for name in names if name not in self._modules)
         if module.id in self._modules:
             raise UsageError(
                 f"a module {module.id!r} is already registered",
@@ -390,12 +390,6 @@ class ModuleRegistry:
         self._turn += 1
         chosen.turn = self._turn
         return chosen
-
-    def _free_id(self, kind: ModuleKind) -> str:
-        number = len(self._by_kind[kind]) + 1
-        while f"{kind}-{number}" in self._modules:
-            number += 1
-        return f"{kind}-{number}"
 
 
 class AnalyzerSpider(Spider):

@@ -11,8 +11,6 @@ from typing import Any
 import msgspec
 
 from skitter.errors import UsageError
-from skitter.frontends.lifecycle.errors import ErrorFeed
-from skitter.frontends.lifecycle.modules import Module
 from skitter.frontier.records import FrontierStatus
 
 
@@ -200,17 +198,6 @@ class CrawlSummary(msgspec.Struct, frozen=True, kw_only=True):
 def _listed(values: dict[str, Any]) -> str:
     listed = ", ".join(f"{name} {value}" for name, value in values.items() if value)
     return f" ({listed})" if listed else ""
-
-
-def module_summary(module: Module) -> ModuleSummary:
-    """Return the summary of a module."""
-    counts = msgspec.structs.asdict(module.counts)
-    return ModuleSummary(module.id, str(module.component), **counts, extra=module.extra())
-
-
-def error_summary(feed: ErrorFeed) -> ErrorSummary:
-    """Return the summary of an error feed."""
-    return ErrorSummary(feed.total, feed.dropped, {str(kind): n for kind, n in feed.by_component.items()})
 
 
 def is_idle(status: FrontierStatus) -> bool:

@@ -31,34 +31,23 @@ class Finder:
         if self.css is not None and self.xpath is not None:
             compile_context.problem("css and xpath exclude each other", "keep one of them")
         if self.css is not None:
-            self._check_css(self.css, compile_context, () if bare else ("css",))
+            try:
+                compile_css(self.css)
+            except UsageError as error:
+                compile_context.add_error(error, *(() if bare else ("css",)))
         if self.xpath is not None:
-            self._check_xpath(self.xpath, compile_context)
+            try:
+                etree.XPath(self.xpath)
+            except etree.XPathError as error:
+                problem = f"invalid XPath {self.xpath!r}: {error}"
+                compile_context.problem(problem, "correct it (XPath 1.0)", "xpath")
         if selection.json is not None:
-            self._compile_json(selection.json, compile_context, () if bare else ("json",))
-
-    @staticmethod
-    def _check_css(query: str, compile_context: CompileContext, place: tuple[str, ...]) -> None:
-        try:
-            compile_css(query)
-        except UsageError as error:
-            compile_context.add_error(error, *place)
-
-    @staticmethod
-    def _check_xpath(query: str, compile_context: CompileContext) -> None:
-        try:
-            etree.XPath(query)
-        except etree.XPathError as error:
-            compile_context.problem(f"invalid XPath {query!r}: {error}", "correct it (XPath 1.0)", "xpath")
-
-    def _compile_json(self, query: str, compile_context: CompileContext, place: tuple[str, ...]) -> None:
-        try:
-            self._json = jmespath.compile(query)
-        except jmespath.exceptions.JMESPathError as error:
-            reason = str(error).splitlines()[0].rstrip(": ")
-            compile_context.problem(
-                f"invalid JMESPath {query!r}: {reason}", "correct it; see jmespath.org", *place
-            )
+            try:
+                self._json = jmespath.compile(selection.json)
+            except jmespath.exceptions.JMESPathError as error:
+                problem = f"invalid JMESPath {selection.json!r}: {str(error).splitlines()[0].rstrip(': ')}"
+                place = () if bare else ("json",)
+                compile_context.problem(problem, "correct it; see jmespath.org", *place)
 
     def find(self, node: Any, *, keep_list: bool = False) -> list[Any]:
         """Return the matches in document order. ``keep_list``: a list in JSON is a single match.

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from skitter._utils.concurrency import SingleThreadExecutor
 from skitter.errors import SpiderError, did_you_mean
 from skitter.frontends.recipe.compiled_recipe import CompiledRecipe, compile_recipe
-from skitter.frontends.recipe.forms import ASK, SENT, LoginStep
+from skitter.frontends.recipe.forms import ASK, SENT
 from skitter.frontends.recipe.page_context import PageContext
 from skitter.frontends.recipe.pages import LoadingHook
 from skitter.frontends.recipe.source import RecipeSource
@@ -81,7 +81,9 @@ class RecipeRunner:
 
     async def step(self, name: str, response: Response) -> Iterable[Request]:
         """Perform a step of the login; see :data:`~skitter.frontends.recipe.forms.ASK`."""
-        login = self._login()
+        login = self.compiled.login
+        if login is None:
+            raise self._changed("login")
         if name == ASK:
             return [login.fill_in(response)]
         if name == SENT and (further := list(login.next_page(response))):
@@ -95,11 +97,6 @@ class RecipeRunner:
     def after_request(self, response: Response) -> HookAction | None:
         """Pass the answer to the login form to its callback."""
         return None if self.compiled.login is None else self.compiled.login.after_request(response)
-
-    def _login(self) -> LoginStep:
-        if self.compiled.login is None:
-            raise self._changed("login")
-        return self.compiled.login
 
     def _changed(self, missing: str) -> SpiderError:
         return SpiderError(

@@ -21,8 +21,6 @@ from skitter.scope import Scope
 from skitter.web.sitemap import read_sitemap
 from skitter.web.urls import host_of, normalize, without_port
 
-_WORDS = frozenset({LANGUAGE})
-
 
 class StartRule:
     """One entry of ``start``."""
@@ -59,7 +57,7 @@ class StartRule:
         for name, values in start.each.items():
             if (values.to < values.from_) if isinstance(values, Range) else not values:
                 compile_context.problem("empty", "give at least one value", "each", name)
-        names = {*start.each, *_WORDS}
+        names = {*start.each, LANGUAGE}
         for name in self._url.names:
             if name not in names:
                 compile_context.problem(

@@ -142,55 +142,46 @@ def change_for(task: str, changes: Iterable[TaskChange], kind: ChangeKind, now: 
     return TaskChange(task=found.task, paused=kind == "pause", at=now)
 
 
-class Schedule:
-    """Points in time given by five cron fields, in UTC.
+def next_scheduled(schedule: str, after: float) -> float:
+    """Return the first Unix time after ``after`` of a schedule: five cron fields, in UTC.
 
     Raises :class:`~skitter.errors.UsageError` for an invalid schedule.
     """
+    return _scheduled(schedule, after, reverse=False)
 
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self.next(0.0)
 
-    def next(self, after: float) -> float:
-        """Return the first scheduled Unix time after ``after``."""
-        return self._step(after, reverse=False)
-
-    def last(self, until: float) -> float:
-        """Return the last scheduled Unix time that is not after ``until``."""
-        return self._step(int(until) + 1, reverse=True)
-
-    def _step(self, moment: float, *, reverse: bool) -> float:
-        cronsim: Any = need("cronsim", "service", "schedules")
-        try:
-            if len(self._text.split()) != _CRON_FIELDS:
-                raise cronsim.CronSimError("expected five fields")  # noqa: TRY301 - reported like any other error
-            moments = cronsim.CronSim(self._text, datetime.fromtimestamp(moment, UTC), reverse=reverse)
-            found: float = next(moments).timestamp()
-        except (cronsim.CronSimError, StopIteration, ValueError) as error:
-            raise UsageError(
-                f"invalid schedule {self._text!r:.100}: {error or 'it has no time'}",
-                remedy="write five cron fields (UTC), such as 30 4 * * 1-5",
-                field="schedule",
-            ) from None
-        return found
+def _scheduled(schedule: str, moment: float, *, reverse: bool) -> float:
+    """Return the next scheduled time after a moment; with ``reverse``, the last one before it."""
+    cronsim: Any = need("cronsim", "service", "schedules")
+    try:
+        if len(schedule.split()) != _CRON_FIELDS:
+            raise cronsim.CronSimError("expected five fields")  # noqa: TRY301 - reported like any other error
+        moments = cronsim.CronSim(schedule, datetime.fromtimestamp(moment, UTC), reverse=reverse)
+        found: float = next(moments).timestamp()
+    except (cronsim.CronSimError, StopIteration, ValueError) as error:
+        raise UsageError(
+            f"invalid schedule {schedule!r:.100}: {error or 'it has no time'}",
+            remedy="write five cron fields (UTC), such as 30 4 * * 1-5",
+            field="schedule",
+        ) from None
+    return found
 
 
 def check_schedule(schedule: str, task: str, reload: float | None) -> None:
     """Raise :class:`~skitter.errors.UsageError` for an invalid schedule, and for a task that has ``reload`` as well."""
     if schedule:
-        Schedule(schedule)
+        next_scheduled(schedule, 0.0)
         if reload is not None:
             raise UsageError(
                 f"task {task!r} has both reload and a schedule", remedy="remove one of them", field="schedule"
             )
 
 
-def last_scheduled(text: str, now: float) -> float:
+def last_scheduled(schedule: str, now: float) -> float:
     """Return the last time of a schedule that is not after ``now``. Cached, so it can be called often."""
-    return _last_by_minute(text, int(now // _MINUTE))
+    return _last_by_minute(schedule, int(now // _MINUTE))
 
 
 @lru_cache(maxsize=10_000)
-def _last_by_minute(text: str, minute: int) -> float:
-    return Schedule(text).last(minute * _MINUTE)
+def _last_by_minute(schedule: str, minute: int) -> float:
+    return _scheduled(schedule, minute * _MINUTE + 1, reverse=True)

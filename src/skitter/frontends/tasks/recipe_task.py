@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from skitter.frontends.recipe.compiled_recipe import CompiledRecipe, compile_recipe
+from skitter.frontends.recipe.compiled_recipe import compile_recipe
 from skitter.frontends.recipe.source import RecipeProblem, RecipeSource
 from skitter.frontends.recipe.spider import RecipeRunner, request_defaults_of
 from skitter.frontends.tasks.changes import TaskChange, check_schedule
@@ -46,7 +46,13 @@ class RecipeTask(Task):
         scheduled: bool = False,
     ) -> None:
         compiled = compile_recipe(source, arguments)
-        _check(compiled, source)
+        if problems := [
+            RecipeProblem(
+                ("settings", name), "is a setting of a job, not of a task", "set it for the job: -s"
+            )
+            for name in compiled.recipe.settings.keys() - _TASK_SETTINGS
+        ]:
+            raise source.error(problems)
         own_settings = compiled.recipe.settings
         settings = build_settings(own_settings)
         fetcher = own_settings.get("fetcher", "")
@@ -139,15 +145,6 @@ def new_task_change(
         task=task.name, file=source.name, text=text, variables=variables, outputs=list(outputs or task.outputs),
         reload=task.reload, schedule=schedule, at=time.time(),
     )  # fmt: skip
-
-
-def _check(compiled: CompiledRecipe, source: RecipeSource) -> None:
-    problems = [
-        RecipeProblem(("settings", name), "is a setting of a job, not of a task", "set it for the job: -s")
-        for name in compiled.recipe.settings.keys() - _TASK_SETTINGS
-    ]
-    if problems:
-        raise source.error(problems)
 
 
 def _read_by_recipe(_context: object) -> None:
