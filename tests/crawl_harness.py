@@ -8,7 +8,7 @@ from skitter.frontier.embedded.frontier import EmbeddedFrontier
 from skitter.frontier.rpc.client import remote_frontier
 from skitter.frontier.rpc.server import FrontierServer
 from skitter.item import encode_item
-from skitter.run.builder import JobBuilder, RunOverrides, WorkerSet
+from skitter.run.builder import JobBuilder, RunOverrides
 from skitter.run.job import JobSpec
 from skitter.store.contract import GroupError
 from skitter.testing import Answer
@@ -107,7 +107,6 @@ class CrawlHarness(JobBuilder):
         super().__init__(spec, spider, RunOverrides(settings={**QUICK, **spider.custom_settings, **settings}))
         self.groups = {}
         """Items by page."""
-        self.workers = WorkerSet()
         self.store = store
         self.frontier = None
         self._kind = frontier
@@ -148,10 +147,7 @@ class CrawlHarness(JobBuilder):
 
     async def _work(self, frontiers, info):
         return await asyncio.gather(
-            *(
-                self.work(frontier, info, f"w{number}", self.workers)
-                for number, frontier in enumerate(frontiers)
-            ),
+            *(self.work(frontier, info, f"w{number}") for number, frontier in enumerate(frontiers)),
             return_exceptions=True,
         )
 

@@ -45,7 +45,7 @@ class Source:
 def written(kind, items):
     """Return the bytes of an output whose name is given, which may choose fields."""
     file = io.BytesIO()
-    fill(file, Source(items), open_output(kind)._format, lambda _: None)
+    fill(file, Source(items), open_output(kind)._format)
     return file.getvalue()
 
 
@@ -95,7 +95,7 @@ def test_an_excel_sheet_that_is_full_is_continued_and_long_texts_are_cut_with_a_
     file = io.BytesIO()
     items = [{"n": n} for n in range(5)] + [{"n": "x" * (MAX_TEXT + 1)}]
     with caplog.at_level(logging.WARNING):
-        write_excel(file, lambda: lines_of(items), (), lambda _: None, max_rows=3)
+        write_excel(file, lambda: lines_of(items), (), max_rows=3)
     assert sheets(file.getvalue()) == [
         [["n"], [0], [1]], [["n"], [2], [3]], [["n"], [4], ["x" * MAX_TEXT]],
     ]  # fmt: skip

@@ -71,7 +71,7 @@ async def test_a_stopped_crawl_writes_its_waiting_items_at_once(bench):
     running = asyncio.create_task(crawl.run())
     while not crawl.groups:
         await asyncio.sleep(0.01)
-    crawl.workers.drain()
+    crawl.drain()
     ran = await asyncio.wait_for(running, FOR_EVER / 2)
     assert (ran.status.leased, len(ran.items)) == (0, ran.status.done)
 

@@ -118,7 +118,7 @@ async def test_a_drained_worker_finishes_what_is_in_flight_and_hands_back_the_re
     running = asyncio.create_task(crawl.run())
     while not crawl.site.counts["/0"]:
         await asyncio.sleep(0.005)
-    crawl.workers.drain()
+    crawl.drain()
     ran = await running
     assert ran.status.done == sum(crawl.site.counts.values()) == 3
     assert (ran.status.leased, ran.status.queued, "leases/lost" in ran.counters) == (0, 8, False)

@@ -9,7 +9,7 @@ import base64
 import hashlib
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import BinaryIO
 
@@ -73,19 +73,12 @@ def encode_capture(capture: Capture, request_headers: Mapping[str, str]) -> byte
     )
 
 
-def write_warc(
-    file: BinaryIO, chunks: Iterable[bytes], on_chunk: Callable[[int], None], *, is_compressed: bool
-) -> None:
-    """Write a WARC file: a ``warcinfo`` record, and then the given gzip members.
-
-    ``on_chunk`` is called with the size of each chunk written, in bytes.
-    """
+def write_warc(file: BinaryIO, chunks: Iterable[bytes], *, is_compressed: bool) -> None:
+    """Write a WARC file: a ``warcinfo`` record, and then the given gzip members."""
     note = _NOTE.encode()
     first = _member("warcinfo", _date(time.time()), _record_id(), "application/warc-fields", {}, note)
     members = _chain(first, chunks)
-    for chunk in members if is_compressed else _decompressed(members):
-        file.write(chunk)
-        on_chunk(len(chunk))
+    file.writelines(members if is_compressed else _decompressed(members))
 
 
 def _chain(first: bytes, rest: Iterable[bytes]) -> Iterator[bytes]:

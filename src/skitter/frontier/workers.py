@@ -70,30 +70,6 @@ class WorkerStatus(msgspec.Struct, frozen=True):
     """Seconds since its last announcement."""
 
 
-class WorkerRegistry:
-    """The live workers of one job in the memory of its owner."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, tuple[WorkerReport, float, float]] = {}
-
-    def announce(self, report: WorkerReport, ttl: float, now: float) -> None:
-        """Register a worker for ``ttl`` seconds; 0: remove it."""
-        self._known = {name: entry for name, entry in self._known.items() if entry[2] > now}
-        if ttl > 0:
-            self._known[report.name] = (report, now, now + ttl)
-        else:
-            self._known.pop(report.name, None)
-
-    def forget(self, worker: str) -> None:
-        """Remove a dead worker."""
-        self._known.pop(worker, None)
-
-    def read(self, now: float) -> list[WorkerStatus]:
-        """Return the live workers."""
-        alive = [(report, heard) for report, heard, until in self._known.values() if until > now]
-        return in_order(WorkerStatus(report, max(0.0, now - heard)) for report, heard in alive)
-
-
 def in_order(workers: Iterable[WorkerStatus]) -> list[WorkerStatus]:
     """Sort workers by machine, the oldest first."""
     return sorted(workers, key=lambda worker: (worker.report.host, -worker.report.age, worker.report.name))

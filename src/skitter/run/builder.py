@@ -61,33 +61,6 @@ class RunOverrides(msgspec.Struct, frozen=True):
     """Earlier passes, whose history a job on a new frontier continues."""
 
 
-class WorkerSet:
-    """The running workers of this process.
-
-    A worker that starts after :meth:`drain`, because it was still opening its stores or its fetcher, drains at once.
-    """
-
-    def __init__(self) -> None:
-        self._workers: list[Worker] = []
-        self._draining = False
-
-    def add(self, worker: Worker) -> None:
-        """Add a worker that is about to run."""
-        self._workers.append(worker)
-        if self._draining:
-            worker.drain()
-
-    def remove(self, worker: Worker) -> None:
-        """Remove a worker that has ended."""
-        self._workers.remove(worker)
-
-    def drain(self) -> None:
-        """Let all workers stop leasing, finish the requests in progress, and end."""
-        self._draining = True
-        for worker in self._workers:
-            worker.drain()
-
-
 _PLUGIN_SETTINGS = (
     "fetcher",
     "user_agents",
@@ -121,6 +94,8 @@ class JobBuilder:
         self.passes = self._overrides.passes
         """Earlier passes, if the job starts on a new frontier."""
         self.folder = JobFolder(spec.job, spec.home)
+        self._running: list[Worker] = []
+        self._is_draining = False
         self.is_fleet = False
         """Whether workers on other machines may belong to the job. Known when its frontier is."""
         if not isinstance(spider, Spider):
@@ -328,13 +303,12 @@ class JobBuilder:
         frontier: Frontier,
         info: JobInfo,
         name: str,
-        workers: WorkerSet,
         queues: Sequence[str] = (),
         on_leases: Callable[[int], object] | None = None,
     ) -> JobState:
         """Run one worker in this process until the job is finished or stopped.
 
-        ``workers`` contains the worker while it runs. ``queues``: the queues that it serves; empty: all.
+        ``queues``: the queues that it serves; empty: all.
         ``on_leases``: called with the number of leases in each answer of the frontier.
         """
         self.is_fleet = frontier.shared
@@ -374,15 +348,23 @@ class JobBuilder:
             tracer,
         )
         worker: Worker = worker_module.Worker(name, parts, frontier, info, queues, on_leases)
-        workers.add(worker)
+        self._running.append(worker)
+        if self._is_draining:  # since before the worker has opened its stores and its fetcher
+            worker.drain()
         try:
             return await worker.run()
         finally:
-            workers.remove(worker)
+            self._running.remove(worker)
             await fetcher.close()
             await outputs.close()
             if tracer is not None:
                 await tracer.close()
+
+    def drain(self) -> None:
+        """Let the workers of this process stop leasing, finish the requests in progress, and end."""
+        self._is_draining = True
+        for worker in self._running:
+            worker.drain()
 
     async def _tracer(self, frontier: Frontier, info: JobInfo, worker: str) -> Tracer | None:
         """Return what sends the traces of one worker; ``None`` if the environment disables OpenTelemetry."""

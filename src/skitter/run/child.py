@@ -34,7 +34,7 @@ from skitter.errors import SkitterError, is_usage
 from skitter.frontier.contract import Frontier
 from skitter.frontier.rpc.client import OwnerGone, RemoteFrontier, remote_frontier
 from skitter.frontier.workers import worker_name
-from skitter.run.builder import JobBuilder, WorkerSet, load_worker_modules
+from skitter.run.builder import JobBuilder, load_worker_modules
 from skitter.run.process import FRAMES, apply_log_settings, run_async, set_up_logging
 from skitter.run.profiling import MemoryTracer
 from skitter.run.supervisor import HAD_WORK, READY, ForkedProcess, WorkerCommand, WorkerResult
@@ -106,13 +106,10 @@ async def _work_with(builder: JobBuilder, command: WorkerCommand, pipe: int, nam
     loop = asyncio.get_running_loop()
     apply_log_settings(builder.settings, command.log_format)
     frontier = _make_frontier(builder, command, name)
-    workers = WorkerSet()
-    loop.add_signal_handler(signal.SIGTERM, workers.drain)
+    loop.add_signal_handler(signal.SIGTERM, builder.drain)
     MemoryTracer(builder.folder.path).listen()
     info = await frontier.open()
-    work = loop.create_task(
-        builder.work(frontier, info, name, workers, command.queues, _StartReporter(pipe).answered)
-    )
+    work = loop.create_task(builder.work(frontier, info, name, command.queues, _StartReporter(pipe).answered))
     owner_ended = loop.create_task(_owner_ended(frontier, command.owner))
     await asyncio.wait({work, owner_ended}, return_when=asyncio.FIRST_COMPLETED)
     owner_ended.cancel()

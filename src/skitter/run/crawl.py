@@ -23,7 +23,7 @@ from skitter.frontier.registry import make_frontier
 from skitter.frontier.rpc.server import FrontierServer
 from skitter.frontier.workers import WorkerStatus, has_died, queues_without_workers, worker_name
 from skitter.monitors import Verdict
-from skitter.run.builder import JobBuilder, RunOverrides, WorkerSet
+from skitter.run.builder import JobBuilder, RunOverrides
 from skitter.run.job import JobSpec
 from skitter.run.outputs import JobOutputs
 from skitter.run.page_changes import PassReport, Ranges, read_changes_of_pass, with_kept
@@ -157,7 +157,6 @@ class Crawl:
         self._outputs = JobOutputs(spec, self._builder)
         self._frontier: Frontier | None = None
         self._supervisor: Supervisor | None = None
-        self._workers = WorkerSet()
         self._stop_reason = ""
         self._passes: PassTracker | None = None
         self._recovered: PassRecord | None = None
@@ -320,7 +319,7 @@ class Crawl:
             teams = self.spec.teams()
             if len(teams) == 1:
                 name = await asyncio.to_thread(worker_name)  # reads files
-                await self._builder.work(frontier, info, name, self._workers, teams[0])
+                await self._builder.work(frontier, info, name, teams[0])
             else:
                 from skitter.run.supervisor import Supervisor, WorkerCommand  # noqa: PLC0415 - one worker needs none
 
@@ -400,7 +399,7 @@ class Crawl:
         if self._stop_reason:
             return
         self._stop_reason = reason
-        self._workers.drain()
+        self._builder.drain()
         # On a shared frontier, only this machine stops.
         if self._frontier is not None and not self._frontier.shared:
             self._start(self._frontier.control.set_state(JobState.STOPPING))
@@ -499,11 +498,8 @@ class Crawl:
 
     # --- outputs ---------------------------------------------------------------------------------------
 
-    async def _ranges(self, frontier: Frontier) -> Ranges:
-        """Return the committed ranges of the part files on this machine, and of all parts on servers."""
-        return await self._present(frontier, await frontier.reports.outputs())
-
     async def _present(self, frontier: Frontier, ranges: Ranges) -> Ranges:
+        """Return the ranges of the part files on this machine, and of all parts on servers."""
         if not frontier.shared:
             return ranges  # all part files are on this machine
         parts = parts_folder(str(self._builder.folder.path))
@@ -513,8 +509,8 @@ class Crawl:
 
     async def _emit(self, frontier: Frontier) -> None:
         await self._outputs.add_new_outputs()
-        ranges = await self._ranges(frontier) if self._outputs else {}
-        for target in await self._outputs.emit(ranges):
+        ranges = await frontier.reports.outputs() if self._outputs else {}
+        for target in await self._outputs.emit(await self._present(frontier, ranges)):
             self.stop(f"the reader of {target} has closed it")
 
     async def _merge(self, frontier: Frontier) -> None:

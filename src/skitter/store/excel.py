@@ -29,7 +29,6 @@ def write_excel(
     file: BinaryIO,
     lines: Callable[[], Iterable[bytes]],
     fields: Sequence[str],
-    on_chunk: Callable[[int], None],
     *,
     max_rows: int = MAX_ROWS,
 ) -> None:
@@ -51,7 +50,6 @@ def write_excel(
             for column, name in enumerate(columns):
                 cut += _write(sheet, row, column, item.get(name))
             row += 1
-            on_chunk(len(line))
         if sheet is None:
             _new_sheet(book, columns)
     if cut:

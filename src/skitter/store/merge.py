@@ -63,7 +63,6 @@ def merge(
     *,
     durability: str = "process",
     before_replace: Callable[[Path], None] | None = None,
-    on_chunk: Callable[[int], None] | None = None,
 ) -> None:
     """Write all committed items to ``target`` in bounded memory, and replace it atomically.
 
@@ -71,15 +70,19 @@ def merge(
     old file or the complete new one, even if this process is killed. Temporary files of killed merges are removed.
     Symbolic links are followed, and the mode of an existing file is kept.
 
-    ``before_replace`` is called with the path of the complete temporary file, ``on_chunk`` with the size of each
-    chunk written, in bytes. Raises :class:`~skitter.errors.StoreError`; the target is unchanged then.
+    ``before_replace`` is called with the path of the complete temporary file. Raises
+    :class:`~skitter.errors.StoreError`; the target is unchanged then.
     """
     target = Path(os.path.realpath(target))
     draft = _draft_of(target)
     try:
         _remove_drafts(target)
         with draft.open("xb") as file:
-            _fill(file, committed, file_format, on_chunk or (lambda _: None))
+            if file_format == Format():
+                for descriptor, start, end in committed.runs():
+                    _copy(descriptor, start, end, file)
+            else:
+                fill(file, committed, file_format)
             file.flush()
             if durability == "machine":
                 sync_file(file.fileno())
@@ -134,17 +137,7 @@ def _remove_drafts(target: Path) -> None:
                 Path(entry.path).unlink(missing_ok=True)
 
 
-def _fill(
-    file: BinaryIO, committed: CommittedRanges, file_format: Format, on_chunk: Callable[[int], None]
-) -> None:
-    if file_format == Format():
-        for descriptor, start, end in committed.runs():
-            _copy(descriptor, start, end, file, on_chunk)
-    else:
-        fill(file, committed, file_format, on_chunk)
-
-
-def fill(file: BinaryIO, source: ItemSource, file_format: Format, on_chunk: Callable[[int], None]) -> None:
+def fill(file: BinaryIO, source: ItemSource, file_format: Format) -> None:
     """Write all items of a source to an open file in the given format, in bounded memory."""
     shape = file_format.shape
     lines = source.lines
@@ -153,17 +146,17 @@ def fill(file: BinaryIO, source: ItemSource, file_format: Format, on_chunk: Call
     if shape == "parquet":
         from skitter.store.parquet import write_parquet  # noqa: PLC0415 - pyarrow is an extra
 
-        write_parquet(file, lines, on_chunk)
+        write_parquet(file, lines)
         return
     if shape == "xlsx":
         from skitter.store.excel import write_excel  # noqa: PLC0415 - xlsxwriter is an extra
 
-        write_excel(file, lines, file_format.fields, on_chunk)
+        write_excel(file, lines, file_format.fields)
         return
     if shape == "warc":
         from skitter.archive.records import write_warc  # noqa: PLC0415 - few jobs write archives
 
-        write_warc(file, source.chunks(), on_chunk, is_compressed=bool(file_format.compression))
+        write_warc(file, source.chunks(), is_compressed=bool(file_format.compression))
         return
     if shape == "csv":
         chunks = csv_chunks(lines, file_format.fields, spreadsheet=file_format.spreadsheet)
@@ -178,10 +171,9 @@ def fill(file: BinaryIO, source: ItemSource, file_format: Format, on_chunk: Call
     with compressed(file, file_format.compression) as sink:
         for chunk in chunks:
             sink.write(chunk)
-            on_chunk(len(chunk))
 
 
-def _copy(source: int, start: int, end: int, file: BinaryIO, on_chunk: Callable[[int], None]) -> None:
+def _copy(source: int, start: int, end: int, file: BinaryIO) -> None:
     while start < end:
         copied = _copy_in_kernel(source, start, min(_COPY_SIZE, end - start), file)
         if not copied:
@@ -193,7 +185,6 @@ def _copy(source: int, start: int, end: int, file: BinaryIO, on_chunk: Callable[
                 )
             copied = os.write(file.fileno(), data)
         start += copied
-        on_chunk(copied)
 
 
 def _copy_in_kernel(source: int, start: int, size: int, file: BinaryIO) -> int:

@@ -111,9 +111,7 @@ class Column:
         return value
 
 
-def write_parquet(
-    file: BinaryIO, lines: Callable[[], Iterable[bytes]], on_chunk: Callable[[int], None]
-) -> None:
+def write_parquet(file: BinaryIO, lines: Callable[[], Iterable[bytes]]) -> None:
     """Write JSON lines to an open file; ``lines`` is called twice. Memory is bounded by one row group."""
     record = Column()
     record.kind = "struct"
@@ -126,26 +124,25 @@ def write_parquet(
     schema = pa.schema([(name, column.type()) for name, column in record.fields.items()])
     converted = {name: column for name, column in record.fields.items() if column.has_text_inside()}
     with ParquetWriter(file, schema, compression="zstd") as writer:
-        for rows, size in _row_groups(lines()):
+        for rows in _row_groups(lines()):
             for name, column in converted.items():
                 for row in rows:
                     if name in row:
                         row[name] = column.convert(row[name])
             writer.write_batch(pa.RecordBatch.from_pylist(rows, schema=schema), row_group_size=ROWS)
-            on_chunk(size)
 
 
-def _row_groups(lines: Iterable[bytes]) -> Iterator[tuple[list[dict[str, Any]], int]]:
+def _row_groups(lines: Iterable[bytes]) -> Iterator[list[dict[str, Any]]]:
     rows: list[dict[str, Any]] = []
     size = 0
     for line in lines:
         rows.append(_decode(line))
         size += len(line)
         if len(rows) >= ROWS or size >= ROW_BYTES:
-            yield rows, size
+            yield rows
             rows, size = [], 0
     if rows:
-        yield rows, size
+        yield rows
 
 
 def _kind_of(value: Any) -> str:

@@ -88,7 +88,9 @@ class EmbeddedNotes:
     def __init__(self, journal: Journal, clock: Callable[[], float]) -> None:
         self._journal = journal
         self._clock = clock
-        self._cleanup = CleanupSchedule()
+        self._puts_left = MIN_CLEANUP_SIZE
+        """Number of puts until expired notes are removed: as many as the last cleanup kept, so that the table holds at most
+        twice as many notes as are valid (plus 1,000)."""
         self._swapping = asyncio.Lock()
 
     async def get(self, key: str) -> bytes | None:
@@ -97,7 +99,8 @@ class EmbeddedNotes:
     async def put(self, key: str, value: bytes, ttl: float) -> None:
         self._journal.put("put_note", key, (key, value, self._clock() + ttl))
         await self._journal.flush()
-        if self._cleanup.is_due():
+        self._puts_left -= 1
+        if self._puts_left <= 0:
             await self.clean_up()
 
     async def compare_and_swap(self, key: str, old: bytes | None, new: bytes, ttl: float) -> bool:
@@ -110,25 +113,6 @@ class EmbeddedNotes:
     async def clean_up(self) -> None:
         """Remove expired notes."""
         now = self._clock()
-        self._cleanup.done(0)  # so that concurrent calls do not clean up, too
-        self._cleanup.done(await self._journal.read(lambda tables: tables.remove_expired_notes(now)))
-
-
-class CleanupSchedule:
-    """Decides when to remove expired entries: after as many additions as the last cleanup kept, and at least 1,000.
-
-    A table then holds at most twice as many entries as are valid (plus 1,000), and an addition costs at most two
-    checks of entries.
-    """
-
-    def __init__(self) -> None:
-        self._additions_left = MIN_CLEANUP_SIZE
-
-    def is_due(self) -> bool:
-        """Count one addition. Return whether a cleanup is due."""
-        self._additions_left -= 1
-        return self._additions_left <= 0
-
-    def done(self, kept: int) -> None:
-        """Record a cleanup, and how many entries it kept."""
-        self._additions_left = max(MIN_CLEANUP_SIZE, kept)
+        self._puts_left = MIN_CLEANUP_SIZE  # so that concurrent calls do not clean up, too
+        kept = await self._journal.read(lambda tables: tables.remove_expired_notes(now))
+        self._puts_left = max(MIN_CLEANUP_SIZE, kept)

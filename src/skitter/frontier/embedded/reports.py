@@ -20,7 +20,7 @@ from skitter.frontier.stats import (
     StatsTable,
     amounts_of,
 )
-from skitter.frontier.workers import WorkerRegistry, WorkerReport, WorkerStatus
+from skitter.frontier.workers import WorkerReport, WorkerStatus, in_order
 from skitter.item import OutputRange
 
 
@@ -41,7 +41,8 @@ class EmbeddedReports:
         self._slots = slots
         self._leases = requests.leases
         self._outputs: dict[str, list[tuple[int, int]]] = {}
-        self._workers = WorkerRegistry()
+        self._workers: dict[str, tuple[WorkerReport, float, float]] = {}
+        """The last announcement of each worker, its time, and the time until which it counts as alive."""
 
     def restore(self, stored: StoredJob) -> None:
         """Load the counts and outputs of earlier runs."""
@@ -93,11 +94,18 @@ class EmbeddedReports:
         self._journal.put("extend_output", (written.part, start), (written.part, start, stop))
 
     async def announce(self, report: WorkerReport, ttl: float) -> None:
-        self._workers.announce(report, ttl, self._clock())
+        now = self._clock()
+        self._workers = {name: entry for name, entry in self._workers.items() if entry[2] > now}
+        if ttl > 0:
+            self._workers[report.name] = (report, now, now + ttl)
+        else:
+            self.forget_worker(report.name)
 
     async def workers(self) -> list[WorkerStatus]:
-        return self._workers.read(self._clock())
+        now = self._clock()
+        alive = [(report, heard) for report, heard, until in self._workers.values() if until > now]
+        return in_order(WorkerStatus(report, max(0.0, now - heard)) for report, heard in alive)
 
     def forget_worker(self, worker: str) -> None:
         """Remove a dead worker."""
-        self._workers.forget(worker)
+        self._workers.pop(worker, None)
