@@ -780,7 +780,8 @@ class Settings(FrontierSettings, frozen=True, kw_only=True):
             delay=self.delay, jitter=self.jitter, concurrency_per_slot=self.concurrency_per_slot, rates=self.rates
         )
         queues = {name: limits.over(HostLimits()) for name, limits in self._queue_limits().items()}
-        return Politeness(default, [_rule(rule) for rule in self.limit_rules], self.slot, queues)
+        rules = [_struct(f"limit rule {dict(rule)}", rule, LimitRule, "limit_rules") for rule in self.limit_rules]
+        return Politeness(default, rules, self.slot, queues)
 
     def queue_sizes(self) -> dict[str, int]:
         """Return the concurrency of each queue that sets its own. Raises :class:`~skitter.errors.SettingsError`."""
@@ -834,11 +835,6 @@ def api_settings() -> dict[str, int | None]:
         for name, declared in declarations(Settings).items()
         if declared.setting.api
     }
-
-
-def _rule(fields: Mapping[str, Any]) -> LimitRule:
-    rule: LimitRule = _struct(f"limit rule {dict(fields)}", fields, LimitRule, "limit_rules")
-    return rule
 
 
 def _struct(described: str, fields: Mapping[str, Any], kind: Any, setting: str) -> Any:

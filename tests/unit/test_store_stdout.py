@@ -1,5 +1,6 @@
 """Standard output: each committed byte is printed once, and a closed pipe is not an error."""
 
+import asyncio
 import errno
 import os
 import threading
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from skitter.errors import StoreError
 from skitter.store.contract import OutputContext
-from skitter.store.stdout import RangeSet, StdoutOutput, Tail
+from skitter.store.stdout import RangeSet, StdoutOutput
 
 
 @pytest.fixture
@@ -32,36 +33,46 @@ def pipe():
             assert descriptor == reader, "only a test of closed pipes closes the reader"
 
 
+class Printer:
+    """Standard output of a job with these parts."""
+
+    def __init__(self, parts, descriptor):
+        self._output = StdoutOutput(descriptor)
+        self._context = OutputContext("quotes", str(parts.parent))
+
+    def emit(self, ranges):
+        return asyncio.run(self._output.emit(self._context, ranges))
+
+
 def ranges(*numbers: int) -> dict:
     return {"items/w1.jsonl": [(8 * n, 8 * n + 8) for n in numbers]}
 
 
 def test_every_range_is_printed_once_even_if_passed_repeatedly(parts, pipe):
     reader, writer = pipe
-    tail = Tail(parts, "items", writer)
-    assert tail.emit(ranges(0, 1))
-    assert tail.emit(ranges(0, 1, 3))
-    assert tail.emit(ranges(2))
-    assert tail.emit(ranges(0, 1, 2, 3))
+    output = Printer(parts, writer)
+    assert output.emit(ranges(0, 1))
+    assert output.emit(ranges(0, 1, 3))
+    assert output.emit(ranges(2))
+    assert output.emit(ranges(0, 1, 2, 3))
     assert os.read(reader, 1000) == b'{"n":0}\n{"n":1}\n{"n":3}\n{"n":2}\n'
 
 
 def test_a_closed_reader_is_not_an_error(parts, pipe):
     reader, writer = pipe
-    tail = Tail(parts, "items", writer)
+    output = Printer(parts, writer)
     os.close(reader)
-    assert not tail.emit(ranges(0))
-    assert tail.closed
-    assert not tail.emit(ranges(1))
+    assert not output.emit(ranges(0))
+    assert not output.emit(ranges(1))
 
 
 def test_a_full_disk_behind_stdout_is_an_error_that_stays(parts):
     full = os.open("/dev/full", os.O_WRONLY)
     try:
-        tail = Tail(parts, "items", full)
+        output = Printer(parts, full)
         for _ in range(2):
             with pytest.raises(StoreError, match="standard output") as caught:
-                tail.emit(ranges(0))
+                output.emit(ranges(0))
             assert caught.value.__cause__.errno == errno.ENOSPC
             assert caught.value.remedy
     finally:
@@ -73,8 +84,8 @@ def test_a_stdout_that_does_not_block_is_waited_for(parts, pipe):
     line = b'{"n":"' + b"x" * 499_990 + b'"}\n'
     (parts / "items" / "w2.jsonl").write_bytes(line)
     os.set_blocking(writer, False)
-    tail = Tail(parts, "items", writer)
-    printer = threading.Thread(target=tail.emit, args=({"items/w2.jsonl": [(0, len(line))]},))
+    output = Printer(parts, writer)
+    printer = threading.Thread(target=output.emit, args=({"items/w2.jsonl": [(0, len(line))]},))
     printer.start()
     got = b""
     while len(got) < len(line):

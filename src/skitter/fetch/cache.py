@@ -84,7 +84,8 @@ class CachingFetcher(WrappingFetcher):
         if not _is_cacheable(request) or "no-store" in directives:
             return await fetch_with_hook(self._fetcher, request, permit, on_headers)
         key = _key(request)
-        path = self._path(key)
+        name = xxhash.xxh3_128_hexdigest(key)
+        path = self._folder / name[:2] / name[2:]
         if "no-cache" not in directives:
             stored = await asyncio.to_thread(self._read, path, key)
             if stored is not None:
@@ -94,10 +95,6 @@ class CachingFetcher(WrappingFetcher):
         if is_whole and "no-store" not in response.header("cache-control").lower():
             await asyncio.to_thread(_write, path, _stored(response, key))
         return response
-
-    def _path(self, key: bytes) -> Path:
-        name = xxhash.xxh3_128_hexdigest(key)
-        return self._folder / name[:2] / name[2:]
 
     def _read(self, path: Path, key: bytes) -> _Stored | None:
         try:

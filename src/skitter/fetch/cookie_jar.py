@@ -212,7 +212,9 @@ class CookieJar:
             found.append(cookie)
         for key in expired:
             self._drop(key)
-        found.sort(key=_path_length, reverse=True)  # stable: of equal lengths, the older one is first
+        found.sort(
+            key=lambda cookie: len(cookie.path), reverse=True
+        )  # stable: of equal lengths, the older one is first
         return found
 
     def _put(self, cookie: Cookie) -> None:
@@ -254,10 +256,6 @@ def _size(cookie: Cookie) -> int:
 
 def _key(cookie: Cookie) -> tuple[str, str, bool, str]:
     return cookie.name, cookie.domain, cookie.host_only, cookie.path
-
-
-def _path_length(cookie: Cookie) -> int:
-    return len(cookie.path)
 
 
 def _accepted(found: SetCookie, host: str, folder: str, *, is_secure: bool) -> Cookie | None:

@@ -151,7 +151,9 @@ class HttpFetcher:
             began = time.monotonic()
             addresses = await self._look_up(request, url, proxy)
             resolving = time.monotonic() - began
-        transfer = self._idle.pop() if self._idle else self._new_transfer()
+        transfer = (
+            self._idle.pop() if self._idle else Transfer(self.settings, self._base_headers, self._guard)
+        )
         try:
             self._prepare(transfer, request, url, cookie, proxy)
             if permit.expires:
@@ -248,9 +250,6 @@ class HttpFetcher:
         transfer.prepare(request, url, cookie, proxy)
         if value.startswith(DIGEST):
             transfer.answer_challenges(value.removeprefix(DIGEST))
-
-    def _new_transfer(self) -> Transfer:
-        return Transfer(self.settings, self._base_headers, self._guard)
 
     async def _perform(self, transfer: Transfer) -> None:
         multi, watch = self._multi, self._watch

@@ -52,7 +52,9 @@ class FileOutput(Output):
 
     async def occupied(self, context: OutputContext) -> bool:
         """Whether there is a nonempty file that differs from the result of this job's last merge."""
-        return await asyncio.to_thread(self._is_occupied, context)
+        return await asyncio.to_thread(
+            lambda: self.is_nonempty() and not self._identity_file(context).knows(self.path)
+        )
 
     async def clear(self, context: OutputContext) -> None:
         """Remove shared parts. Part files are removed with the job's folder, and the next merge replaces the file."""
@@ -103,9 +105,6 @@ class FileOutput(Output):
             durability=context.durability,
             before_replace=lambda draft: self._identity_file(context).expect(draft, instead_of=self.path),
         )
-
-    def _is_occupied(self, context: OutputContext) -> bool:
-        return self.is_nonempty() and not self._identity_file(context).knows(self.path)
 
     def _identity_file(self, context: OutputContext) -> FileIdentity:
         name = xxhash.xxh3_64_hexdigest(os.fsencode(os.path.realpath(self.path)))

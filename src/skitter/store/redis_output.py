@@ -522,7 +522,11 @@ class RedisOutput(Output):
             async with self._connected() as client:
                 key = self._staged_key(f"{job}/{part}")
                 starts = sorted(int(field) for field in await client.hkeys(key))
-                wanted = [at for start, end in sorted(known) for at in _between(starts, start, end)]
+                wanted = [
+                    at
+                    for start, end in sorted(known)
+                    for at in starts[bisect_left(starts, start) : bisect_left(starts, end)]
+                ]
                 size = 0
                 await asyncio.to_thread(_create, path)
                 for first in range(0, len(wanted), _PAGES_PER_READ):
@@ -568,10 +572,6 @@ class RedisOutput(Output):
                 f"cannot push items to {self._server_name}: {error}",
                 remedy="run the same command again when the server accepts writes: committed items are kept and pushed then",
             ) from error
-
-
-def _between(starts: Sequence[int], start: int, end: int) -> Sequence[int]:
-    return starts[bisect_left(starts, start) : bisect_left(starts, end)]
 
 
 def _create(path: Path) -> None:

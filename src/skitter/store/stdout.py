@@ -7,7 +7,6 @@ import os
 import select
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Sequence
 from pathlib import Path
 from threading import Lock
 
@@ -18,57 +17,11 @@ from skitter.store.disk import disk_error
 from skitter.store.files import ITEMS_STREAM, PartFileStore, ranges_for
 
 
-class Tail:
-    """Copies committed ranges to an open file descriptor, each byte once.
+class StdoutOutput(Output):
+    """``-o -``: JSON lines on standard output, starting with the items of earlier runs of the job. Each byte is printed once.
 
     A reader that closes the pipe (``| head``) is not an error: the remaining items are dropped silently.
     """
-
-    def __init__(self, parts: Path, stream: str | None, descriptor: int = 1) -> None:
-        self._parts = parts
-        self._stream = stream
-        self._descriptor = descriptor
-        self._printed: dict[str, RangeSet] = defaultdict(RangeSet)
-        self._one_at_a_time = Lock()
-        self._broken: StoreError | None = None
-        self.closed = False
-        """Whether the reader has closed the pipe."""
-
-    def emit(self, ranges: RangesByPart) -> bool:
-        """Print the ranges that were not printed before; return whether there is still a reader.
-
-        Blocks while the reader is slow. Raises :class:`~skitter.errors.StoreError` if the descriptor cannot be
-        written for another reason, or if a part cannot be read. The last line may be incomplete then, so every
-        later call raises the same error.
-        """
-        with self._one_at_a_time:
-            if self._broken:
-                raise self._broken
-            if not self.closed:
-                self._print(ranges)
-            return not self.closed
-
-    def _print(self, ranges: RangesByPart) -> None:
-        new = {part: self._unprinted(part, ranges[part]) for part in ranges}
-        try:
-            for chunk in CommittedRanges(self._parts, new, self._stream).chunks():
-                _write_all(self._descriptor, chunk)
-        except BrokenPipeError:
-            self.closed = True
-        except StoreError as error:
-            self._broken = error
-            raise
-        except OSError as error:
-            self._broken = disk_error(error, "standard output")
-            raise self._broken from error
-
-    def _unprinted(self, part: str, ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-        printed = self._printed[part]
-        return [gap for start, end in ranges for gap in printed.add(start, end)]
-
-
-class StdoutOutput(Output):
-    """``-o -``: JSON lines on standard output, starting with the items of earlier runs of the job."""
 
     target = "-"
     stream = ITEMS_STREAM
@@ -76,7 +29,11 @@ class StdoutOutput(Output):
 
     def __init__(self, descriptor: int = 1) -> None:
         self._descriptor = descriptor
-        self._tail: Tail | None = None
+        self._printed: dict[str, RangeSet] = defaultdict(RangeSet)
+        self._one_at_a_time = Lock()
+        self._broken: StoreError | None = None
+        self._is_closed = False
+        """Whether the reader has closed the pipe."""
 
     async def check(self, context: OutputContext) -> None:  # noqa: ARG002 - does not depend on the job
         """Raise :class:`~skitter.errors.StoreError` if standard output is closed."""
@@ -92,14 +49,43 @@ class StdoutOutput(Output):
         return PartFileStore()
 
     async def emit(self, context: OutputContext, ranges: RangesByPart) -> bool:
-        """Print the ranges that were not printed in this run; return ``False`` once the reader has closed the pipe."""
-        if self._tail is None:
-            self._tail = Tail(parts_folder(context.directory), None, self._descriptor)
-        return await asyncio.to_thread(self._tail.emit, ranges_for(context, ranges))
+        """Print the ranges that were not printed in this run; return whether there is still a reader.
+
+        Waits while the reader is slow. Raises :class:`~skitter.errors.StoreError` if standard output cannot be written for
+        another reason, or if a part cannot be read. The last line may be incomplete then, so every later call raises the
+        same error.
+        """
+        parts = parts_folder(context.directory)
+        return await asyncio.to_thread(self._emit, parts, ranges_for(context, ranges))
 
     async def merge(self, context: OutputContext, ranges: RangesByPart) -> None:
         """Print the remaining items."""
         await self.emit(context, ranges)
+
+    def _emit(self, parts: Path, ranges: RangesByPart) -> bool:
+        with self._one_at_a_time:
+            if self._broken:
+                raise self._broken
+            if not self._is_closed:
+                self._print(parts, ranges)
+            return not self._is_closed
+
+    def _print(self, parts: Path, ranges: RangesByPart) -> None:
+        new = {
+            part: [gap for start, end in known for gap in self._printed[part].add(start, end)]
+            for part, known in ranges.items()
+        }
+        try:
+            for chunk in CommittedRanges(parts, new).chunks():
+                _write_all(self._descriptor, chunk)
+        except BrokenPipeError:
+            self._is_closed = True
+        except StoreError as error:
+            self._broken = error
+            raise
+        except OSError as error:
+            self._broken = disk_error(error, "standard output")
+            raise self._broken from error
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

@@ -56,7 +56,7 @@ class BoundedCounters:
                     page.counters[others] = page.counters.get(others, 0) + amount
 
     async def _add(self, group: str, names: set[str]) -> None:
-        limit = _limit_of(group)
+        limit = MAX_USER if group == USER else MAX_VALUES if group.startswith(VALUES) else MAX_VIOLATIONS
         if len(self._admitted.get(group, ())) >= limit:
             return
         key = _NOTE + group
@@ -76,7 +76,3 @@ def _group_of(name: str) -> str:
     if name.startswith((USER, "invalid/")):
         return name[: name.index("/") + 1]
     return name[: name.rindex("/") + 1] if name.startswith(VALUES) else ""
-
-
-def _limit_of(group: str) -> int:
-    return MAX_USER if group == USER else MAX_VALUES if group.startswith(VALUES) else MAX_VIOLATIONS

@@ -35,6 +35,7 @@ if TYPE_CHECKING:  # needs an extra
 
 log = logging.getLogger("skitter.crawl")
 
+_RETRY = Resolution.RETRY
 _MAX_BATCH = 256
 """Pages of one commit."""
 _MIN_BATCH = 96
@@ -268,7 +269,9 @@ class Committer:
             if not accepted:
                 _log_late(page.lease.url)
         self._learn(pages if all(answers) else list(compress(pages, answers)))
-        adds_requests = any(map(_adds_requests, outcomes))
+        adds_requests = any(
+            outcome.batches or outcome.entries or outcome.resolution is _RETRY for outcome in outcomes
+        )
         self._inflight.close([page.lease.id for page in pages], adds_requests=adds_requests)
 
     def _learn(self, pages: list[Page]) -> None:
@@ -378,10 +381,6 @@ def _add_counters(counters: dict[str, int], others: dict[str, int]) -> None:
     """Add counters to others."""
     for name, amount in others.items():
         counters[name] = counters.get(name, 0) + amount
-
-
-def _adds_requests(outcome: Outcome) -> bool:
-    return bool(outcome.batches or outcome.entries or outcome.resolution is Resolution.RETRY)
 
 
 def _log_late(url: str) -> None:

@@ -435,20 +435,17 @@ class RequestPipeline:
         return response
 
     def _wait_for_slot(self, page: Page, response: Response) -> float | None:
-        """Return the seconds for which a throttling server asks its slot to wait, if it does."""
-        seconds = _retry_after(response)
-        if seconds is not None and seconds > self._settings.retry_after_cap:
-            return self._give_up_for(page.origin, response.status, seconds)
-        return seconds
+        """Return the seconds for which a throttling server asks its slot to wait, if it does.
 
-    def _give_up_for(self, origin: str, status: int, seconds: float) -> float | None:
-        """Give up an origin that asks for a wait beyond ``retry_after_cap``. Return the wait for its slot.
-
-        The slot need not wait, because nothing is sent to the origin; other origins of the slot must not wait for it.
+        An origin that asks for more than ``retry_after_cap`` is given up. Nothing is sent to it then, and the other origins of
+        its slot must not wait for it.
         """
+        seconds, cap, status = _retry_after(response), self._settings.retry_after_cap, response.status
+        if seconds is None or seconds <= cap:
+            return seconds
         if status in self._blocked_statuses or status in self._settings.allowed_statuses:
-            return self._settings.retry_after_cap
-        self._origins.give_up(origin, status, seconds)
+            return cap
+        self._origins.give_up(page.origin, status, seconds)
         return None
 
     async def _fetch_with_hooks(self, page: Page, request: Request, inflight: InflightRequest) -> Response:
@@ -650,11 +647,6 @@ class RequestPipeline:
         self._add(page, request)
         return [request]
 
-    async def _keep(self, page: Page, status: int) -> None:
-        """Finish a page that has not changed: its links are followed again, its items stay."""
-        mark_unchanged(page, status)
-        await self._follow_again(page)
-
     async def _follow_again(self, page: Page) -> None:
         """Follow the links that the callback of the last visit yielded."""
         assert page.memory is not None
@@ -673,7 +665,8 @@ class RequestPipeline:
     async def _parse(self, page: Page, response: Response) -> None:
         revisits = self.revisits
         if revisits is not None and revisits.is_unchanged(page, response):
-            await self._keep(page, response.status)
+            mark_unchanged(page, response.status)  # its items stay
+            await self._follow_again(page)
             return
         request = page.request
         callback = self._callbacks_found.get(request.callback) or self._find_callback(request.callback)
@@ -699,8 +692,9 @@ class RequestPipeline:
             _count_links(page, streamed)
         if page.decision is DONE:
             self._conclude(page, response, results)
-            if page.counters.get("links", 0) > 2 * TURN:
-                await self._stream_most_links(page)
+            is_long = page.counters.get("links", 0) > 2 * TURN
+            if is_long and self.link_stream is not None and self._settings.max_queued_per_slot is None:
+                page.batches = await self.link_stream.add_most(page.batches)
 
     def _find_callback(self, name: object) -> Callable[..., Any]:
         callback = self.callbacks.find(self._spider, _name(name))
@@ -729,11 +723,6 @@ class RequestPipeline:
         if visit is not None:
             page.visit = visit if page.has_output else without_items(visit)
             page.count(f"visits/{visit.change}")
-
-    async def _stream_most_links(self, page: Page) -> None:
-        """Add most of the links of a page with very many of them to the frontier at once."""
-        if self.link_stream is not None and self._settings.max_queued_per_slot is None:
-            page.batches = await self.link_stream.add_most(page.batches)
 
     def _may_stream_links(self, page: Page, response: Response) -> bool:
         """Return whether the links of a callback may be queued while it runs.
@@ -818,8 +807,10 @@ class RequestPipeline:
     def _note_duplicate(self, page: Page, found: CallbackResult) -> None:
         """Count a page that has the same content as another one, and drop its links if the settings say so."""
         page.count("duplicate_pages")
-        if self._settings.duplicate_content == "skip":
-            _skip_links(found)
+        skipped = sum(len(batch.urls) for batch in found.batches)
+        if skipped and self._settings.duplicate_content == "skip":
+            found.refused[DUPLICATE_CONTENT] += skipped
+            found.batches = []
 
     async def _collect_in_turns(self, results: list[Any], parent: Request, found: CallbackResult) -> None:
         for part in turns_of(results):
@@ -913,14 +904,6 @@ class RequestPipeline:
 
 def _kind_of_user_code(page: Page) -> str:
     return f"hook/{page.hook}" if page.hook else "callback"
-
-
-def _skip_links(found: CallbackResult) -> None:
-    """Drop the links of a page whose content duplicates another page."""
-    skipped = sum(len(batch.urls) for batch in found.batches)
-    if skipped:
-        found.refused[DUPLICATE_CONTENT] += skipped
-        found.batches = []
 
 
 def _count_links(page: Page, found: CallbackResult) -> None:

@@ -160,9 +160,10 @@ def _next_hop(
     if len(chain) > limit:
         raise RedirectError(f"redirect/limit: more than {limit} redirects")
     cookie_hop = len(chain) if response.header("set-cookie") else request.cookie_hop
-    # Not a loop if a cookie was set since the last visit: the response may depend on it.
-    if target in chain and _last_visit(chain, target) > cookie_hop and not proceeds:
-        raise RedirectError(f"redirect/loop: {target} redirects to itself")
+    if target in chain and not proceeds:
+        last_visit = len(chain) - chain[::-1].index(target)
+        if last_visit > cookie_hop:  # otherwise a cookie was set since: the response may depend on it
+            raise RedirectError(f"redirect/loop: {target} redirects to itself")
     changes: dict[str, object] = {
         "url": target, "redirects": chain, "cookie_hop": cookie_hop, "not_before": 0.0, "delay": 0.0,
     }  # fmt: skip
@@ -220,8 +221,3 @@ def _unsent_elsewhere(source: str, target: str) -> frozenset[str]:
     """Return the headers that a redirect to this target loses, in lower case."""
     dropped = frozenset() if is_same_origin(source, target) else _AUTHORIZATION
     return dropped if may_carry_cookies(source, target) else dropped | {"cookie"}
-
-
-def _last_visit(chain: tuple[str, ...], url: str) -> int:
-    """Return the last position of a URL in the chain, counted from 1."""
-    return len(chain) - chain[::-1].index(url)

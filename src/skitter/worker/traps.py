@@ -191,7 +191,7 @@ class TrapDetector:
             if len(stripped) < len(url):
                 url = normalize(stripped) or url  # the segment may be ".." now
         if self._stripper is not None and "?" in url:
-            stripped = self._stripper.sub(_separator, url)
+            stripped = self._stripper.sub(lambda found: "?" if found[1] == "?" else "", url)
             if len(stripped) < len(url):
                 url = stripped.replace("?&", "?", 1).rstrip("?")
         return url
@@ -420,10 +420,6 @@ def _names_of(url: str) -> tuple[str, str]:
         return (url[:start] + path,) * 2
     parameters = "&".join(sorted({part.partition("=")[0] for part in query.split("&")}))
     return f"{url[:start]}{path}?{parameters}", f"{url[:start]}{path}?"
-
-
-def _separator(found: re.Match[str]) -> str:
-    return "?" if found[1] == "?" else ""
 
 
 def _words_of(body: bytes) -> set[int]:

@@ -142,7 +142,13 @@ class Worker:
         """Number of the settings changes that the worker has applied."""
         self._reporter = WorkerReporter(name, frontier, self._inflight, self._committer, tuple(queues))
         liveness = frontier.liveness
-        self._heartbeat = None if liveness is None else Heartbeat(name, liveness, self._on_dead)
+        self._heartbeat = (
+            None
+            if liveness is None
+            else Heartbeat(
+                name, liveness, lambda workers: self._control.start(self._take_back_leases(workers))
+            )
+        )
         self._renew_interval = info.lease_seconds / 3
 
     # --- life ------------------------------------------------------------------------------------------
@@ -223,9 +229,6 @@ class Worker:
             self._inflight.concurrency = wanted if limit is None else min(wanted, limit)
             if changes.shared_cookies and self._sharing is not None:
                 self._sharing.is_on = True
-
-    def _on_dead(self, workers: Sequence[str]) -> None:
-        self._control.start(self._take_back_leases(workers))
 
     async def _take_back_leases(self, workers: Sequence[str]) -> None:
         for worker in workers:

@@ -303,19 +303,14 @@ class EmbeddedFrontier:
         if granted:
             self._requests.write_leases(granted)
             self._job.write()
-        if refused or (granted and self._must_be_durable(leases)):
+        # A crash forgets leases that are not in the file: their requests, and when their slots granted them.
+        must_be_durable = self._is_careful or any(lease.start_within is not None for lease in leases)
+        if refused or (granted and must_be_durable):
             await self._journal.flush()
         elif granted:
             self._journal.flush_soon()
         leases = await self._requests.visits.recall(leases)
         return self._lease_result(leases, now, allowances, limit - len(leases))
-
-    def _must_be_durable(self, leases: Sequence[Lease]) -> bool:
-        """Return whether leases must be in the file before they are returned, and not only soon after.
-
-        A crash forgets leases that are not in the file: their requests, and when their slots granted them.
-        """
-        return self._is_careful or any(lease.start_within is not None for lease in leases)
 
     def _lease_result(
         self, leases: list[Lease], now: float, allowances: dict[str, int] | None, places: int

@@ -420,7 +420,10 @@ class RequestTable:
             return None
         row = held.row
         if outcome.resolution is _DONE:
-            self._mark_done(row, now)
+            self._job.done += 1
+            self._remove(row.seq)
+            if row.dedup:
+                self.seen.visit(row.fingerprint, now)
         elif outcome.resolution is _FAILED:
             self._mark_dead(row, outcome.error, now)
         else:
@@ -499,12 +502,6 @@ class RequestTable:
         self._job.count({refusal: 1})
         self._job.write()
         return True
-
-    def _mark_done(self, row: RequestRow, now: float) -> None:
-        self._job.done += 1
-        self._remove(row.seq)
-        if row.dedup:
-            self.seen.visit(row.fingerprint, now)
 
     def _mark_dead(self, row: RequestRow, error: str, now: float) -> None:
         self._job.failed += 1

@@ -97,10 +97,6 @@ class Run(NamedTuple):
         return self.number << _INDEX_BITS | prefix * self.blocks >> _INDEX_BITS
 
 
-def _prefix(key: bytes) -> int:
-    return int.from_bytes(key[1:5], "big")
-
-
 def _first_key(shard: int, prefix: int) -> bytes:
     """Return a lower bound of the keys of a shard with a prefix or later ones."""
     return shard.to_bytes(1, "big") + prefix.to_bytes(4, "big")
@@ -120,7 +116,8 @@ def load_runs(file: sqlite3.Connection) -> list[Run]:
         for number, shard, blocks, amount, log_end, packed in file.execute(query)
     ]
     known, after = {run.number for run in runs}, -1
-    while (found := _next_block(file, after)) is not None:
+    next_block = "SELECT min(id) FROM seen_blocks WHERE id > ?"
+    while (found := file.execute(next_block, (after,)).fetchone()[0]) is not None:
         number = run_of(found)
         after = (number + 1 << _INDEX_BITS) - 1
         if number not in known:
@@ -133,17 +130,12 @@ def run_of(block: int) -> int:
     return block >> _INDEX_BITS
 
 
-def _next_block(file: sqlite3.Connection, after: int) -> int | None:
-    (found,) = file.execute("SELECT min(id) FROM seen_blocks WHERE id > ?", (after,)).fetchone()
-    return None if found is None else int(found)
-
-
 def find_keys(file: sqlite3.Connection, keys: Sequence[tuple[bytes, Sequence[Run]]]) -> dict[bytes, float]:
     """Return the times of those keys that are in any of the runs given with each."""
     found: dict[bytes, float] = {}
     wanted: dict[int, list[bytes]] = {}
     for key, runs in keys:
-        prefix = _prefix(key)
+        prefix = int.from_bytes(key[1:5], "big")
         for run in runs:
             if key in run.filter:
                 wanted.setdefault(run.block_of(prefix), []).append(key)
@@ -273,7 +265,9 @@ class RunWriter:
     def _write_range(self, file: sqlite3.Connection, number: int) -> int:
         first_block = number * self._blocks_per_range
         blocks = range(first_block, first_block + self._blocks_per_range)
-        bounds = [self._bound(block) for block in (*blocks, blocks.stop)]
+        all_blocks = self._ranges * self._blocks_per_range
+        # The first prefix of each block, and the end of the last one.
+        bounds = [-(-block * _PREFIXES // all_blocks) for block in (*blocks, blocks.stop)]
         low, high = bounds[0], bounds[-1]
         sources = [self._cut(_read_range(file, run, low, high), low, high) for run in self._merged]
         keys, times = merge_keys([*sources, self._cut(self._new, low, high)])
@@ -293,10 +287,6 @@ class RunWriter:
         ]
         execute_rows(file, _BLOCK_ROWS, rows)
         return len(keys)
-
-    def _bound(self, block: int) -> int:
-        """Return the first prefix of a block."""
-        return -(-block * _PREFIXES // (self._ranges * self._blocks_per_range))
 
     def _cut(self, source: SortedKeys, low: int, high: int) -> SortedKeys:
         """Return the keys with the prefixes from ``low`` until before ``high``."""

@@ -367,7 +367,8 @@ class DiskSeen:
         while run is None:
             if not await self._may_write():
                 return
-            written, run = await self._journal.peek(partial(writer.step, amount=self._step_size()))
+            amount = max(KEYS_PER_STEP, min(self._allowed, _MAX_STEPS * KEYS_PER_STEP))
+            written, run = await self._journal.peek(partial(writer.step, amount=amount))
             self._pay(written)
         shard.frozen = None
         shard.replace(index, run)
@@ -385,9 +386,6 @@ class DiskSeen:
     def _pay(self, written: int) -> None:
         self._paid += written
         self._progress.set()
-
-    def _step_size(self) -> int:
-        return max(KEYS_PER_STEP, min(self._allowed, _MAX_STEPS * KEYS_PER_STEP))
 
     async def _clean_up(self, merged: Sequence[Run]) -> None:
         """Remove what later runs hold as well. If the process ends before, a later one removes it."""

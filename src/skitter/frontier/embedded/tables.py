@@ -202,7 +202,9 @@ class SqliteTables:
                 dead += 1
                 self._mark_dead(seq, last + dead, lost_error(held[0]), now)
             elif held[0] > 1:
-                self._delay(seq, now + retry_delay_after_loss(held[0]))
+                query = f"INSERT INTO delayed SELECT ?, {_COLUMNS} FROM queue WHERE seq = ?"  # noqa: S608 - constants
+                self.file.execute(query, (now + retry_delay_after_loss(held[0]), seq))
+                self.file.execute("DELETE FROM queue WHERE seq = ?", (seq,))
         self.file.execute(
             "DELETE FROM leases WHERE id <> ?", (OWNER,)
         )  # this owner may be killed before it is open
@@ -232,10 +234,6 @@ class SqliteTables:
             " WHERE fingerprint = (SELECT fingerprint FROM queue WHERE seq = ? AND dedup <> 0)",
             (PageChange.UNCHECKED.value, seq),
         )
-        self.file.execute("DELETE FROM queue WHERE seq = ?", (seq,))
-
-    def _delay(self, seq: int, at: float) -> None:
-        self.file.execute(f"INSERT INTO delayed SELECT ?, {_COLUMNS} FROM queue WHERE seq = ?", (at, seq))  # noqa: S608 - constants
         self.file.execute("DELETE FROM queue WHERE seq = ?", (seq,))
 
     def _limits(self) -> dict[int, StoredLimits]:
