@@ -138,8 +138,7 @@ def outcome(number, links=2):
 
 
 async def test_pages_return_in_order_from_memory_and_disk(monkeypatch):
-    monkeypatch.setattr(spill, "_MAX_IN_MEMORY", 1_000)
-    monkeypatch.setattr(spill, "_SEGMENT_SIZE", 5_000)
+    monkeypatch.setattr(spill, "_MAX_IN_MEMORY", 4_096)
     kept = SpillQueue()
     put = [outcome(number) for number in range(200)]
     back = []

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Sequence
 from functools import cache
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from skitter.frontier.records import Outcome
 
+if TYPE_CHECKING:  # few crawls exceed the capacity of their queue
+    import sqlite3
+
 _MAX_IN_MEMORY = 16 << 20
-"""Maximum size in bytes of a segment in memory. A larger segment is moved to a temporary file."""
-_SEGMENT_SIZE = 64 << 20
-"""Bytes after which a new segment starts. A segment is deleted when all of it has been read."""
-_LENGTH_BYTES = 4
+"""Bytes of the queue in memory. The rest is in a temporary file."""
 
 
 class SpilledPage(msgspec.Struct, array_like=True, frozen=True):
@@ -34,42 +34,14 @@ def _decoder() -> msgspec.msgpack.Decoder[SpilledPage]:
     return msgspec.msgpack.Decoder(SpilledPage)
 
 
-class _Segment:
-    def __init__(self) -> None:
-        import tempfile  # noqa: PLC0415 - few crawls exceed the capacity of their queue
-
-        # The file has no name, so the system removes it if the process dies.
-        self._file = tempfile.SpooledTemporaryFile(_MAX_IN_MEMORY)  # noqa: SIM115 - it outlives a block
-        self._read_at = 0
-        self.size = 0
-
-    def append(self, pages: Sequence[SpilledPage]) -> None:
-        self._file.seek(self.size)
-        for page in pages:
-            record = _encode(page)
-            self._file.write(len(record).to_bytes(_LENGTH_BYTES, "big") + record)
-        self.size = self._file.tell()
-
-    def next(self) -> SpilledPage:
-        self._file.seek(self._read_at)
-        length = int.from_bytes(self._file.read(_LENGTH_BYTES), "big")
-        page = _decoder().decode(self._file.read(length))
-        self._read_at = self._file.tell()
-        return page
-
-    @property
-    def is_read(self) -> bool:
-        return self._read_at == self.size
-
-    def close(self) -> None:
-        self._file.close()
-
-
 class SpillQueue:
-    """A first-in, first-out queue with bounded memory and unbounded disk usage."""
+    """A first-in, first-out queue with bounded memory and unbounded disk usage.
+
+    It is a temporary database of SQLite, whose file has no name, so the system removes it if the process dies.
+    """
 
     def __init__(self) -> None:
-        self._segments: deque[_Segment] = deque()
+        self._file: sqlite3.Connection | None = None
         self._next: SpilledPage | None = None
         self._count = 0
 
@@ -82,9 +54,14 @@ class SpillQueue:
         self._count += len(pages)
 
     def _append(self, pages: Sequence[SpilledPage]) -> None:
-        if not self._segments or self._segments[-1].size >= _SEGMENT_SIZE:
-            self._segments.append(_Segment())
-        self._segments[-1].append(pages)
+        if self._file is None:
+            import sqlite3  # noqa: PLC0415 - see above
+
+            self._file = sqlite3.connect("", isolation_level=None, check_same_thread=False)
+            self._file.execute("PRAGMA journal_mode = OFF")
+            self._file.execute(f"PRAGMA cache_size = -{_MAX_IN_MEMORY >> 10}")
+            self._file.execute("CREATE TABLE pages (id INTEGER PRIMARY KEY, page BLOB NOT NULL)")
+        self._file.executemany("INSERT INTO pages (page) VALUES (?)", [(_encode(page),) for page in pages])
 
     async def first(self) -> SpilledPage:
         """Return the oldest page without removing it. The queue must not be empty."""
@@ -93,10 +70,10 @@ class SpillQueue:
         return self._next
 
     def _read(self) -> SpilledPage:
-        page = self._segments[0].next()
-        if self._segments[0].is_read:
-            self._segments.popleft().close()
-        return page
+        assert self._file is not None, "the queue is empty"
+        number, page = self._file.execute("SELECT id, page FROM pages ORDER BY id LIMIT 1").fetchone()
+        self._file.execute("DELETE FROM pages WHERE id = ?", (number,))
+        return _decoder().decode(page)
 
     def drop_first(self) -> None:
         """Remove the page that :meth:`first` returned."""
@@ -105,6 +82,7 @@ class SpillQueue:
 
     def close(self) -> None:
         """Remove all pages."""
-        while self._segments:
-            self._segments.popleft().close()
+        if self._file is not None:
+            self._file.close()
+            self._file = None
         self._next, self._count = None, 0
