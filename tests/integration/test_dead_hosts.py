@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import socket
+from functools import partial
 from urllib.parse import urlsplit
 
 import pytest
@@ -10,7 +11,9 @@ import pytest
 from crawl_harness import CrawlHarness, Scripted, page, redirect
 from servers.name_server import SILENT, NameServer
 from skitter import Request, Spider
+from skitter.fetch.robots import RobotsSettings
 from skitter.testing import Answer, SiteServer
+from skitter.worker import robots as worker_robots
 
 DEFAULTS = {"retry_delay": 1.0, "connect_timeout": 10.0, "timeout": 120.0}
 """The default settings, which the harness shortens."""
@@ -157,7 +160,7 @@ async def test_everything_that_is_given_up_is_reported_once(serve, tmp_path, fre
 
 
 async def test_a_robots_txt_that_cannot_be_had_is_reported_once_for_each_page(serve, tmp_path, monkeypatch):
-    monkeypatch.setattr("skitter.worker.robots._FIRST_DEFERRAL", 0.01)
+    monkeypatch.setattr(worker_robots, "RobotsSettings", partial(RobotsSettings, first_deferral=0.01))
     server = serve(site := Scripted({"/robots.txt": Answer(status=500)}))
     spider = Watching([server.url_of(f"/{number}") for number in range(3)])
     ran = await CrawlHarness(spider, tmp_path).run()

@@ -46,38 +46,6 @@ _DEFAULT_HEADERS = {
 class Transfer:
     """One pooled curl handle. Between plain requests, only the URL is replaced."""
 
-    __slots__ = (
-        "_base_headers",
-        "_begun",
-        "_blocks",
-        "_buffer",
-        "_ca_file",
-        "_chunks",
-        "_connects",
-        "_cuts",
-        "_dialled",
-        "_extra",
-        "_guard",
-        "_has_hosts",
-        "_lines",
-        "_permit",
-        "_proxy",
-        "_refused",
-        "_room",
-        "_settings",
-        "_tls_sessions",
-        "_unusual",
-        "curl",
-        "cuts",
-        "fresh",
-        "is_challenged",
-        "is_cut",
-        "is_fragmented",
-        "is_late",
-        "resolving",
-        "unread",
-    )
-
     def __init__(
         self,
         settings: Settings,

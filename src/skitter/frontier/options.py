@@ -37,14 +37,10 @@ def has_limits(options: FrontierSettings) -> bool:
 
 def reached_limit(options: FrontierSettings, counters: Mapping[str, int], failed: int) -> str:
     """Return the limit that the job has reached, such as ``100 pages``; empty if it has reached no limit."""
-    if options.max_pages is not None and counters.get("pages", 0) >= options.max_pages:
-        return f"{options.max_pages} pages"
-    if options.max_items is not None and counters.get("items", 0) >= options.max_items:
-        return f"{options.max_items} items"
-    if options.max_errors is not None and failed >= options.max_errors:
-        return f"{options.max_errors} errors"
-    if options.max_bytes is not None and counters.get("bytes", 0) >= options.max_bytes:
-        return f"{options.max_bytes} bytes"
+    for name in _LIMITED:
+        limit = getattr(options, f"max_{name}")
+        if limit is not None and (failed if name == "errors" else counters.get(name, 0)) >= limit:
+            return f"{limit} {name}"
     return ""
 
 

@@ -121,20 +121,6 @@ def make_queue_budget(served: Sequence[str], sizes: Mapping[str, int]) -> QueueB
 class InflightRequest:
     """A leased request that this worker processes. It is also the permit to send the request."""
 
-    __slots__ = (
-        "_connecting",
-        "_grace",
-        "_inflight",
-        "expires",
-        "fetched",
-        "is_aside",
-        "is_traced",
-        "lease",
-        "leased_at",
-        "trace",
-        "waited",
-    )
-
     def __init__(self, inflight: Inflight, lease: Lease, leased_at: float, waited: float = 0.0) -> None:
         self._inflight = inflight
         self.lease = lease
@@ -177,26 +163,23 @@ class InflightRequest:
         if not self.fetched:
             self._connecting = max(self._connecting, seconds)
 
-    def wait_for_contact(self) -> float:
-        """Return the seconds after which the request may try again if :meth:`begin_contact` returned ``False``."""
-        return self._inflight.wait_for_contact()
-
-    def begin_contact(self) -> bool:
+    def begin_contact(self) -> float:
         """Prepare for a request to an origin that has not answered yet, and may never.
 
         After a second without an answer it no longer counts as one of the concurrent fetches. If many such requests
-        are running, it never counts. Return ``False`` if there are too many: the request must wait.
+        are running, it never counts. If there are too many, return the seconds after which the request may try again; 0: it
+        may be sent.
         """
         inflight = self._inflight
         if not inflight.max_aside or self.is_aside or self._grace is not None:
-            return True
+            return 0.0
         if inflight.aside >= inflight.max_aside:
-            return False
+            return inflight.wait_for_contact()
         if inflight.aside * _BUSY_SHARE >= inflight.concurrency:
             self._set_aside()
         else:
             self._grace = inflight.loop.call_later(CONTACT_GRACE, self._set_aside)
-        return True
+        return 0.0
 
     def _set_aside(self) -> None:
         if not self.fetched:

@@ -83,7 +83,7 @@ from skitter.worker.revisit import (
     unpack_links,
     without_items,
 )
-from skitter.worker.robots import RobotsCheck, RobotsDecision, RobotsGate, RobotsUnavailable
+from skitter.worker.robots import RobotsDecision, RobotsGate, RobotsUnavailable
 from skitter.worker.timings import CALLBACK, FETCH, WAIT
 from skitter.worker.traps import DUPLICATE_CONTENT, PATTERN
 
@@ -387,8 +387,8 @@ class RequestPipeline:
             self._put_back(page, inflight, random.uniform(0.5, 2.0))
             return None
         try:
-            if not inflight.begin_contact():
-                self._put_back(page, inflight, inflight.wait_for_contact())
+            if wait := inflight.begin_contact():
+                self._put_back(page, inflight, wait)
                 return None
             return await self._send(page, request, inflight, origin_state)
         finally:
@@ -531,16 +531,16 @@ class RequestPipeline:
             self._origins.answered(page.origin)
             if not inflight.end_contact():
                 raise _ReleaseLease
-        if answer.decision is RobotsDecision.ALLOWED:
+        if answer is RobotsDecision.ALLOWED:
             return True
-        if answer.decision is RobotsDecision.LATER:
+        if answer is RobotsDecision.LATER:
             raise _ReleaseLease
-        if answer.decision is RobotsDecision.FORBIDDEN:
-            inflight.finish_fetch()
-            page.count("refused/robots")
-        else:
+        if isinstance(answer, RobotsUnavailable):
             inflight.finish_fetch(sent=answer.is_new)
             await self._robots_unavailable(page, answer)
+        else:
+            inflight.finish_fetch()
+            page.count("refused/robots")
         return False
 
     async def _read_tdm_file(self, files: TdmFiles, url: str, inflight: InflightRequest) -> None:
@@ -568,15 +568,14 @@ class RequestPipeline:
             return Directives(content_signals=signals)
         return Directives(content_signals=signals, tdm_reservation=rule.reserves, tdm_policy=rule.policy)
 
-    async def _robots_unavailable(self, page: Page, answer: RobotsCheck) -> None:
-        error = RobotsUnavailable(answer.error)
+    async def _robots_unavailable(self, page: Page, error: RobotsUnavailable) -> None:
         text = f"{error.kind}: {error}"
-        if answer.decision is RobotsDecision.FAILED:
+        if error.exhausted:
             await self._failed(page, error, RetryDecision(Resolution.FAILED, text), is_settled=True)
             return
-        if answer.is_new:
+        if error.is_new:
             await self._report_error(page, error)
-        page.finish(RetryDecision(Resolution.RETRY, text, answer.seconds, free=True))
+        page.finish(RetryDecision(Resolution.RETRY, text, error.seconds, free=True))
         await self._slow_down(page)
 
     # --- response --------------------------------------------------------------------------------------

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-from enum import StrEnum
-
-import msgspec
+from enum import Enum
 
 from skitter.fetch.contract import Fetcher, FetchError
 from skitter.fetch.robots import Deferred, RobotsSettings
@@ -21,38 +19,29 @@ log = logging.getLogger("skitter.crawl")
 
 
 class RobotsUnavailable(FetchError):
-    """The server answers the request for robots.txt with an error, so nothing may be fetched (RFC 9309, 2.3.1.4)."""
+    """The server answers the request for robots.txt with an error, so nothing may be fetched (RFC 9309, 2.3.1.4).
+
+    ``is_new``: whether robots.txt was fetched, or read from another worker, for this request.
+    """
 
     kind = "robots"
 
+    def __init__(self, policy: Deferred, *, is_new: bool) -> None:
+        super().__init__(policy.error)
+        self.is_new = is_new
+        self.seconds = policy.seconds
+        """Time to wait."""
+        self.exhausted = policy.exhausted
+        """Whether it failed too often, so that the page is given up."""
 
-class RobotsDecision(StrEnum):
+
+class RobotsDecision(Enum):
     """The consequence of robots.txt for a request."""
 
     ALLOWED = "allowed"
     FORBIDDEN = "forbidden"
     LATER = "later"
     """The fetch of robots.txt has used the time slot of the lease: the page waits for another lease."""
-    DEFERRED = "deferred"
-    """robots.txt is unavailable for now: the page waits."""
-    FAILED = "failed"
-    """robots.txt was unavailable too often, so the page is given up."""
-
-
-class RobotsCheck(msgspec.Struct, frozen=True):
-    """A decision of the gate, with its reason."""
-
-    decision: RobotsDecision
-    seconds: float = 0.0
-    """Time to wait if the decision is ``DEFERRED``."""
-    error: str = ""
-    is_new: bool = False
-    """Whether robots.txt was fetched, or read from another worker, for this decision."""
-
-
-_ALLOWED = RobotsCheck(RobotsDecision.ALLOWED)
-_FORBIDDEN = RobotsCheck(RobotsDecision.FORBIDDEN)
-_LATER = RobotsCheck(RobotsDecision.LATER)
 
 
 class RobotsGate:
@@ -70,8 +59,10 @@ class RobotsGate:
         )
         self._delays: dict[str, float] = {}
 
-    async def check(self, url: str, inflight: InflightRequest, timeout: float | None = None) -> RobotsCheck:
-        """Decide whether a URL may be fetched with this lease.
+    async def check(
+        self, url: str, inflight: InflightRequest, timeout: float | None = None
+    ) -> RobotsDecision | RobotsUnavailable:
+        """Decide whether a URL may be fetched with this lease, or return the error of its robots.txt.
 
         Fetches robots.txt if necessary, within ``timeout`` seconds. Raises
         :class:`~skitter.fetch.contract.FetchError` if the origin does not answer.
@@ -81,15 +72,17 @@ class RobotsGate:
         is_new = policy is None
         if policy is None:
             if not inflight.may_send():
-                return _LATER
+                return RobotsDecision.LATER
             policy = await self._cache.policy(url, inflight, timeout)
         if isinstance(policy, Deferred):
-            return await self._defer(policy, url, lease, is_new=is_new)
+            if is_new:
+                await self._report(policy, url, lease)
+            return RobotsUnavailable(policy, is_new=is_new)
         if policy.crawl_delay and await self._slow_down(policy, lease):
-            return _LATER
+            return RobotsDecision.LATER
         if not policy.allowed(url):
-            return _FORBIDDEN
-        return _LATER if is_new and inflight.expires else _ALLOWED
+            return RobotsDecision.FORBIDDEN
+        return RobotsDecision.LATER if is_new and inflight.expires else RobotsDecision.ALLOWED
 
     def allows(self, url: str) -> bool:
         """Return whether rules that are known here allow a URL without a delay. If not, :meth:`check` decides."""
@@ -105,15 +98,12 @@ class RobotsGate:
         policy = self._cache.known(url)
         return policy if isinstance(policy, RobotsPolicy) else None
 
-    async def _defer(self, policy: Deferred, url: str, lease: Lease, *, is_new: bool) -> RobotsCheck:
-        """Let the requests of the origin wait. If the server asks for fewer requests, its whole host waits."""
-        if is_new:
-            text = "%s: robots.txt is unavailable (%s); its pages wait for %.0f s"
-            log.warning(text, origin_of(url), policy.error, policy.seconds)
-            if policy.throttled and policy.seconds <= self._longest_pause:
-                await self._frontier.control.pause_slot(lease.slot, policy.seconds)
-        decision = RobotsDecision.FAILED if policy.exhausted else RobotsDecision.DEFERRED
-        return RobotsCheck(decision, policy.seconds, policy.error, is_new)
+    async def _report(self, policy: Deferred, url: str, lease: Lease) -> None:
+        """Log that the requests of the origin wait. If the server asks for fewer requests, its whole host waits."""
+        text = "%s: robots.txt is unavailable (%s); its pages wait for %.0f s"
+        log.warning(text, origin_of(url), policy.error, policy.seconds)
+        if policy.throttled and policy.seconds <= self._longest_pause:
+            await self._frontier.control.pause_slot(lease.slot, policy.seconds)
 
     async def _slow_down(self, policy: RobotsPolicy, lease: Lease) -> bool:
         """Report a Crawl-delay to the frontier. Return whether the lease was granted without a delay."""

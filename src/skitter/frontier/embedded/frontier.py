@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Self
 
 import msgspec
 
-from skitter.frontier.contract import Catalog, Liveness, Partitions, SeedKeys
 from skitter.frontier.embedded.backlog import RequestSource
 from skitter.frontier.embedded.control import EmbeddedControl
 from skitter.frontier.embedded.dead_letters import EmbeddedDeadLetters, EmbeddedNotes
@@ -88,13 +87,8 @@ class EmbeddedFrontier:
     returns Unix time in seconds.
     """
 
-    shared: ClassVar[bool] = False
-    politeness: ClassVar[Politeness | None] = None
-    seed_keys: ClassVar[SeedKeys | None] = None
-    foreign_seeds: ClassVar[SeedKeys | None] = None
-    liveness: ClassVar[Liveness | None] = None
-    partitions: ClassVar[Partitions | None] = None
-    catalog: ClassVar[Catalog | None] = None
+    shared = False
+    politeness = seed_keys = foreign_seeds = liveness = partitions = catalog = None
 
     def __init__(
         self,

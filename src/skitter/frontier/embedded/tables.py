@@ -564,31 +564,34 @@ def check_format(connection: sqlite3.Connection, path: Path) -> bool:
     return False
 
 
+_REPAIR = "run `skitter repair JOB`, which keeps everything that can be read, or restore the file"
+_PROBLEMS = (
+    (
+        ("full", "disk I/O"),
+        "cannot be written",
+        "free some disk space and run the same command again; all committed work is kept",
+    ),
+    (("malformed",), "is damaged", _REPAIR),
+    (("not a database",), "is not a frontier", "choose another frontier file, or start again with --fresh"),
+    (
+        ("unable to open", "readonly"),
+        "cannot be opened",
+        "check the folder and its permissions, or choose another with --frontier",
+    ),
+)
+"""Parts of messages of SQLite, what each says about the file, and a remedy."""
+
+
 def explain_error(error: Exception, path: Path) -> FrontierError:
     """Return an error with a description of the problem of the file, and a remedy."""
     text = str(error)
-    if not isinstance(error, sqlite3.Error | msgspec.DecodeError):
+    if isinstance(error, msgspec.DecodeError):
+        return FrontierError(f"{path} is damaged: {text}", remedy=_REPAIR)
+    if not isinstance(error, sqlite3.Error):
         return _explain_failed_write(error, path)
-    if "full" in text or "disk I/O" in text:
-        return FrontierError(
-            f"{path} cannot be written: {text}",
-            remedy="free some disk space and run the same command again; all committed work is kept",
-        )
-    if "malformed" in text or isinstance(error, msgspec.DecodeError):
-        return FrontierError(
-            f"{path} is damaged: {text}",
-            remedy="run `skitter repair JOB`, which keeps everything that can be read, or restore the file",
-        )
-    if "not a database" in text:
-        return FrontierError(
-            f"{path} is not a frontier: {text}",
-            remedy="choose another frontier file, or start again with --fresh",
-        )
-    if "unable to open" in text or "readonly" in text:
-        return FrontierError(
-            f"{path} cannot be opened: {text}",
-            remedy="check the folder and its permissions, or choose another with --frontier",
-        )
+    for signs, problem, remedy in _PROBLEMS:
+        if any(sign in text for sign in signs):
+            return FrontierError(f"{path} {problem}: {text}", remedy=remedy)
     return FrontierError(f"{path}: {text}", remedy="check whether another process uses the file")
 
 
