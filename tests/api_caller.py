@@ -62,7 +62,16 @@ class Caller:
         return sent[0]["status"], json.loads(data) if data and is_json else data.decode() or None
 
 
-def application(tmp_path, kind=Idle, spiders=True, max_rate=None, checker=None, tokens=(TOKEN,), **limits):
+def application(
+    tmp_path,
+    kind=Idle,
+    spiders=True,
+    max_rate=None,
+    checker=None,
+    tokens=(TOKEN,),
+    signing_key=None,
+    **limits,
+):
     folder = tmp_path / "spiders"
     folder.mkdir(exist_ok=True)
     config = ServiceConfig(
@@ -75,4 +84,5 @@ def application(tmp_path, kind=Idle, spiders=True, max_rate=None, checker=None, 
         tokens if isinstance(tokens, ApiTokens) else ApiTokens(tokens),
         max_body=10_000,
         max_rate=max_rate,
+        signing_key=signing_key,
     ), jobs

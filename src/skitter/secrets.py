@@ -220,6 +220,8 @@ def stored_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     for name in SETTINGS_OF_SECRETS:
         if name in settings:
             plain[name] = _stored_mapping(name, settings[name])
+    if "signing_key" in settings and not is_reference(str(settings["signing_key"])):
+        plain["signing_key"] = ""
     return {**settings, **plain}
 
 

@@ -481,9 +481,15 @@ class Settings(FrontierSettings, frozen=True, kw_only=True):
         "Time for which a response is cached. `None`: unlimited.", unit="s", above=0,
     )] = None
 
+    signing_key: Annotated[str, Setting(
+        "Ed25519 private key that signs each request, as `file:PATH` or `env:NAME`. Create one with `skitter signing-key FILE`.",
+        section="Identity",
+    )] = ""
+    signature_agent: Annotated[str, Setting(
+        "Address of the HTTPS host that publishes the public key of `signing_key`, such as `https://bot.example.com`.",
+    )] = ""
     user_agents: Annotated[Any, Setting(
         "Source of browser headers: `random`, `random:os=windows`, `file:PATH`, a list of texts and header sets, or a plugin.",
-        section="Identity",
     )] = None
     proxies: Annotated[Any, Setting("Proxies: a list of URLs, `env:NAME`, `file:PATH`, `url:URL`, or a plugin.")] = None
     proxy_rotation: Annotated[Literal["round-robin", "random", "session", "host"], Setting(

@@ -193,7 +193,8 @@ async def test_the_api_shows_no_secret_of_a_job_and_a_caller_reads_no_secret_of_
 async def test_a_trial_of_a_recipe_reads_no_file_for_its_caller(serve):
     server = serve(lambda _: Answer(b"page"))
     order = TrialCommand(
-        RECIPE.replace("http://127.0.0.1:1/", server.url), "yaml", {"password": "file:/etc/hostname"}, None, "", ["127.0.0.0/8"]
+        RECIPE.replace("http://127.0.0.1:1/", server.url), "yaml", {"password": "file:/etc/hostname"}, None, "",
+        {"allow_networks": ["127.0.0.0/8"]},
     )  # fmt: skip
     result = await run_trial(order)
     assert result.error == ""

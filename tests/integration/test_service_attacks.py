@@ -87,7 +87,7 @@ async def test_a_checker_that_dies_is_a_refusal_and_the_next_recipe_is_checked(t
         {"cookie_file": "/etc/passwd"}, {"ca_file": "/etc/passwd"}, {"cache_dir": "/tmp"}, {"fetcher": "os:system"},
         {"user_agents": "file:/etc/passwd"}, {"sessions": "os:system"}, {"cookies": "os:system"}, {"verify_tls": False},
         {"allow_networks": ["0.0.0.0/0"]}, {"seeds_open_networks": True}, {"seed_keys": ["other"]}, {"durability": "machine"},
-        {"group_counter_prefix": "x"}, {"nonsense": 1},
+        {"group_counter_prefix": "x"}, {"nonsense": 1}, {"signing_key": "file:/etc/passwd"}, {"signature_agent": "https://x"},
         {"fetcher_rules": [{"domain_glob": "*", "fetcher": "os:abort"}]},
         {"concurrency": 1_001}, {"max_body": 2**30}, {"max_page_memory": 2**31}, {"browser_pages": 33}, {"page_memory": 2**33},
         {"page_max_bytes": 2**30}, {"max_links": 10**6}, {"queues": {"a": {"concurrency": 1_001}}}, {"max_pages": 2**53},

@@ -24,6 +24,7 @@ _MODULES = {
     "pause": "control", "stop": "control", "jobs": "control", "config": "control", "purge": "control", "repair": "control", "add": "add",
     "export": "export", "changes": "status", "failures": "failures", "fetch": "fetch", "shell": "shell", "parse": "parse", "check": "check", "list": "parse", "new": "new", "recipe": "recipe",
     "task": "task", "serve": "serve", "audit": "audit", "demo": "demo", "profile": "profile", "doctor": "doctor", "browser-rules": "control",
+    "signing-key": "new",
 }  # fmt: skip
 """The commands in the order of the help, each with the module of this package that contains it."""
 

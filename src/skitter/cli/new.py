@@ -1,8 +1,9 @@
-"""``skitter new``: creates a project that runs and has a passing test."""
+"""``skitter new`` and ``signing-key``: create a project that runs and has a passing test, and a key for signed requests."""
 
 from __future__ import annotations
 
 import keyword
+import os
 import re
 from importlib.resources import files
 from pathlib import Path
@@ -79,3 +80,28 @@ def _package(name: str) -> str:
 
 
 _TAKEN = frozenset({"skitter", "tests"})
+
+
+@click.command("signing-key")
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+def signing_key(file: Path) -> None:
+    """Create a key for signed requests, unless FILE has one, and print its directory.
+
+    The directory is the public part of the key, in JSON. Your host publishes it at
+    /.well-known/http-message-signatures-directory. Keep FILE secret.
+    """
+    from skitter.fetch.signatures import SigningKey, new_signing_key
+
+    try:
+        if not file.exists():
+            pem = new_signing_key()
+            with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as stream:
+                stream.write(pem)
+            say(f"created the private key {file}")
+        directory = SigningKey.load(f"file:{file}").directory()
+    except OSError as error:
+        raise UsageError(
+            f"cannot create {file}: {error.strerror}",
+            remedy="choose a file in a folder that you may write to",
+        ) from error
+    click.echo(directory.decode())

@@ -17,6 +17,7 @@ from skitter.errors import UsageError
 from skitter.run.log_frames import LEVELS
 
 if TYPE_CHECKING:
+    from skitter.fetch.signatures import SigningKey
     from skitter.service.api.access import ApiTokens
     from skitter.service.api.server import TlsFiles
     from skitter.service.config import ServiceConfig
@@ -46,6 +47,8 @@ class ServeOptions(msgspec.Struct, frozen=True):
     max_jobs: int
     max_processes: int
     allow_networks: tuple[str, ...]
+    signing_key: str
+    signature_agent: str
     job_log_size: int
     job_log_runs: int
     job_log_level: str
@@ -114,6 +117,14 @@ class ServeOptions(msgspec.Struct, frozen=True):
     help="Network outside the public internet to which jobs may connect, such as 10.0.0.0/8. Repeatable.",
 )  # fmt: skip
 @click.option(
+    "--signing-key", default="", metavar="PLACE",
+    help="Key that signs the requests of all jobs, as file:PATH or env:NAME; the node publishes its public part. [default: no signatures]",
+)  # fmt: skip
+@click.option(
+    "--signature-agent", default="", metavar="URL",
+    help="Address at which sites find the public key of --signing-key, such as https://bot.example.com.",
+)  # fmt: skip
+@click.option(
     "--job-log-size", type=click.IntRange(min=10_000), default=1 << 20, show_default=True, metavar="BYTES",
     help="Maximum size of the log of a run. The oldest lines are dropped.",
 )  # fmt: skip
@@ -155,8 +166,10 @@ def serve(**values: Any) -> int:
     if options.print_proto:
         click.echo(_proto(), nl=False)
         return 0
+    from skitter.fetch.signatures import make_signer
     from skitter.service.api.access import ApiTokens
     from skitter.service.config import ServiceConfig
+    from skitter.settings import Settings
     from skitter.store.outputs import open_output
 
     tokens, tls = ApiTokens.load(options.token_file), _tls(options.tls_cert, options.tls_key)
@@ -168,10 +181,11 @@ def serve(**values: Any) -> int:
     for output in (*options.outputs, *named.values()):
         open_output(output)  # report an unknown kind of output now, not in every job
     _check_task_outputs(named)
-    AddressGuard(options.allow_networks)  # report an invalid network now, not in every job
+    AddressGuard(options.allow_networks)  # likewise an invalid network
+    signer = make_signer(Settings(signing_key=options.signing_key, signature_agent=options.signature_agent))
     config = ServiceConfig(
         options.folder.resolve(), options.store, options.spiders, options.outputs, named, options.allow_networks,
-        options.max_jobs, options.max_processes, options.job_log_size, options.job_log_runs,
+        options.signing_key, options.signature_agent, options.max_jobs, options.max_processes, options.job_log_size, options.job_log_runs,
     )  # fmt: skip
     if options.host not in _LOCAL_HOSTS and tls is None:
         say(
@@ -179,7 +193,7 @@ def serve(**values: Any) -> int:
             " or use a private network"
         )
     set_up_logging(options.log_level, options.log_format)
-    return run_async(_serve(options, config, tokens, tls))
+    return run_async(_serve(options, config, tokens, tls, None if signer is None else signer.key))
 
 
 def _tls(certificate: Path | None, key: Path | None) -> TlsFiles | None:
@@ -241,7 +255,11 @@ def _make_private(folder: Path) -> None:
 
 
 async def _serve(
-    options: ServeOptions, config: ServiceConfig, tokens: ApiTokens, tls: TlsFiles | None
+    options: ServeOptions,
+    config: ServiceConfig,
+    tokens: ApiTokens,
+    tls: TlsFiles | None,
+    signing_key: SigningKey | None,
 ) -> int:
     from skitter._utils.redaction import Redactor
     from skitter.frontier.embedded.lock import OwnerLock
@@ -259,7 +277,14 @@ async def _serve(
         try:
             redactor = Redactor.of_process(os.environ, [options.store, *options.outputs])
             node = Node(jobs, log_level=options.job_log_level, redactor=redactor)
-            app = make_app(jobs, node, tokens, max_body=options.max_body, max_rate=options.max_rate)
+            app = make_app(
+                jobs,
+                node,
+                tokens,
+                max_body=options.max_body,
+                max_rate=options.max_rate,
+                signing_key=signing_key,
+            )
             async with AsyncExitStack() as stack:
                 if options.grpc_port is not None:
                     from skitter.service.api.grpc_server import grpc_server

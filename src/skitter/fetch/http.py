@@ -9,7 +9,7 @@ import re
 import resource
 import time
 from collections.abc import Coroutine
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pycurl
 
@@ -42,6 +42,9 @@ from skitter.response import HTTP_TRACE, Response
 from skitter.secrets import DIGEST, authorizations
 from skitter.settings import DEFAULT_USER_AGENT, Settings
 from skitter.web.urls import normalize, origin_of
+
+if TYPE_CHECKING:  # needs an extra
+    from skitter.fetch.signatures import RequestSigner
 
 _MIN_LIBCURL = (8, 4)
 _MAX_POOLED = 256
@@ -90,6 +93,7 @@ class HttpFetcher:
         self.cookies = cookies or CookieJars()
         self._base_headers = base_headers(self.settings)
         self._authorizations = authorizations(self.settings.credentials)
+        self._signer: RequestSigner | None = None
         self._is_anonymous = self.settings.user_agent == DEFAULT_USER_AGENT and not any(
             name.lower() == "user-agent" for name in self.settings.headers
         )
@@ -107,7 +111,7 @@ class HttpFetcher:
         """Create the connection pool.
 
         Raises :class:`~skitter.errors.UsageError` if libcurl is too old to limit the size of bodies, or for a file of
-        certificates that cannot be used.
+        certificates or a key that cannot be used.
         """
         found = pycurl.version_info()[1]
         if tuple(int(part) for part in found.split(".")[:2]) < _MIN_LIBCURL:
@@ -116,6 +120,10 @@ class HttpFetcher:
                 remedy="install the pycurl wheel from PyPI, which includes libcurl",
             )
         await asyncio.to_thread(check_certificate_files, self.settings)
+        if self.settings.signing_key or self.settings.signature_agent:
+            from skitter.fetch.signatures import make_signer  # noqa: PLC0415 - needs an extra
+
+            self._signer = await asyncio.to_thread(make_signer, self.settings)
         self._resolver = make_resolver(self.settings)
         multi = Multi()
         connections = self.settings.max_connections or max(_FEWEST_CONNECTIONS, 2 * self.settings.concurrency)
@@ -234,11 +242,13 @@ class HttpFetcher:
     def _prepare(
         self, transfer: Transfer, request: Request, url: str, cookie: str | None, proxy: str
     ) -> None:
-        """Prepare a transfer with TLS sessions, and credentials for its origin unless the request has its own."""
+        """Prepare a transfer with TLS sessions, a signature, and credentials for its origin unless the request has its own."""
         if url.startswith("https"):
             transfer.use_tls(
                 self._ca_file or public_authorities(), self._tls_sessions.cache_for(origin_of(url))
             )
+        if self._signer is not None:
+            request = request.replace(headers={**request.headers, **self._signer.headers(url)})
         if not self._authorizations:
             transfer.prepare(request, url, cookie, proxy)
             return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -63,6 +64,10 @@ class ServiceConfig(msgspec.Struct, frozen=True):
     """Outputs that callers may choose for a task, by name. ``{task}`` is replaced as well."""
     allow_networks: tuple[str, ...] = ()
     """Networks outside the public internet to which jobs may connect, whatever their seeds and spiders say."""
+    signing_key: str = ""
+    """Reference to the key that signs the requests of all jobs; empty: they are not signed."""
+    signature_agent: str = ""
+    """Address of the host that publishes the key."""
     max_jobs: int = 1000
     """Number of jobs, and of recipes, that callers may create."""
     max_processes: int = 256
@@ -112,6 +117,12 @@ class ServiceConfig(msgspec.Struct, frozen=True):
             return RedisAppendLog(self.store, "", "audit", writer=writer, outage_timeout=0.0)
         return SqliteAppendLog(self.folder / "audit.log")
 
+    @property
+    def operator_settings(self) -> dict[str, Any]:
+        """The settings of every job that only the operator decides."""
+        networks = {"seeds_open_networks": False, "allow_networks": list(self.allow_networks)}
+        return networks | {"signing_key": self.signing_key, "signature_agent": self.signature_agent}
+
     def spec(self, job: JobRecord, run: JobRun) -> JobSpec:
         """Return the description of a run for its processes. Raises :class:`ApiError` for a spider that is not allowed."""
         outputs = [run_target(self.items_location(run.id))]
@@ -121,7 +132,7 @@ class ServiceConfig(msgspec.Struct, frozen=True):
             arguments = {"task_file": str(self.task_file(run)), "watch": "yes", "recrawls": "given"}
         return JobSpec(
             job=run.id, spider=self._spider(job, run), arguments=arguments,
-            settings=job.settings | {"seeds_open_networks": False, "allow_networks": list(self.allow_networks)},
+            settings=job.settings | self.operator_settings,
             outputs=outputs, frontier=self.store, workers=job.workers, queues=job.queues, home=str(self.runs),
             reads_references=False,
         )  # fmt: skip

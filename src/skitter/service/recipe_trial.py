@@ -41,8 +41,8 @@ class TrialCommand(msgspec.Struct):
     """``None``: the first start URL."""
     page: str
     """Kind of the page, a name below ``pages``; empty: the first kind."""
-    networks: list[str]
-    """Networks outside the public internet to which the trial may connect."""
+    settings: dict[str, Any]
+    """The settings that the operator decides."""
 
 
 class TrialResult(msgspec.Struct):
@@ -91,12 +91,11 @@ async def run_trial(command: TrialCommand) -> TrialResult:
 async def _try(command: TrialCommand, folder: Path) -> TrialResult:
     path = folder / f"recipe.{command.syntax}"
     path.write_text(command.text, "utf-8")
-    settings = {"seeds_open_networks": False, "allow_networks": command.networks}
     spec = JobSpec(
         job="trial",
         spider=f"{path}:Recipe",
         arguments=command.arguments,
-        settings=settings,
+        settings=command.settings,
         reads_references=False,
     )
     cb_kwargs = {"page": command.page} if command.page else {}

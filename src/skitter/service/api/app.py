@@ -15,6 +15,7 @@ from fastapi.security import HTTPBearer
 
 from skitter._version import VERSION
 from skitter.errors import SkitterError
+from skitter.fetch.signatures import DIRECTORY_PATH, DIRECTORY_TYPE, SigningKey
 from skitter.observe.metrics import expose
 from skitter.service.api.access import ApiTokens
 from skitter.service.api.auth import AuthContext, AuthMiddleware
@@ -54,12 +55,19 @@ _FEATURES = ("jobs", "runs", "items", "log", "recipes", "nodes", "audit")
 
 
 def make_app(
-    jobs: JobService, node: Node, tokens: ApiTokens, *, max_body: int, max_rate: float | None = None
+    jobs: JobService,
+    node: Node,
+    tokens: ApiTokens,
+    *,
+    max_body: int,
+    max_rate: float | None = None,
+    signing_key: SigningKey | None = None,
 ) -> AuthMiddleware:
     """Return the application of a node. The node works while the application runs; the store is open already.
 
     :param max_body: largest body of a request, in bytes
     :param max_rate: requests per second of each token; ``None`` for no limit
+    :param signing_key: key of signed requests, whose directory is published
     """
 
     @asynccontextmanager
@@ -84,6 +92,8 @@ def make_app(
     queries = JobQueries(jobs)
     _add_general_routes(app, jobs)
     _add_metrics_route(app, queries)
+    if signing_key is not None:
+        _add_key_directory(app, signing_key)
     add_recipe_routes(app, jobs)
     _add_job_routes(app, jobs)
     _add_crawl_routes(app, queries)
@@ -132,6 +142,14 @@ def _add_metrics_route(app: FastAPI, queries: JobQueries) -> None:
         samples = await queries.samples()
         body, content_type = expose(samples, request.headers.get("accept", ""))
         return Response(body, headers={"content-type": content_type})
+
+
+def _add_key_directory(app: FastAPI, key: SigningKey) -> None:
+    @app.get(DIRECTORY_PATH, response_class=Response, include_in_schema=False)
+    async def key_directory(request: Request) -> Response:
+        """Return the public key of signed requests, signed for the host of the request. Needs no token."""
+        headers = key.sign_directory(request.headers.get("host", ""))
+        return Response(key.directory(), headers={"content-type": DIRECTORY_TYPE, **headers})
 
 
 def _add_job_routes(app: FastAPI, jobs: JobService) -> None:

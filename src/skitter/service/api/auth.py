@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from skitter.errors import SkitterError
+from skitter.fetch.signatures import DIRECTORY_PATH
 from skitter.service.api.access import SAFE_METHODS, ApiTokens, Caller, Forbidden
 from skitter.service.api.problems import problem_bytes
 from skitter.service.audit import AuditEntry, AuditLog, details_of
@@ -24,7 +25,7 @@ from skitter.service.sessions import SessionRecord, Sessions
 
 log = logging.getLogger("skitter.service")
 
-_HEALTH = "/health"
+_WITHOUT_TOKEN = frozenset({"/health", DIRECTORY_PATH})
 CONSOLE = "/console"
 """Path of the files of the console. They contain no data, so they need no token."""
 CSRF_HEADER = "X-CSRF-Token"
@@ -159,7 +160,7 @@ class AuthMiddleware:
         self, scope: MutableMapping[str, Any], headers: dict[bytes, bytes]
     ) -> RequestIdentity | None:
         """Return who makes a request; ``None`` if it needs no token."""
-        if scope["path"] == _HEALTH or _is_console(scope["path"]):
+        if scope["path"] in _WITHOUT_TOKEN or _is_console(scope["path"]):
             return None
         try:
             identity = await self._identify(headers)

@@ -76,8 +76,8 @@ def add_recipe_routes(app: FastAPI, jobs: JobService) -> None:
         """Fetch one page with a recipe, and return its items and requests. Nothing is stored."""
         recipe = StoredRecipe(name=name, text=body.text, syntax=body.syntax)
         await jobs.checker.check(recipe, body.arguments)
-        networks = list(jobs.config.allow_networks)
-        order = TrialCommand(body.text, body.syntax, body.arguments, body.url, body.page, networks)
+        settings = jobs.config.operator_settings
+        order = TrialCommand(body.text, body.syntax, body.arguments, body.url, body.page, settings)
         return Response(msgspec.json.encode(await run_trial(order)), media_type="application/json")
 
 
