@@ -37,7 +37,7 @@ _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 
 def new_signing_key() -> str:
     """Return a new Ed25519 private key in PEM (PKCS #8). Raises :class:`~skitter.errors.SettingsError` without the extra."""
-    with needing("signing", "signing_key", SettingsError):
+    with needing("signing", "signed requests", SettingsError):
         from cryptography.hazmat.primitives import serialization  # noqa: PLC0415 - needs an extra
         from cryptography.hazmat.primitives.asymmetric.ed25519 import (  # noqa: PLC0415 - likewise
             Ed25519PrivateKey,
@@ -116,7 +116,7 @@ class SigningKey:
 
 
 def _private_key(pem: str) -> Ed25519PrivateKey:
-    with needing("signing", "signing_key", SettingsError):
+    with needing("signing", "signed requests", SettingsError):
         from cryptography.exceptions import UnsupportedAlgorithm  # noqa: PLC0415 - needs an extra
         from cryptography.hazmat.primitives.asymmetric.ed25519 import (  # noqa: PLC0415 - likewise
             Ed25519PrivateKey,
