@@ -123,14 +123,11 @@ class Backoff:
                 if self._seconds:
                     self.outage.meet(f"is unavailable (%s); retrying for at most {self._seconds:g} s", reason)
                 if now >= deadline:
-                    raise self._gave_up(reason) from reason
+                    raise StoreError(
+                        f"{self._name} has been away for {self._seconds:g} s: {reason}",
+                        remedy="start the server, then run the same command again: nothing that was committed is lost",
+                    ) from reason
                 await self.wait(deadline - now)
             else:
                 self.outage.end()
                 return result
-
-    def _gave_up(self, reason: Unavailable) -> StoreError:
-        return StoreError(
-            f"{self._name} has been away for {self._seconds:g} s: {reason}",
-            remedy="start the server, then run the same command again: nothing that was committed is lost",
-        )

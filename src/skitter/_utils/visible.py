@@ -15,7 +15,6 @@ _HIDDEN = (  # compiled at its first use
     "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # bidirectional controls (Unicode UAX 9)
     "\u2028\u2029\ufeff\ud800-\udfff]"  # separators of lines, byte order mark, lone surrogates
 )
-_ANY = "\\u%04x"
 
 
 def visible(text: str) -> str:
@@ -23,7 +22,9 @@ def visible(text: str) -> str:
 
     The escapes are those of JSON. So the result of a JSON text is JSON with the same value.
     """
-    return text if text.isascii() and text.isprintable() else re.sub(_HIDDEN, _escape, text)
+    if text.isascii() and text.isprintable():
+        return text
+    return re.sub(_HIDDEN, lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def visible_line(text: str) -> str:
@@ -34,10 +35,6 @@ def visible_line(text: str) -> str:
 def one_line(error: BaseException) -> str:
     """Return the message of an error with single spaces, or the name of its class if the message is empty."""
     return " ".join(str(error).split()) or type(error).__name__
-
-
-def _escape(found: re.Match[str]) -> str:
-    return _ANY % ord(found[0])
 
 
 class VisibleFormatter(logging.Formatter):

@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
+from itertools import chain
 from typing import BinaryIO
 
 from isal import igzip, isal_zlib
@@ -77,13 +78,8 @@ def write_warc(file: BinaryIO, chunks: Iterable[bytes], *, is_compressed: bool) 
     """Write a WARC file: a ``warcinfo`` record, and then the given gzip members."""
     note = _NOTE.encode()
     first = _member("warcinfo", _date(time.time()), _record_id(), "application/warc-fields", {}, note)
-    members = _chain(first, chunks)
+    members = chain((first,), chunks)
     file.writelines(members if is_compressed else _decompressed(members))
-
-
-def _chain(first: bytes, rest: Iterable[bytes]) -> Iterator[bytes]:
-    yield first
-    yield from rest
 
 
 def _decompressed(chunks: Iterable[bytes]) -> Iterator[bytes]:

@@ -43,7 +43,10 @@ class PartWriter(Protocol):
 
 
 class CaptureStore:
-    """A ranged store of an archive. ``part``: takes the records."""
+    """The store of an archive. ``part``: takes the records.
+
+    Implements :class:`~skitter.store.contract.Store` and :class:`~skitter.store.contract.ArchiveStore`.
+    """
 
     def __init__(self, part: PartWriter) -> None:
         self._part = part
@@ -51,16 +54,13 @@ class CaptureStore:
 
     @property
     def buffering(self) -> Buffering | None:
-        """As the part wants it."""
         return self._part.buffering
 
     async def open(self, context: StoreContext) -> None:
-        """Open the part."""
         self._request_headers = context.request_headers
         await self._part.open(context)
 
     def encode(self, capture: Capture) -> bytes:
-        """Return the records of a response."""
         return encode_capture(capture, self._request_headers)
 
     async def write(self, groups: Sequence[ItemGroup]) -> list[OutputRange | GroupError | None]:
@@ -70,7 +70,6 @@ class CaptureStore:
         return await self._part.write_blocks(blocks)
 
     async def close(self) -> None:
-        """Close the part."""
         await self._part.close()
 
     def _blocks(self, groups: Sequence[ItemGroup]) -> list[bytes | None]:

@@ -12,12 +12,7 @@ import msgspec
 
 from skitter._utils.notes import Notes
 from skitter.browser.fetcher import shared_browser
-from skitter.fetch.contract import (
-    UNCONDITIONAL,
-    FetcherCapabilities,
-    HeaderHook,
-    SendPermit,
-)
+from skitter.fetch.contract import UNCONDITIONAL, FetcherCapabilities, HeaderHook, SendPermit
 from skitter.fetch.cookies import NoCookies
 from skitter.fetch.http import HttpFetcher
 from skitter.fetch.identity.contract import SourceContext
@@ -203,13 +198,9 @@ class AdaptiveFetcher:
         response = await self._http.fetch(request, permit=permit, on_headers=on_headers)
         if not response.ok or not response.is_html or request.method != "GET":
             return response
-        needs = self._needs_browser(response)
+        required = self._settings.required_selectors
+        needs = any(not response.css(query) for query in required) or is_shell(response.text)
         await self._rules.learn(request.url, browser=needs)
         if needs:
             response.moved_to = Request(request.url, fetcher="browser", browsing=request.browsing)
         return response
-
-    def _needs_browser(self, response: Response) -> bool:
-        if any(not response.css(query) for query in self._settings.required_selectors):
-            return True
-        return is_shell(response.text)

@@ -195,8 +195,3 @@ def command(settings: Settings, folder: str) -> list[str]:
         *(() if settings.http2 else ("--disable-http2",)),
         f"--user-data-dir={folder}/{PROFILE}", f"--js-flags=--max-old-space-size={heap}",
     ]  # fmt: skip
-
-
-def interpreter() -> str:
-    """Return the Python interpreter that runs the watchdog."""
-    return sys.executable

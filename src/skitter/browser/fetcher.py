@@ -179,7 +179,7 @@ class BrowserFetcher:
             if place is None:
                 self._places.release()
             elif not (healthy and load.browsing.keep_page and response.moved_to is None):
-                self._start(self._give_back(place, healthy=healthy))
+                self._start(self.give_back(place, healthy=healthy))
         if load.browsing.keep_page and response.moved_to is None:
             place.tab.start_callback()
             response.page = place.tab.page
@@ -242,7 +242,7 @@ class BrowserFetcher:
         if pool is not None:
             await pool.close()
 
-    async def _give_back(self, place: _Place, *, healthy: bool) -> None:
+    async def give_back(self, place: _Place, *, healthy: bool) -> None:
         """Return a tab to its context, or close it. A tab that cannot be closed condemns its browser."""
         process, tab = place.process, place.tab
         try:
@@ -260,10 +260,6 @@ class BrowserFetcher:
         finally:
             process.users -= 1
             self._places.release()  # only now: the next page would open a further tab if this one were not back
-
-    async def give_back(self, place: _Place) -> None:
-        """Close the page that a callback had."""
-        await self._give_back(place, healthy=False)
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(work)
@@ -349,7 +345,7 @@ class _Held:
         """Close the page."""
         if not self._closed:
             self._closed = True
-            await self._fetcher.give_back(self._place)
+            await self._fetcher.give_back(self._place, healthy=False)
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import os
 import signal
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from skitter.browser.errors import BrowserGone, first_line
-from skitter.browser.executable import PROFILE, command, interpreter
+from skitter.browser.executable import PROFILE, command
 from skitter.browser.watchdog import GROUP, LIFELINE, delete, has_ended
 from skitter.errors import UsageError
 from skitter.settings import Settings
@@ -74,7 +75,7 @@ class BrowserProcess:
                     browser = await driver.chromium.connect_over_cdp(settings.browser_url)
                 else:
                     browser = await driver.chromium.launch(
-                        executable_path=interpreter(),
+                        executable_path=sys.executable,
                         args=await asyncio.to_thread(command, settings, folder),
                         ignore_default_args=True,
                         handle_sigint=False,

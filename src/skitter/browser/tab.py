@@ -251,7 +251,10 @@ class Tab:
         if self._proxy is not None:
             load.first_byte = self._proxy.received
             self._proxy.on_receive = self._on_receive
-        script = await self._add_script(load.browsing.init_script)
+        script: dict[str, Any] = {}
+        if source := load.browsing.init_script:
+            method = "Page.addScriptToEvaluateOnNewDocument"
+            script = await self._session.send(method, {"source": source})
         try:
             html = await (self._run_recorded(load) if load.browsing.record else self._run(load))
         except _Ended:
@@ -267,7 +270,7 @@ class Tab:
             response = load.response(load.status, body[:limit], encoding="utf-8", captured=load.captured)
             response.is_truncated = len(body) > limit
         if script:
-            await self._session.send("Page.removeScriptToEvaluateOnNewDocument", {"identifier": script})
+            await self._session.send("Page.removeScriptToEvaluateOnNewDocument", script)
         if self._proxy is not None:
             response.ip = self._proxy.ip_of(load.request.url)
         return await self._add_cookies(response, cookies)
@@ -287,13 +290,6 @@ class Tab:
             recorder.stop()
         return html
 
-    async def _add_script(self, source: str) -> str:
-        """Run a script in each document from now on. Return its id; empty if there is none."""
-        if not source:
-            return ""
-        added = await self._session.send("Page.addScriptToEvaluateOnNewDocument", {"source": source})
-        return str(added["identifier"])
-
     async def _run(self, load: PageLoad) -> str:
         """Load the page, wait, carry out the actions, and return the final DOM. Raises ``_Ended``."""
         browsing, page = load.browsing, self.page
@@ -303,7 +299,8 @@ class Tab:
         except _Ended:
             raise
         except Exception as error:
-            raise self._load_error(load, error) from error
+            failure = None if self._proxy is None else self._proxy.failure_of(load.request.url)
+            raise network_error(error) if failure is None or load.status else failure from error
         await load.settle()
         if browsing.wait_for:
             condition = Wait(browsing.wait_for) if isinstance(browsing.wait_for, str) else browsing.wait_for
@@ -342,10 +339,6 @@ class Tab:
             if is_gone(error):
                 raise network_error(error) from error
             raise ActionFailed(f"{name}: {first_line(error)}", field=name) from error
-
-    def _load_error(self, load: PageLoad, error: Exception) -> FetchError:
-        failure = None if self._proxy is None else self._proxy.failure_of(load.request.url)
-        return failure if failure is not None and not load.status else network_error(error)
 
     def start_callback(self) -> None:
         """Let a callback use the page: navigations are no longer intercepted, and no limit ends the page."""

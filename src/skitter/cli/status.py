@@ -199,15 +199,15 @@ async def report(folder: JobFolder, output: Path, hosts: int) -> None:
     It has the figures, charts, hosts and dead letters of the job. The file loads nothing from elsewhere. An existing file is replaced.
     """
     from skitter.frontier.stats import StatsDimension
-    from skitter.observe.report import MAX_LETTERS, Report, report_html
+    from skitter.observe.report import MAX_LETTERS, report_html
     from skitter.run.control import dead_letters, job_status
     from skitter.run.control import stats as read_stats
 
-    found = Report(await job_status(folder), [], [])
-    if found.status.counts is not None:
-        rows = await read_stats(folder, StatsDimension.HOST, hosts) if hosts else []
-        found = Report(found.status, rows, await dead_letters(folder, 0, MAX_LETTERS))
-    write_file(output, report_html(found).encode())
+    status = await job_status(folder)
+    exists = status.counts is not None
+    rows = await read_stats(folder, StatsDimension.HOST, hosts) if hosts and exists else []
+    letters = await dead_letters(folder, 0, MAX_LETTERS) if exists else []
+    write_file(output, report_html(status, rows, letters).encode())
     say(f"{output}: report of job {folder.job}")
 
 

@@ -141,20 +141,12 @@ class CrawlReader:
         return self._last
 
     async def _read(self) -> list[JobSample]:
-        status = await self._crawl.status()
-        return (
-            []
-            if status is None
-            else [
-                JobSample(
-                    self._crawl.spec.job,
-                    status.state.value,
-                    status,
-                    await self._crawl.fleet(),
-                    len(await self._crawl.violated()),
-                )
-            ]
-        )
+        crawl = self._crawl
+        status = await crawl.status()
+        if status is None:
+            return []
+        workers, violated = await crawl.fleet(), len(await crawl.violated())
+        return [JobSample(crawl.spec.job, status.state.value, status, workers, violated)]
 
 
 def _registry(read: Callable[[], Sequence[JobSample]]) -> CollectorRegistry:
@@ -188,11 +180,10 @@ class _Jobs:
         for name, (metric, text) in _HISTOGRAMS.items():
             histogram = HistogramMetricFamily(metric, text, labels=["job"])
             for sample in samples:
-                counts = [
-                    sample.status.counters.get(f"{TIMES}{name}/{index}", 0) for index in range(len(_BOUNDS))
-                ]
+                counters = sample.status.counters
+                counts = [counters.get(f"{TIMES}{name}/{index}", 0) for index in range(len(_BOUNDS))]
                 buckets = list(zip(_BOUNDS, accumulate(counts), strict=True))
-                total = sample.status.counters.get(f"{TIMES}{name}/{MICROSECONDS}", 0)
+                total = counters.get(f"{TIMES}{name}/{MICROSECONDS}", 0)
                 histogram.add_metric([sample.job], buckets, total / 1e6)
             yield histogram
         yield from _gauges(samples)

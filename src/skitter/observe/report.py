@@ -6,8 +6,6 @@ import html
 import time
 from collections.abc import Mapping, Sequence
 
-import msgspec
-
 from skitter._utils.visible import visible
 from skitter.frontier.records import DeadLetter, FrontierStatus
 from skitter.frontier.stats import StatsRow
@@ -39,19 +37,15 @@ rect { fill: var(--bar); }
 """
 
 
-class Report(msgspec.Struct, frozen=True):
-    """What a report shows. All figures are those of ``skitter status`` and ``skitter stats``."""
+def report_html(
+    job: JobStatus, hosts: Sequence[StatsRow], letters: Sequence[DeadLetter], now: float | None = None
+) -> str:
+    """Return a report as one HTML document that loads nothing else.
 
-    status: JobStatus
-    hosts: Sequence[StatsRow]
-    """The hosts with the most pages."""
-    letters: Sequence[DeadLetter]
-    """The oldest dead letters, at most :data:`MAX_LETTERS`."""
-
-
-def report_html(report: Report, now: float | None = None) -> str:
-    """Return a report as one HTML document that loads nothing else. ``now``: Unix time of the report."""
-    job, counts = report.status, report.status.counts
+    All figures are those of ``skitter status`` and ``skitter stats``. ``hosts``: those with the most pages. ``letters``: the
+    oldest dead letters, at most :data:`MAX_LETTERS`. ``now``: Unix time of the report.
+    """
+    counts = job.counts
     made = moment(time.time() if now is None else now)
     parts = [f"<h1>Job {_text(job.job)}</h1><p>{_text(job.state)}, {made} UTC</p>"]
     if counts is None:
@@ -61,8 +55,8 @@ def report_html(report: Report, now: float | None = None) -> str:
         parts.append(_monitors(job))
         parts.append(_times(counts.counters))
         parts += [_chart(title, values) for title, values in charts(counts)]
-        parts.append(_hosts(report.hosts))
-        parts.append(_letters(report.letters, counts.failed))
+        parts.append(_hosts(hosts))
+        parts.append(_letters(letters, counts.failed))
     title = f"<title>skitter report: {_text(job.job)}</title>"
     policy = "default-src 'none'; style-src 'unsafe-inline'"
     return (
@@ -80,9 +74,10 @@ def charts(counts: FrontierStatus) -> list[tuple[str, dict[str, int]]]:
         "done": counts.done, "queued": counts.queued, "delayed": counts.delayed, "in flight": counts.leased,
         "failed": counts.failed,
     }  # fmt: skip
+    depths = dict(sorted(kinds(counters, "depth").items(), key=lambda entry: int(entry[0])))
     found = [
         ("Requests", {name: value for name, value in states.items() if value}),
-        ("Pages by depth", _by_depth(counters)),
+        ("Pages by depth", depths),
         ("Responses by status", kinds(counters, "status")),
         ("Failed requests by kind", kinds(counters, "failed")),
         ("Retried attempts by kind", kinds(counters, "retried")),
@@ -90,11 +85,6 @@ def charts(counts: FrontierStatus) -> list[tuple[str, dict[str, int]]]:
         ("Fetches by time to the first byte", _distribution(FETCH.read(counters))),
     ]
     return [(title, values) for title, values in found if values]
-
-
-def _by_depth(counters: Mapping[str, int]) -> dict[str, int]:
-    """Return the pages by the number of links from a start page."""
-    return dict(sorted(kinds(counters, "depth").items(), key=lambda entry: int(entry[0])))
 
 
 def _distribution(buckets: Sequence[int]) -> dict[str, int]:

@@ -15,6 +15,9 @@ from skitter.observe.figures import amount, duration, failures, kinds, listed, w
 from skitter.run.crawl import RunResult
 
 SummaryState = Literal["finished", "incomplete", "stopped", "paused", "failed"]
+_STATES: dict[JobState, SummaryState] = {
+    JobState.FINISHED: "finished", JobState.INCOMPLETE: "incomplete", JobState.PAUSED: "paused",
+}  # fmt: skip
 
 
 class Summary(msgspec.Struct, kw_only=True):
@@ -76,7 +79,7 @@ class Summary(msgspec.Struct, kw_only=True):
 def summary_of(result: RunResult, exit_code: int) -> Summary:
     """Return the summary of a run that ended without an error."""
     pages = result.counters.get("pages", 0) - result.before.counters.get("pages", 0)
-    state = _state_of(result.state)
+    state = _STATES.get(result.state, "stopped")
     summary = job_summary(
         result.job, state, result.reason, exit_code, result.seconds, pages, result.status, result.outputs
     )
@@ -111,13 +114,15 @@ def job_summary(
 
 def summary_rows(summary: Summary) -> list[tuple[str, str]]:
     """Return the summary as named lines for display, without empty lines."""
+    total, here = summary.pages, summary.pages_this_run
+    waiting = summary.queued + summary.delayed + summary.in_flight
     rows = [
-        ("pages", _pages(summary)),
+        ("pages", f"{total:,}" if here == total else f"{total:,} ({here:,} in this run)"),
         ("items", f"{summary.items:,}"),
         ("received", amount(summary.bytes)),
         ("time", f"{duration(summary.seconds)}, {summary.pages_per_second:,.1f} pages/s"),
         (f"pass {summary.pass_number}", _changes(summary.changes)),
-        ("left", _left(summary)),
+        ("left", f"{waiting:,} waiting" if waiting else ""),
         ("failed", with_kinds(summary.failed, summary.failed_by_kind)),
         ("retried", listed(summary.retried_by_kind)),
         ("refused", listed(summary.refused_by_reason)),
@@ -127,25 +132,7 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
     return [(name, text) for name, text in rows if text]
 
 
-def _state_of(state: JobState) -> SummaryState:
-    if state is JobState.FINISHED:
-        return "finished"
-    if state is JobState.INCOMPLETE:
-        return "incomplete"
-    return "paused" if state is JobState.PAUSED else "stopped"
-
-
 def _changes(totals: dict[str, int]) -> str:
     shown = {name: number for name, number in totals.items() if number and name != "unlinked"}
     unlinked = totals.get("unlinked", 0)
     return listed(shown) + (f" ({unlinked:,} of those gone are no longer linked)" if unlinked else "")
-
-
-def _pages(summary: Summary) -> str:
-    total, here = summary.pages, summary.pages_this_run
-    return f"{total:,}" if here == total else f"{total:,} ({here:,} in this run)"
-
-
-def _left(summary: Summary) -> str:
-    waiting = summary.queued + summary.delayed + summary.in_flight
-    return f"{waiting:,} waiting" if waiting else ""

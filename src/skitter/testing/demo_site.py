@@ -54,7 +54,7 @@ class DemoSite(SiteOfOrigins):
 
     def __init__(self, pace: float = 1.0) -> None:
         self._pace = pace
-        self._pages = dict(_pages())
+        self._pages = dict((*_shop_pages(), *_blog_pages(), *_archive_pages()))
         self._failures: Counter[tuple[int, str]] = Counter()
         self._is_sale = False
 
@@ -133,12 +133,6 @@ _ON_SALE = {(SHOP, f"/book/{number}") for number in (7, 8, 9)}
 _REDIRECTS = {(SHOP, f"/old/{number}.php"): f"/book/{number}" for number in range(0, _BOOKS, 8)}
 
 
-def _pages() -> Iterator[tuple[tuple[int, str], DemoPage]]:
-    yield from _shop_pages()
-    yield from _blog_pages()
-    yield from _archive_pages()
-
-
 def _shop_pages() -> Iterator[tuple[tuple[int, str], DemoPage]]:
     genres: list[DemoLink] = [(genre, f"/genre/{genre}") for genre in _GENRES]
     outside: list[DemoLink] = [("Blog", (BLOG, "/")), ("Archive", (ARCHIVE, "/"))]
@@ -149,13 +143,12 @@ def _shop_pages() -> Iterator[tuple[tuple[int, str], DemoPage]]:
     for number in range(_BOOKS):
         near = [("Similar", f"/book/{(number + step) % _BOOKS}") for step in (len(_GENRES), 31)]
         fixed = [("Home", "/"), (_genre(number), f"/genre/{_genre(number)}"), ("Buy", "/basket/")]
-        yield (SHOP, f"/book/{number}"), DemoPage(_book(number), [*near, *fixed], _blurb(number))
+        blurb = f"{120 + number * 7 % 400} pages, {8 + number * 3 % 20}.90 €. " + "Readers praise it. " * 20
+        yield (SHOP, f"/book/{number}"), DemoPage(_book(number), [*near, *fixed], blurb)
     for genre in _GENRES:
         books = [number for number in range(_BOOKS) if _genre(number) == genre]
-        yield (
-            (SHOP, f"/genre/{genre}"),
-            DemoPage(f"{genre.capitalize()} books", [*_books(books), ("Home", "/")]),
-        )
+        page = DemoPage(f"{genre.capitalize()} books", [*_books(books), ("Home", "/")])
+        yield (SHOP, f"/genre/{genre}"), page
     last = _BOOKS // _BOOKS_PER_PAGE
     for index in range(1, last + 1):
         shown = range((index - 1) * _BOOKS_PER_PAGE, index * _BOOKS_PER_PAGE)
@@ -202,10 +195,6 @@ def _book(number: int) -> str:
 
 def _books(numbers: Sequence[int]) -> list[DemoLink]:
     return [(_book(number), f"/book/{number}") for number in numbers]
-
-
-def _blurb(number: int) -> str:
-    return f"{120 + number * 7 % 400} pages, {8 + number * 3 % 20}.90 €. " + "Readers praise it. " * 20
 
 
 def _forbidden(key: tuple[int, str]) -> bool:

@@ -15,21 +15,9 @@ FANOUT = 4
 
 _SECTIONS = 20
 _WORDS = [
-    "amber",
-    "brook",
-    "cedar",
-    "delta",
-    "ember",
-    "frost",
-    "grove",
-    "harbor",
-    "island",
-    "juniper",
-    "kelp",
-    "lantern",
-    "meadow",
-    "north",
-]
+    "amber", "brook", "cedar", "delta", "ember", "frost", "grove", "harbor", "island", "juniper", "kelp", "lantern",
+    "meadow", "north",
+]  # fmt: skip
 _FIXED = (
     '<a href="#top">Top</a>',
     '<a href="mailto:editor@outside.invalid">Write to us</a>',

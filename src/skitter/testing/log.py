@@ -42,14 +42,8 @@ class RequestLog:
     def begin(self, visit: Visit, waited: float = 0.0) -> Hit:
         """Record the arrival of a request, which happened ``waited`` seconds ago."""
         self._in_flight[visit.host] += 1
-        hit = Hit(
-            host=visit.host,
-            port=visit.port,
-            method=visit.method,
-            target=visit.target,
-            received=time.monotonic() - waited,
-            in_flight=self._in_flight[visit.host],
-        )
+        received, in_flight = time.monotonic() - waited, self._in_flight[visit.host]
+        hit = Hit(visit.host, visit.port, visit.method, visit.target, received, in_flight)
         self.hits.append(hit)
         return hit
 

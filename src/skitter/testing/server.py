@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from functools import partial
 from typing import Self
 
 from skitter._utils.concurrency import LoopThread
@@ -87,7 +88,9 @@ class SiteServer(ServedOrigins):
         self._connections: set[asyncio.Transport] = set()
 
     def __enter__(self) -> Self:
-        sockets = self._bind_all()
+        sockets: list[socket.socket] = []
+        for number in range(self._ports):
+            sockets += _bind(self._addresses, self._port + number if self._port else 0)
         self.origins = tuple("{}:{}".format(*sock.getsockname()) for sock in sockets)
         self._loop = LoopThread("site-server")
         self._loop.run(self._listen(sockets))
@@ -97,20 +100,10 @@ class SiteServer(ServedOrigins):
         self._loop.run(self._close())
         self._loop.stop()
 
-    def _bind_all(self) -> list[socket.socket]:
-        sockets: list[socket.socket] = []
-        for number in range(self._ports):
-            sockets += _bind(self._addresses, self._port + number if self._port else 0)
-        return sockets
-
     async def _listen(self, sockets: list[socket.socket]) -> None:
         loop = asyncio.get_running_loop()
-        self._servers = [
-            await loop.create_server(self._connection, sock=sock, backlog=_BACKLOG) for sock in sockets
-        ]
-
-    def _connection(self) -> SiteProtocol:
-        return SiteProtocol(self.site, self.log, self.origins, self._delay, self._connections)
+        connect = partial(SiteProtocol, self.site, self.log, self.origins, self._delay, self._connections)
+        self._servers = [await loop.create_server(connect, sock=sock, backlog=_BACKLOG) for sock in sockets]
 
     async def _close(self) -> None:
         for sock in [sock for server in self._servers for sock in server.sockets]:

@@ -67,19 +67,14 @@ _USER_DEFINED_CHARACTERS = "".join(map(chr, [*range(0x80), *range(0xF780, 0xF800
 _USER_DEFINED_BYTES = codecs.charmap_build(_USER_DEFINED_CHARACTERS)
 
 
-def _user_defined_codec() -> codecs.CodecInfo:
-    """Return the codec of x-user-defined, which maps the bytes from 0x80 to U+F780 to U+F7FF (section 14.5)."""
-    return codecs.CodecInfo(
-        lambda text, errors="strict": codecs.charmap_encode(text, errors, _USER_DEFINED_BYTES),
-        lambda data, errors="strict": codecs.charmap_decode(data, errors, _USER_DEFINED_CHARACTERS),
-        name=USER_DEFINED,
-    )
-
-
 def _codec_of_label(name: str) -> codecs.CodecInfo | None:
     label = name.replace("-", "_")
-    if label == "x_user_defined":
-        return _user_defined_codec()
+    if label == "x_user_defined":  # maps the bytes from 0x80 to U+F780 to U+F7FF (section 14.5)
+        return codecs.CodecInfo(
+            lambda text, errors="strict": codecs.charmap_encode(text, errors, _USER_DEFINED_BYTES),
+            lambda data, errors="strict": codecs.charmap_decode(data, errors, _USER_DEFINED_CHARACTERS),
+            name=USER_DEFINED,
+        )
     codec = _LABELS.get(label)
     return None if codec is None else codecs.lookup(codec)
 

@@ -182,7 +182,11 @@ class _Connection(asyncio.Protocol):
 
     async def _answer(self, call: CallRequest) -> None:
         try:
-            result = await self._perform(call)
+            arguments = msgspec.structs.astuple(self._server.readers[call.operation](call.arguments))
+            method = self._own_methods.get(call.operation)
+            if method is None:
+                method = self._server.methods[call.operation](self._server.frontier)
+            result = await method(*arguments)
             answer = CallResult(call.number, "", msgspec.Raw(encode(result)))
         except SkitterError as error:
             details = msgspec.Raw(encode([str(error), error.remedy, error.field]))
@@ -193,13 +197,6 @@ class _Connection(asyncio.Protocol):
             answer = CallResult(call.number, type(error).__name__, details)
         if self._transport is not None:
             self._transport.write(frame(answer))
-
-    async def _perform(self, call: CallRequest) -> object:
-        arguments = msgspec.structs.astuple(self._server.readers[call.operation](call.arguments))
-        method = self._own_methods.get(call.operation)
-        if method is None:
-            method = self._server.methods[call.operation](self._server.frontier)
-        return await method(*arguments)
 
     async def _connect(self, worker: str | None) -> JobInfo:
         self.worker = worker
