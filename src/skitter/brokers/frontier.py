@@ -186,22 +186,17 @@ class BrokerFrontier:
 
     async def _served_queues(self, quotas: QueueQuotas | None) -> list[str]:
         """Return the queues to lease from now; at least one, because its topic asks for the state of the job."""
-        if quotas is None or EVERY_OTHER in quotas:
-            await self._discover_queues()
+        now = asyncio.get_running_loop().time()
+        if (quotas is None or EVERY_OTHER in quotas) and now - self._discovered_at >= DISCOVERY_INTERVAL:
+            self._discovered_at = now
+            for queue in (await self._state.status()).queues:  # other processes may have created some
+                await self._topic(queue)
         named = self._topics if quotas is None else {**dict.fromkeys(quotas), **self._topics}
         queues = [queue for queue in named if queue != EVERY_OTHER and share_of(quotas, queue, 1) > 0]
         queues = queues or [DEFAULT_QUEUE]
         for queue in queues:
             await self._topic(queue)
         return queues
-
-    async def _discover_queues(self) -> None:
-        """Open the topics of queues that other processes have created."""
-        now = asyncio.get_running_loop().time()
-        if now - self._discovered_at >= DISCOVERY_INTERVAL:
-            self._discovered_at = now
-            for queue in (await self._state.status()).queues:
-                await self._topic(queue)
 
     def _queue_of_lease(self, lease_id: int) -> str:
         """Return the queue whose topic holds the message of a lease."""

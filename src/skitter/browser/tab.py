@@ -246,7 +246,11 @@ class Tab:
         """Load the page of a request. Raises :class:`~skitter.fetch.contract.FetchError`."""
         self._load = load
         self.uses += 1
-        await self._set_user_agent(load.request)
+        request_headers = {**self._settings.headers, **load.request.headers}
+        override = user_agent_override(self._user_agent, request_headers)
+        if override != self._override:
+            await self._session.send("Emulation.setUserAgentOverride", override)
+            self._override = override
         cookies = await self._set_cookies(load.request)
         if self._proxy is not None:
             load.first_byte = self._proxy.received
@@ -274,12 +278,6 @@ class Tab:
         if self._proxy is not None:
             response.ip = self._proxy.ip_of(load.request.url)
         return await self._add_cookies(response, cookies)
-
-    async def _set_user_agent(self, request: Request) -> None:
-        override = user_agent_override(self._user_agent, {**self._settings.headers, **request.headers})
-        if override != self._override:
-            await self._session.send("Emulation.setUserAgentOverride", override)
-            self._override = override
 
     async def _run_recorded(self, load: PageLoad) -> str:
         recorder = Recorder(self.page, load.browsing.record)

@@ -6,12 +6,11 @@ import ctypes
 import os
 import re
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from skitter.secrets import SETTINGS_OF_SECRETS, is_secret_name, secrets_in
 
-_NAMED = re.compile(r"(?P<name>(?:-[as]|--argument=|--setting=)?[\w.-]+)=(?P<value>.*)", re.DOTALL)
+_NAMED = re.compile(r"(?:-[a-z]|--(?:argument=|setting=)?)?(?P<name>[\w.-]+)=(?P<value>.*)", re.DOTALL)
 """``NAME=VALUE``, perhaps with its option."""
 _ARGUMENTS_BEGIN, _ARGUMENTS_END = 47, 48
 """Fields of ``/proc/PID/stat``: addresses of the memory that the list of processes shows (proc_pid_stat(5))."""
@@ -43,19 +42,11 @@ def hide_secrets() -> None:
 def masked(argument: bytes) -> bytes:
     """Return an argument of a command with ``*`` for each byte of a secret: its length stays."""
     text = os.fsdecode(argument)
-    if (named := _NAMED.fullmatch(text)) is not None and _holds_secrets(named["name"]):
-        return _with_stars(argument, [named["value"]])
-    return _with_stars(argument, secrets_in(text))
-
-
-def _holds_secrets(name: str) -> bool:
-    name = name.removeprefix("--argument=").removeprefix("--setting=")
-    if name.startswith("-"):
-        name = name[2:]  # of -a and -s
-    return is_secret_name(name) or name in SETTINGS_OF_SECRETS or name in {"proxy", "proxies"}
-
-
-def _with_stars(argument: bytes, secrets: Sequence[str]) -> bytes:
+    secrets = secrets_in(text)
+    if (named := _NAMED.fullmatch(text)) is not None:
+        name = named["name"]
+        if is_secret_name(name) or name in SETTINGS_OF_SECRETS or name in {"proxy", "proxies"}:
+            secrets = [named["value"]]
     for secret in sorted(map(os.fsencode, secrets), key=len, reverse=True):
         if secret:
             argument = argument.replace(secret, b"*" * len(secret))

@@ -49,6 +49,7 @@ def crawl(
     """
     from skitter.cli.running import ForegroundRun, fork_if_several
     from skitter.run.job import JobSpec
+    from skitter.web.urls import host_of
 
     named = [url if url == "auto" else _seed(url) for url in sitemaps]
     seeds = [_seed(url) for url in urls] or [url for url in named if url != "auto"]
@@ -58,7 +59,7 @@ def crawl(
     named, settings = _without_userinfo(named, settings)
     suffixes = [suffix.strip() for suffix in (files or "").split(",") if suffix.strip()]
     spec = JobSpec(
-        job=_name_of_host(seeds[0]) if options.job is None else options.job,
+        job=fit_name(host_of(seeds[0])) if options.job is None else options.job,
         spider="skitter.frontends.page_spider:PageSpider",
         arguments={
             "urls": seeds,
@@ -105,9 +106,3 @@ def _without_userinfo(urls: list[str], settings: dict[str, Any]) -> tuple[list[s
             "passwords are both in a URL and in credentials", remedy="use one of them", field="credentials"
         )
     return plain, {**settings, "credentials": {**found, **credentials}} if found else settings
-
-
-def _name_of_host(url: str) -> str:
-    from skitter.web.urls import host_of
-
-    return fit_name(host_of(url))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import sys
@@ -92,6 +93,9 @@ class Demo:
     def _compare(self) -> int:
         from msgspec import json
 
+        from skitter.run.control import dead_letters
+        from skitter.run.job import JobFolder
+
         origins = self._server.origins
         reachable = self._site.expected_pages(origins)
         items = [json.decode(line) for line in self._output.read_bytes().splitlines()]
@@ -100,8 +104,12 @@ class Demo:
             1 for item in items if (page := reachable.get(item["url"])) is not None
             and (item["title"], item["links"]) != (page.title, page.links)
         )  # fmt: skip
-        dead = self._dead_letters()
+        dead = {letter.url for letter in asyncio.run(dead_letters(JobFolder(_JOB), 0, 1_000))}
         expected = self._site.failures(origins)
+        hits, forbidden = self._server.log.hits, self._site.forbidden(origins)
+        trespasses = sum(f"http://{hit.host}:{hit.port}{hit.target}" in forbidden for hit in hits)
+        visits = Counter((hit.host, hit.target) for hit in hits if hit.target != "/robots.txt")
+        repeated = sum(count > 1 for count in visits.values())
         checks = [
             (f"{len(items)} items for the {len(reachable)} reachable pages", len(items) == len(reachable)),
             (f"{len(reachable.keys() - times)} pages lost", not reachable.keys() - times),
@@ -112,36 +120,16 @@ class Demo:
                 f"{len(dead)} dead letters for the {len(expected)} unreachable pages",
                 dead == set(expected),
             ),
-            (f"{self._trespasses()} visits to pages that robots.txt forbids", not self._trespasses()),
+            (f"{trespasses} visits to pages that robots.txt forbids", not trespasses),
             (f"worker {self._killed} was killed, and another one took over its work", bool(self._killed)),
         ]
         for text, holds in checks:
             verdict, color = ("ok     ", "green") if holds else ("WRONG  ", "red")
             click.echo(f"  {painted(verdict, color, sys.stderr)}{text}", err=True)
         say(
-            f"  {self._repeated()} pages were fetched again: the killed worker held them, or their first fetch failed"
+            f"  {repeated} pages were fetched again: the killed worker held them, or their first fetch failed"
         )
         say(
             f"the items are in {self._output}; see also `skitter status demo` and `skitter failures list demo`"
         )
         return 0 if all(holds for _, holds in checks) else 1
-
-    def _dead_letters(self) -> set[str]:
-        import asyncio
-
-        from skitter.run.control import dead_letters
-        from skitter.run.job import JobFolder
-
-        return {letter.url for letter in asyncio.run(dead_letters(JobFolder(_JOB), 0, 1_000))}
-
-    def _repeated(self) -> int:
-        visits = Counter(
-            (hit.host, hit.target) for hit in self._server.log.hits if hit.target != "/robots.txt"
-        )
-        return sum(1 for count in visits.values() if count > 1)
-
-    def _trespasses(self) -> int:
-        forbidden = self._site.forbidden(self._server.origins)
-        return sum(
-            1 for hit in self._server.log.hits if f"http://{hit.host}:{hit.port}{hit.target}" in forbidden
-        )

@@ -77,17 +77,11 @@ class _WorkersType(click.IntRange):
     name = "number of workers"
 
     def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> int:
-        if value == "auto":
-            return max(1, min(_MOST_WORKERS, _usable_processors() - 1))
+        if value == "auto":  # containers and taskset may allow fewer processors than there are
+            usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+            return max(1, min(_MOST_WORKERS, usable - 1))
         number: int = super().convert(value, param, context)
         return number
-
-
-def _usable_processors() -> int:
-    """Return how many processors this process may use: containers and ``taskset`` may allow fewer than there are."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 workers_option = click.option(

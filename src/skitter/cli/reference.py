@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
@@ -52,14 +52,12 @@ working directory. Items go to standard output, everything else to standard erro
 
 def settings_page(kind: type[FrontierSettings] = Settings) -> str:
     """Return the reference page of all settings, in Markdown."""
-    return "\n".join((_SETTINGS_HEAD.rstrip(), *_settings_lines(declarations(kind).values()))) + "\n"
-
-
-def _settings_lines(declared: Iterable[Declaration]) -> Iterator[str]:
-    for declaration in declared:
+    lines = [_SETTINGS_HEAD.rstrip()]
+    for name, declaration in declarations(kind).items():
         if declaration.setting.section:
-            yield f"\n## {declaration.setting.section}"
-        yield f"\n### {declaration.name}\n\n{_wrapped(declaration.setting.help)}\n\n{_facts(declaration)}"
+            lines.append(f"\n## {declaration.setting.section}")
+        lines.append(f"\n### {name}\n\n{_wrapped(declaration.setting.help)}\n\n{_facts(declaration)}")
+    return "\n".join(lines) + "\n"
 
 
 def _wrapped(text: str) -> str:
@@ -136,10 +134,6 @@ def _rounded(value: Any, unit: str) -> str:
     return ""
 
 
-def _row(*cells: str) -> str:
-    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
-
-
 def commands_page() -> str:
     """Return the reference page of all commands, in Markdown."""
     context = click.Context(skitter, info_name="skitter")
@@ -162,7 +156,8 @@ def _command_lines(group: click.Group, context: click.Context) -> Iterator[str]:
         for parameter in command.get_params(inner):
             record = parameter.get_help_record(inner)
             if record is not None and record[1] and not record[0].endswith("--help"):
-                yield _row(f"`{record[0]}`", _ranges_in_words(record[1]))
+                cells = (f"`{record[0]}`", _ranges_in_words(record[1]))
+                yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 
 def _ranges_in_words(text: str) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from skitter.cli.options import (
@@ -15,9 +13,6 @@ from skitter.cli.options import (
     with_job_options,
     with_show_options,
 )
-
-if TYPE_CHECKING:
-    from skitter.spider import Spider
 
 
 @click.command()
@@ -37,8 +32,9 @@ def run(spider: str, options: JobOptions, show: ShowOptions) -> int:
     # Each worker loads the spider itself: what its module opens must not be shared.
     with fork_if_several(len(teams_of(options.workers, queues))) as forked:
         reference, spider_class = find_spider(spider)
+        name = fit_name(str(spider_class.name or spider_class.__name__.lower()))
         spec = JobSpec(
-            job=_name_of_spider(spider_class) if options.job is None else options.job,
+            job=name if options.job is None else options.job,
             spider=reference,
             arguments=dict(pairs("-a", options.arguments)),
             settings=options.all_settings(),
@@ -48,8 +44,3 @@ def run(spider: str, options: JobOptions, show: ShowOptions) -> int:
             queues=queues,
         )
         return ForegroundRun(spec, show, fresh=options.fresh, recrawl=options.recrawl, forked=forked).run()
-
-
-def _name_of_spider(spider_class: type[Spider]) -> str:
-    name = spider_class.name or spider_class.__name__
-    return fit_name(str(name) if spider_class.name else str(name).lower())

@@ -115,9 +115,10 @@ def top(interval: float, as_json: bool, frontier: str | None) -> None:
     from skitter.cli.tables import problem_lines, to_json, top_lines
 
     async def look() -> list[JobStatus]:
-        from skitter.run.control import job_statuses
+        from skitter.run.control import job_statuses, jobs_on
+        from skitter.run.job import all_jobs
 
-        return await job_statuses(await _jobs(frontier))
+        return await job_statuses(all_jobs() if frontier is None else await jobs_on(frontier))
 
     if as_json or not sys.stdout.isatty():
         found = asyncio.run(look())
@@ -128,16 +129,6 @@ def top(interval: float, as_json: bool, frontier: str | None) -> None:
     from skitter.cli.live_view import watch_jobs
 
     asyncio.run(watch_jobs(look, interval, detailed=False))
-
-
-async def _jobs(frontier: str | None) -> list[JobFolder]:
-    from skitter.run.job import all_jobs
-
-    if frontier is None:
-        return list(all_jobs())
-    from skitter.run.control import jobs_on
-
-    return await jobs_on(frontier)
 
 
 @click.command()

@@ -177,16 +177,14 @@ def _counts(counts: FrontierStatus, *, live: bool) -> list[tuple[str, str]]:
 def job_lines(jobs: Sequence[JobStatus]) -> str:
     """Return jobs as a table."""
     rows = [["JOB", "STATE", "PAGES", "ITEMS", "WAITING", "FAILED", "SPIDER"]]
-    rows += [[job.job, job.state, *_four(job.counts), job.spider] for job in jobs]
+    for job in jobs:
+        figures = ["-"] * 4
+        if (counts := job.counts) is not None:
+            numbers = (counts.counters.get("pages", 0), counts.counters.get("items", 0),
+                       counts.queued + counts.delayed + counts.leased, counts.failed)  # fmt: skip
+            figures = [f"{number:,}" for number in numbers]
+        rows.append([job.job, job.state, *figures, job.spider])
     return aligned(rows, right=frozenset({2, 3, 4, 5}))
-
-
-def _four(counts: FrontierStatus | None) -> list[str]:
-    if counts is None:
-        return ["-"] * 4
-    waiting = counts.queued + counts.delayed + counts.leased
-    figures = (counts.counters.get("pages", 0), counts.counters.get("items", 0), waiting, counts.failed)
-    return [f"{figure:,}" for figure in figures]
 
 
 _MAX_VALUE = 40

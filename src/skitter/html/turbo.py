@@ -42,10 +42,6 @@ def _load_package() -> None:
     from turbohtml import StructuredData  # noqa: F401, PLC0415 - few crawls need it
 
 
-def _parse(text: str) -> Document:
-    return parse(in_standards_mode(text), positions=False)
-
-
 def _parse_metered(text: str, meter: MemoryMeter) -> Document:
     meter.check_runs(text)
     roots = RootCheck(text)
@@ -126,14 +122,6 @@ def _content(node: Node) -> list[Any]:
     return content
 
 
-def _comment(node: Node) -> str | None:
-    return node.data if isinstance(node, Comment) else None
-
-
-def _remove(node: Node) -> None:
-    node.extract()
-
-
 def _markdown(node: Element, base_url: str) -> str:
     _load_package()
     if not base_url:
@@ -156,22 +144,10 @@ def _structured_data(document: Document, base_url: str) -> dict[str, Any]:
     return {kind: data.get(kind, []) for kind in ("json_ld", "microdata", "rdfa", "opengraph", "dublin_core")}
 
 
-def _attributes(node: Element) -> dict[str, str]:
-    return {name: node.attr(name) or "" for name in node.attrs}
-
-
-def _tag(node: Element) -> str:
-    return node.tag.lower()
-
-
-def _html(node: Element) -> str:
-    return like_lxml(node.serialize(_plain_spaces()))
-
-
 TURBO = Engine(
     anchors=True,
     in_parts=True,
-    parse=_parse,
+    parse=lambda text: parse(in_standards_mode(text), positions=False),
     parse_metered=_parse_metered,
     root=_root,
     select=Node.select,
@@ -183,13 +159,13 @@ TURBO = Engine(
     outermost=_outermost,
     values=_values,
     attribute=Element.attr,
-    attributes=_attributes,
-    tag=_tag,
-    html=_html,
+    attributes=lambda node: {name: node.attr(name) or "" for name in node.attrs},
+    tag=lambda node: node.tag.lower(),
+    html=lambda node: like_lxml(node.serialize(_plain_spaces())),
     content=_content,
-    comment=_comment,
+    comment=lambda node: node.data if isinstance(node, Comment) else None,
     key=lambda node: node,
-    remove=_remove,
+    remove=Node.extract,
     markdown=_markdown,
     structured_data=_structured_data,
     xpath=_xpath,

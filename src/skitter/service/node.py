@@ -183,7 +183,17 @@ class Node:
         job = None if data is None else decode(data, JobRecord)
         if job is None or job.run is None or job.run.id != run or not job.is_active:
             return
-        config, buffer = self._jobs.config, self._open_log(run, job)
+        config = self._jobs.config
+        secrets = secrets_among({"arguments": job.arguments, "settings": job.settings})
+        # A node that erases logs waits until an announced run has ended.
+        buffer = self._logs[run] = LogBuffer(
+            run,
+            config.log(run, self.name),
+            self._redactor.knowing(secrets),
+            self.name,
+            self._log_level,
+            self._batches,
+        )
         try:
             await self._jobs.prepare(job, job.run)
             spec = await asyncio.to_thread(config.spec, job, job.run)
@@ -201,15 +211,6 @@ class Node:
         finally:
             if run not in self._running:
                 await self._logs.pop(run).close()
-
-    def _open_log(self, run: str, job: JobRecord) -> LogBuffer:
-        """Open the log of a run that was announced; a node that erases logs waits until the run has ended."""
-        redactor = self._redactor.knowing(
-            secrets_among({"arguments": job.arguments, "settings": job.settings})
-        )
-        stored = self._jobs.config.log(run, self.name)
-        self._logs[run] = LogBuffer(run, stored, redactor, self.name, self._log_level, self._batches)
-        return self._logs[run]
 
     async def _collect_ended(self) -> None:
         """Record the end of runs whose process has ended."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import msgspec
@@ -85,8 +85,13 @@ class JobQueries:
         folder = await self._folder(await self._jobs.records.job(name))
 
         async def check_and_read() -> _T:
-            with _started(name, folder):
+            conflict = Conflict(f"no node has started job {name!r} yet", remedy="try again in a moment")
+            if folder.is_local and not folder.exists():
+                raise conflict
+            try:
                 return await read(folder)
+            except NoSuchJob:
+                raise conflict from None
 
         return await in_thread(check_and_read())
 
@@ -126,7 +131,10 @@ class JobQueries:
             read_at, found = self._statuses.get(run, (0.0, None))
             if time.monotonic() - read_at > _MAX_AGE:
                 found = await self._status(job)
-                self._forget_old()
+                old = time.monotonic() - _KEPT_SECONDS
+                for unwatched in [run for run, (seen_at, _) in self._statuses.items() if seen_at < old]:
+                    del self._statuses[unwatched]
+                    self._histories.pop(unwatched, None)
                 self._statuses[run] = time.monotonic(), found
                 if found is not None and found.counts is not None:
                     self._histories.setdefault(run, FigureHistory()).add(found.counts, found.workers)
@@ -141,13 +149,6 @@ class JobQueries:
     def _points(self, job: JobRecord) -> list[dict[str, Any]]:
         found = self._histories.get("" if job.run is None else job.run.id)
         return [] if found is None else list(found.points)
-
-    def _forget_old(self) -> None:
-        """Forget runs without a viewer for a while."""
-        old = time.monotonic() - _KEPT_SECONDS
-        for run in [run for run, (read_at, _) in self._statuses.items() if read_at < old]:
-            del self._statuses[run]
-            self._histories.pop(run, None)
 
     async def overview(
         self, contains: str, state: str | None, offset: int, limit: int | None, may_see: Callable[[str], bool], *,
@@ -321,18 +322,6 @@ async def in_thread(call: Coroutine[Any, Any, _T]) -> _T:
 
 def _on_own_loop(call: Coroutine[Any, Any, _T]) -> _T:
     return asyncio.run(call)
-
-
-@contextmanager
-def _started(name: str, folder: RunFolder) -> Iterator[None]:
-    """Raise :class:`Conflict` if no node has started the run, so that it has no frontier."""
-    conflict = Conflict(f"no node has started job {name!r} yet", remedy="try again in a moment")
-    if folder.is_local and not folder.exists():
-        raise conflict
-    try:
-        yield
-    except NoSuchJob:
-        raise conflict from None
 
 
 def view(job: JobRecord, nodes: Mapping[str, NodeStatus]) -> dict[str, Any]:

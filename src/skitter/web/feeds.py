@@ -108,21 +108,16 @@ def elements_of(
                     raise error
             elif name_of(element) in wanted:
                 yield element
-                _forget(element)
+                element.clear()
+                parent = element.getparent()
+                while parent is not None and element.getprevious() is not None:
+                    del parent[0]  # free the elements before it
                 unread = 0
     if not is_known:
         raise error
 
 
 _MAX_UNREAD = 50_000
-
-
-def _forget(element: etree._Element) -> None:
-    """Free a parsed element and those before it."""
-    element.clear()
-    parent = element.getparent()
-    while parent is not None and element.getprevious() is not None:
-        del parent[0]
 
 
 def _xml_entries(body: bytes, url: str) -> Iterator[FeedEntry]:

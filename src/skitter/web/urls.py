@@ -294,7 +294,7 @@ def identity(href: str) -> str:
         href = _ESCAPE.sub(_plain_or_upper, href)
     address, mark, query = href.partition("?")
     if "&" in query:
-        query = "&".join(sorted(query.split("&"), key=_name_and_value))
+        query = "&".join(sorted(query.split("&"), key=lambda parameter: parameter.partition("=")[::2]))
     return f"{address}{mark}{query}"
 
 
@@ -309,11 +309,6 @@ def _plain_or_upper(escape: re.Match[str]) -> str:
     spelled = escape[0]
     character = chr(int(spelled[1:], 16))
     return character if character in _UNRESERVED else spelled.upper()
-
-
-def _name_and_value(parameter: str) -> tuple[str, str]:
-    name, _, value = parameter.partition("=")
-    return name, value
 
 
 def scheme_of(url: str) -> str:

@@ -138,15 +138,10 @@ def file_name_of(url: str, content_disposition: str = "", default: str = "index"
     The name contains no folder, no control character and nothing that a shell interprets, is not hidden, and is not
     the name of a device on Windows. It has at most 200 bytes; a longer name loses its beginning and keeps its extension.
     """
-    name = _disposed(content_disposition) or unquote(urlsplit(url).path).rpartition("/")[2]
+    message = Message()
+    if content_disposition:
+        message["Content-Disposition"] = content_disposition.replace("\r", " ").replace("\n", " ")
+    name = message.get_filename() or unquote(urlsplit(url).path).rpartition("/")[2]
     name = _UNSAFE.sub("_", name.replace("\\", "/").rpartition("/")[2]).strip(". ").lstrip("-")
     name = name.encode("utf-8", "replace")[-_MAX_BYTES:].decode("utf-8", "ignore").strip(". ")
     return f"_{name[-_MAX_BYTES:]}" if _RESERVED.match(name) else name or default
-
-
-def _disposed(header: str) -> str:
-    if not header:
-        return ""
-    message = Message()
-    message["Content-Disposition"] = header.replace("\r", " ").replace("\n", " ")
-    return message.get_filename() or ""

@@ -123,14 +123,16 @@ def _fields_of(elements: list[Any]) -> list[BlockField]:
     for place, element in enumerate(elements):
         for css, kind, inner, value in _parts_of(element):
             parts[css, kind].setdefault(place, (inner, value))
-    found = []
+    found: list[BlockField] = []
     for (css, kind), by_place in parts.items():
         values = [value for _, value in by_place.values()]
         if len(by_place) < max(2, _MIN_SHARE * len(elements)) or len(set(values)) == 1:
             continue
+        if any(other.kind == kind and other.values == values for other in found):
+            continue  # the first of several fields with the same values is the outermost one
         first = next(iter(by_place.values()))[0]
         found.append(BlockField(css, first.tag, _label(first), kind, values))
-    return _without_repetition(found)
+    return found
 
 
 def _parts_of(block: Any) -> Iterator[tuple[str, str, Any, str]]:
@@ -179,12 +181,3 @@ def _label(element: Any) -> str:
         return str(marked)
     names = classes_of(element)
     return names[-1] if names else str(element.tag)
-
-
-def _without_repetition(found: list[BlockField]) -> list[BlockField]:
-    """Keep the first of several fields with the same values, which is the outermost one."""
-    kept: list[BlockField] = []
-    for field in found:
-        if not any(field.kind == other.kind and field.values == other.values for other in kept):
-            kept.append(field)
-    return kept

@@ -299,10 +299,19 @@ def to_datetime(text: str, formats: Sequence[str] = (), locale: str | None = Non
 
     It has a time zone only if the text has one. Raises ``ValueError`` for an invalid date.
     """
+    for form in formats:
+        try:
+            return datetime.strptime(text, form)  # noqa: DTZ007 - pages often omit the time zone
+        except ValueError:
+            continue
     if formats:
-        return _by_format(text, formats)
+        raise ValueError(f"{text!r:.60} is not a date of the format {' or '.join(formats)}")
     if locale is not None:
-        return _in_words(text, locale)
+        dateparser = need("dateparser", "recipes", "dates in words")
+        found: datetime | None = dateparser.parse(text, languages=[locale], settings={"TIMEZONE": "UTC"})
+        if found is None:
+            raise ValueError(f"{text!r:.60} is not a date in the language {locale}")
+        return found
     if re.fullmatch(r"\d{9,10}(\.\d+)?", text):
         return datetime.fromtimestamp(float(text), UTC)
     for read in (datetime.fromisoformat, parsedate_to_datetime):
@@ -311,23 +320,6 @@ def to_datetime(text: str, formats: Sequence[str] = (), locale: str | None = Non
         except ValueError:
             continue
     raise ValueError(f"{text!r:.60} is not a date in ISO 8601 or RFC 5322: set `format` or `locale`")
-
-
-def _by_format(text: str, formats: Sequence[str]) -> datetime:
-    for form in formats:
-        try:
-            return datetime.strptime(text, form)  # noqa: DTZ007 - pages often omit the time zone
-        except ValueError:
-            continue
-    raise ValueError(f"{text!r:.60} is not a date of the format {' or '.join(formats)}")
-
-
-def _in_words(text: str, locale: str) -> datetime:
-    dateparser = need("dateparser", "recipes", "dates in words")
-    found: datetime | None = dateparser.parse(text, languages=[locale], settings={"TIMEZONE": "UTC"})
-    if found is None:
-        raise ValueError(f"{text!r:.60} is not a date in the language {locale}")
-    return found
 
 
 def to_html(node: Any) -> str:

@@ -209,16 +209,11 @@ def _of_toml(text: str, name: str) -> RecipeSource:
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        place = f"line {error.lineno}" if hasattr(error, "lineno") else _toml_place(str(error), text)
-        message = str(error).partition(" (at ")[0]
-        raise RecipeError([f"{name} {place}: {message}"], remedy="correct the TOML") from None
+        message, _, place = str(error).partition(" (at ")
+        number = place.removeprefix("line ").partition(",")[0]
+        line = number if number.isdigit() else len(text.splitlines()) or 1
+        raise RecipeError([f"{name} line {line}: {message}"], remedy="correct the TOML") from None
     return RecipeSource(name, data, toml_lines(text))
-
-
-def _toml_place(message: str, text: str) -> str:
-    _, _, place = message.partition("(at line ")
-    number = place.partition(",")[0]
-    return f"line {number if number.isdigit() else len(text.splitlines()) or 1}"
 
 
 def _of_yaml(text: str, name: str) -> RecipeSource:

@@ -139,7 +139,11 @@ class ClusterReports:
 
     async def outputs(self) -> dict[str, list[tuple[int, int]]]:
         found = await gather_all(client.frontier.reports.outputs() for client in self._partitions.clients)
-        return _aggregate_outputs(found)
+        ranges: dict[str, list[tuple[int, int]]] = defaultdict(list)
+        for part in found:
+            for name, spans in part.items():
+                ranges[name] += spans
+        return {name: joined_spans(spans) for name, spans in ranges.items()}
 
     async def visits(self, cursor: str = "", limit: int = 1000) -> VisitsPart:
         """Return some of the remembered pages, partition by partition.
@@ -224,14 +228,3 @@ def _aggregate_stats(found: Iterable[Sequence[StatsRow]], max_keys: int, limit: 
     for key in ranked[max_keys:]:
         sums[OTHERS].update(sums.pop(key))
     return in_order((StatsRow(key, **amounts) for key, amounts in sums.items()), limit)
-
-
-def _aggregate_outputs(
-    found: Iterable[Mapping[str, Sequence[tuple[int, int]]]],
-) -> dict[str, list[tuple[int, int]]]:
-    """Merge the byte ranges of part files."""
-    ranges: dict[str, list[tuple[int, int]]] = defaultdict(list)
-    for part in found:
-        for name, spans in part.items():
-            ranges[name] += spans
-    return {name: joined_spans(spans) for name, spans in ranges.items()}

@@ -202,21 +202,16 @@ def _caller(line: str, number: int) -> Caller:
         scope = TokenScope[fields["scope"].upper()]
     except KeyError:
         raise _invalid(number, "an unknown scope", "use scope=read, scope=operate or scope=admin") from None
-    patterns = tuple(pattern for pattern in fields["jobs"].split(",") if pattern)
-    return Caller(
-        digest=digest, name=fields["name"], scope=scope, patterns=patterns, expires=_moment(fields["expires"], number)
-    )  # fmt: skip
-
-
-def _moment(text: str, number: int) -> float | None:
-    if not text:
-        return None
     try:
-        found = datetime.fromisoformat(text)
+        end = datetime.fromisoformat(fields["expires"]) if fields["expires"] else None
     except ValueError:
         remedy = "write expires=2030-01-31 or expires=2030-01-31T12:00:00Z"
         raise _invalid(number, "an invalid date", remedy) from None
-    return (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp()
+    if end is not None and end.tzinfo is None:
+        end = end.replace(tzinfo=UTC)
+    patterns = tuple(pattern for pattern in fields["jobs"].split(",") if pattern)
+    expires = None if end is None else end.timestamp()
+    return Caller(digest=digest, name=fields["name"], scope=scope, patterns=patterns, expires=expires)
 
 
 def _invalid(number: int, mistake: str, remedy: str) -> UsageError:

@@ -90,8 +90,7 @@ def make_app(
     )  # fmt: skip
     add_handlers(app)
     queries = JobQueries(jobs)
-    _add_general_routes(app, jobs)
-    _add_metrics_route(app, queries)
+    _add_general_routes(app, jobs, queries)
     if signing_key is not None:
         _add_key_directory(app, signing_key)
     add_recipe_routes(app, jobs)
@@ -110,7 +109,7 @@ def make_app(
     return AuthMiddleware(app, context, max_body, max_rate)
 
 
-def _add_general_routes(app: FastAPI, jobs: JobService) -> None:
+def _add_general_routes(app: FastAPI, jobs: JobService, queries: JobQueries) -> None:
     @app.get("/health")
     async def health() -> dict[str, str]:
         """Report whether this node can reach its store. Needs no token."""
@@ -134,8 +133,6 @@ def _add_general_routes(app: FastAPI, jobs: JobService) -> None:
             found.append({"name": name, **shown})
         return {"nodes": found}
 
-
-def _add_metrics_route(app: FastAPI, queries: JobQueries) -> None:
     @app.get("/metrics", response_class=Response, responses=TEXT)
     async def metrics(request: Request) -> Response:
         """Return the metrics of all jobs in Prometheus text format, or OpenMetrics. Every node returns the same."""

@@ -137,7 +137,9 @@ class ApiSchema:
         elif body_type:
             _add_field(request, "body", {"type": "string"})
             _add_field(request, "content_type", {"type": "string"})
-        media = next((kind for kind in _media_types(operation) if kind in _STREAMS), "")
+        answers = [answer for status, answer in operation["responses"].items() if status.startswith("2")]
+        kinds = [kind for answer in answers for kind in answer.get("content", ()) if kind in _STREAMS]
+        media = kinds[0] if kinds else ""
         response = _STREAMS.get(media) or (
             ".google.protobuf.Empty" if set(operation["responses"]) & {"204"} else ".google.protobuf.Struct"
         )
@@ -170,15 +172,6 @@ def _operations(app: FastAPI) -> Iterator[tuple[str, APIRoute, Mapping[str, Any]
             for method in sorted(route.methods or ()):
                 if (method, route.path_format) not in _OWN_OF_HTTP:
                     yield method, route, paths[route.path_format][method.lower()]
-
-
-def _media_types(operation: Mapping[str, Any]) -> list[str]:
-    return [
-        kind
-        for status, response in operation["responses"].items()
-        if status.startswith("2")
-        for kind in response.get("content", ())
-    ]
 
 
 def _tag(name: str) -> int:

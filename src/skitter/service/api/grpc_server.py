@@ -113,18 +113,6 @@ def _handler(app: AsgiApp, operation: ApiOperation) -> Any:
     )
 
 
-def _json_value(_operation: ApiOperation, line: bytes) -> Message | None:
-    if not line:
-        return None
-    value: Message = json_format.ParseDict(msgspec.json.decode(line), struct_pb2.Value())
-    return value
-
-
-def _text(_operation: ApiOperation, line: bytes) -> Message:
-    text: Message = wrappers_pb2.StringValue(value=line.decode("utf-8", "replace"))
-    return text
-
-
 def _event(operation: ApiOperation, block: bytes) -> Message | None:
     fields = dict(line.split(b": ", 1) for line in block.split(b"\n") if b": " in line)
     if b"event" not in fields:
@@ -137,8 +125,10 @@ def _event(operation: ApiOperation, block: bytes) -> Message | None:
 
 
 _CONVERTERS: dict[str, Callable[[ApiOperation, bytes], Message | None]] = {
-    "application/x-ndjson": _json_value,
-    "text/plain": _text,
+    "application/x-ndjson": lambda _, line: (
+        json_format.ParseDict(msgspec.json.decode(line), struct_pb2.Value()) if line else None
+    ),
+    "text/plain": lambda _, line: wrappers_pb2.StringValue(value=line.decode("utf-8", "replace")),
     "text/event-stream": _event,
 }
 
@@ -212,7 +202,8 @@ def _http_call(
     values = {name: fields[name] for name in operation.path_names}
     path = operation.path.format(**values)
     raw = operation.path.format(**{name: quote(value, safe="") for name, value in values.items()})
-    query = {name: _query_value(fields[name]) for name in operation.query_names if name in fields}
+    query = {name: fields[name] for name in operation.query_names if name in fields}
+    query = {name: str(value).lower() if isinstance(value, bool) else value for name, value in query.items()}
     body = b""
     if operation.body_type == "application/json":
         body = msgspec.json.encode(fields.get("body", {}))
@@ -233,10 +224,6 @@ def _peer(context: Context) -> str:
     """Return the address of a caller, of ``ipv4:ADDRESS:PORT`` or ``ipv6:%5BADDRESS%5D:PORT``."""
     address: str = context.peer().partition(":")[2].rpartition(":")[0]
     return unquote(address).strip("[]")
-
-
-def _query_value(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 async def _abort(context: Context, status: int, headers: dict[bytes, bytes], problem: bytes) -> None:

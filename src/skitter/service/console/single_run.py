@@ -57,15 +57,14 @@ class RunConsole:
             server_header=False, lifespan="off", timeout_graceful_shutdown=2,
         )  # fmt: skip
         self._server = uvicorn.Server(config)
-        self._thread = threading.Thread(target=self._serve, name="console", daemon=True)
+        self._thread = threading.Thread(
+            target=lambda: asyncio.run(self._serve()), name="console", daemon=True
+        )
         self._thread.start()
 
-    def _serve(self) -> None:
-        async def serve() -> None:
-            self._loop = asyncio.get_running_loop()
-            await self._server.serve([self._listener])
-
-        asyncio.run(serve())
+    async def _serve(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        await self._server.serve([self._listener])
 
     def close(self) -> None:
         """Stop serving."""
