@@ -23,7 +23,7 @@ DUMMY = """\
 LOOK = """
 import json, sys
 import click
-from skitter.cli.run import run
+from skitter.cli.crawl import run
 from skitter.cli.reference import commands_page, settings_page
 from skitter.errors import SettingsError
 from skitter.frontier.options import SettingsChanges

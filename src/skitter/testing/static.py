@@ -26,9 +26,7 @@ class StaticSite:
             prefix = prefix.rstrip("/") + "/"
             self._folders.add(prefix)
             for name in names:
-                real = Path(parent, name).resolve()
-                if real.is_file() and real.is_relative_to(self._root):
-                    self._files[prefix + name] = Answer(real.read_bytes(), content_type=content_type_of(name))
+                self._read(prefix, Path(parent, name))
 
     def __call__(self, visit: Visit) -> Answer:
         """Return the file with that path."""
@@ -38,6 +36,13 @@ class StaticSite:
         elif f"{path}/" in self._folders:
             return Answer(status=301, headers={"Location": quote(f"{path}/")})
         return self._files.get(path, _MISSING)
+
+    def _read(self, prefix: str, file: Path) -> None:
+        real = file.resolve()
+        if real.is_file() and real.is_relative_to(self._root):
+            self._files[prefix + file.name] = Answer(
+                real.read_bytes(), content_type=content_type_of(file.name)
+            )
 
 
 _MISSING = Answer(b"<title>404 Not Found</title>", status=404)
