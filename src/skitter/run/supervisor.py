@@ -150,10 +150,10 @@ class WorkerProcess:
         on_ready: Callable[[], None],
     ) -> None:
         self.name = name
-        self._process = process
+        self.process = process
+        self.started = time.monotonic()
         self._pipe = pipe
         self._on_ready = on_ready
-        self._started = time.monotonic()
         self._received = b""
 
     @classmethod
@@ -177,14 +177,9 @@ class WorkerProcess:
         return cls(name, process, read_end, on_ready)
 
     @property
-    def pid(self) -> int:
-        """Process id."""
-        return self._process.pid
-
-    @property
     def is_alive(self) -> bool:
         """Whether the process runs."""
-        return self._process.returncode is None
+        return self.process.returncode is None
 
     @property
     def is_ready(self) -> bool:
@@ -196,24 +191,14 @@ class WorkerProcess:
         """Whether the worker ever had a lease."""
         return self._received.startswith(READY + HAD_WORK)
 
-    @property
-    def status(self) -> int | None:
-        """Exit status, or the negative number of the signal that ended the process. ``None`` while it runs."""
-        return self._process.returncode
-
-    @property
-    def age(self) -> float:
-        """Seconds since the start of the process."""
-        return time.monotonic() - self._started
-
     async def work(self, command: bytes) -> WorkerResult | None:
         """Send the command and wait for the end of the process. Return its result; ``None`` if it died without one."""
         loop = asyncio.get_running_loop()
         loop.add_reader(self._pipe, self._on_readable)
         try:
             with contextlib.suppress(RuntimeError):  # raised by uvloop if the process is dead already
-                await self._process.communicate(command)
-            await self._process.wait()
+                await self.process.communicate(command)
+            await self.process.wait()
             self._read()
         finally:
             loop.remove_reader(self._pipe)
@@ -241,14 +226,14 @@ class WorkerProcess:
     def terminate(self) -> None:
         """Ask the worker to finish its requests in progress and to end."""
         with contextlib.suppress(ProcessLookupError):
-            self._process.terminate()
+            self.process.terminate()
 
     async def kill(self) -> None:
         """Kill the process, if it still runs."""
         if self.is_alive:
             with contextlib.suppress(ProcessLookupError):
-                self._process.kill()
-            await self._process.wait()
+                self.process.kill()
+            await self.process.wait()
 
 
 class Supervisor:
@@ -290,7 +275,7 @@ class Supervisor:
     @property
     def pids(self) -> list[int]:
         """Process ids of the workers alive."""
-        return [worker.pid for worker in self._workers.values() if worker.is_alive]
+        return [worker.process.pid for worker in self._workers.values() if worker.is_alive]
 
     async def run(self) -> None:
         """Keep the workers running until each has ended by itself.
@@ -358,9 +343,10 @@ class Supervisor:
             self._failed_starts_of[index] = self._failed_starts_of.get(index, 0) + 1
         is_known = self._missing_logged and not worker.had_work
         level = logging.DEBUG if is_known else logging.WARNING
-        log.log(level, "a worker died (status %s) after %.1f s; replacing it", worker.status, worker.age)
+        status, age = worker.process.returncode, time.monotonic() - worker.started
+        log.log(level, "a worker died (status %s) after %.1f s; replacing it", status, age)
         if self._failed_starts >= _MAX_FAILED_STARTS:
-            self._continue_without(worker.status)
+            self._continue_without(status)
 
     def _continue_without(self, status: int | None) -> None:
         """Log once that workers are missing. Raises CrawlFailed if none is left."""

@@ -59,55 +59,6 @@ class KafkaOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ca_file: str = ""
 
 
-class KafkaTopic(msgspec.Struct, frozen=True):
-    """A topic, as ``kafka://USER@HOST:PORT,HOST:PORT/TOPIC?OPTIONS`` names it."""
-
-    servers: str
-    topic: str
-    user: str
-    password: str
-    options: KafkaOptions
-
-    @classmethod
-    def parse(cls, rest: str, options: Mapping[str, str], password: str) -> KafkaTopic:
-        """Parse a URL without its scheme. Raises :class:`~skitter.errors.StoreError`."""
-        place, _, topic = rest.partition("/")
-        access, _, servers = place.rpartition("@")
-        user, _, url_password = access.partition(":")
-        if not servers or not topic or "/" in topic:
-            raise StoreError(
-                f"output kafka://{servers}/{topic} does not name a topic",
-                remedy="write kafka://HOST:9092/TOPIC",
-                field="output",
-            )
-        converted = read_options(f"kafka://{servers}/{topic}", options, KafkaOptions)
-        return cls(servers, topic, unquote(user), unquote(url_password) or password, converted)
-
-    @property
-    def name(self) -> str:
-        """The name for messages, without the password."""
-        return f"kafka://{self.servers}/{self.topic}"
-
-    def client_options(self) -> dict[str, Any]:
-        """Return the arguments of the client. This blocks: it reads certificates."""
-        options = self.options
-        protocol = options.security_protocol or ("SASL_PLAINTEXT" if self.user else "PLAINTEXT")
-        arguments: dict[str, Any] = {
-            "bootstrap_servers": self.servers.split(","), "client_id": options.client_id, "acks": "all",
-            "linger_ms": _LINGER_MS, "max_request_size": options.max_request_size,
-            "request_timeout_ms": options.request_timeout_ms,
-            "enable_idempotence": options.enable_idempotence, "security_protocol": protocol,
-            "compression_type": None if options.compression_type == "none" else options.compression_type,
-        }  # fmt: skip
-        if self.user:
-            arguments |= {
-                "sasl_mechanism": options.sasl_mechanism, "sasl_plain_username": self.user, "sasl_plain_password": self.password,
-            }  # fmt: skip
-        if protocol.endswith("SSL"):
-            arguments["ssl_context"] = tls_context(self.name, options.ca_file)
-        return arguments
-
-
 class _ConnectionErrors(logging.Filter):
     """Keeps the reason why the client cannot connect: it logs the reason, and raises an error without it."""
 
@@ -131,11 +82,42 @@ class KafkaDriver:
     """Uses one producer, and a new one after each failure. Implements :class:`~skitter.store.database.Driver`."""
 
     def __init__(self, address: OutputAddress, options: Mapping[str, str], _buffer: BufferOptions) -> None:
-        topic = KafkaTopic.parse(address.rest, options, address.password("kafka"))
-        self.name = topic.name
-        self._topic = topic
-        self._largest = topic.options.max_request_size - _KEY_AND_FRAMING
+        """Read the URL. Raises :class:`~skitter.errors.StoreError`."""
+        place, _, self._topic = address.rest.partition("/")
+        access, _, self._servers = place.rpartition("@")
+        user, _, password = access.partition(":")
+        self.name = f"kafka://{self._servers}/{self._topic}"
+        if not self._servers or not self._topic or "/" in self._topic:
+            raise StoreError(
+                f"output {self.name} does not name a topic",
+                remedy="write kafka://HOST:9092/TOPIC",
+                field="output",
+            )
+        self._options = read_options(self.name, options, KafkaOptions)
+        self._user = unquote(user)
+        self._password = unquote(password) or address.password("kafka")
+        self._largest = self._options.max_request_size - _KEY_AND_FRAMING
         self._producer: AIOKafkaProducer | None = None
+
+    def _client_options(self) -> dict[str, Any]:
+        """Return the arguments of the client. This blocks: it reads certificates."""
+        options = self._options
+        protocol = options.security_protocol or ("SASL_PLAINTEXT" if self._user else "PLAINTEXT")
+        arguments: dict[str, Any] = {
+            "bootstrap_servers": self._servers.split(","), "client_id": options.client_id, "acks": "all",
+            "linger_ms": _LINGER_MS, "max_request_size": options.max_request_size,
+            "request_timeout_ms": options.request_timeout_ms,
+            "enable_idempotence": options.enable_idempotence, "security_protocol": protocol,
+            "compression_type": None if options.compression_type == "none" else options.compression_type,
+        }  # fmt: skip
+        if self._user:
+            arguments |= {
+                "sasl_mechanism": options.sasl_mechanism, "sasl_plain_username": self._user,
+                "sasl_plain_password": self._password,
+            }  # fmt: skip
+        if protocol.endswith("SSL"):
+            arguments["ssl_context"] = tls_context(self.name, options.ca_file)
+        return arguments
 
     async def open(self, context: StoreContext) -> None:  # noqa: ARG002 - a topic knows no jobs
         await self._connected()
@@ -143,7 +125,7 @@ class KafkaDriver:
     async def _connected(self) -> AIOKafkaProducer:
         if self._producer is None:
             try:
-                options = await asyncio.to_thread(self._topic.client_options)
+                options = await asyncio.to_thread(self._client_options)
                 producer = AIOKafkaProducer(**options)
             except RuntimeError as error:
                 raise StoreError(
@@ -167,7 +149,7 @@ class KafkaDriver:
         producer = await self._connected()
         with self._translated_errors():
             try:
-                await producer.partitions_for(self._topic.topic)
+                await producer.partitions_for(self._topic)
             except UnknownTopicOrPartitionError:
                 raise StoreError(
                     f"{self.name}: the topic does not exist",
@@ -207,9 +189,7 @@ class KafkaDriver:
         outcomes = await self._send(producer, messages)
         for owner, message, outcome in zip(owners, messages, outcomes, strict=True):
             last = outcome
-            if isinstance(
-                last, MessageSizeTooLargeError
-            ):  # perhaps another message of its batch caused the error
+            if isinstance(last, MessageSizeTooLargeError):  # perhaps of another message of its batch
                 [last] = await self._send(producer, [message])
             if isinstance(last, MessageSizeTooLargeError):
                 refusals[owner] = "a message is larger than the limit of the broker"
@@ -222,7 +202,7 @@ class KafkaDriver:
         sent = []
         try:
             for key, data in messages:
-                sent.append(await producer.send(self._topic.topic, data, key=key))
+                sent.append(await producer.send(self._topic, data, key=key))
         finally:
             outcomes = await asyncio.gather(*sent, return_exceptions=True)
         return outcomes

@@ -35,8 +35,7 @@ from skitter.store.sql import (
     ID_COLUMN,
     KEPT,
     ColumnRules,
-    FieldLimitError,
-    GeneratedColumnError,
+    ItemRefusedError,
     RowShape,
     TableColumns,
     column_for,
@@ -122,34 +121,8 @@ class MySqlOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return context
 
 
-class MySqlLocation(msgspec.Struct, frozen=True):
-    """A table of a database."""
-
-    client: dict[str, Any]
-    """Arguments for the client: host, port, user, password, database, socket."""
-    name: str
-    """The name for messages."""
-    options: MySqlOptions
-
-    @classmethod
-    def parse(cls, rest: str, options: dict[str, str], password: str = "") -> MySqlLocation:
-        """Parse a URL. ``password`` completes a URL without one. Raises :class:`~skitter.errors.StoreError`."""
-        name = f"mysql://{rest.rpartition('@')[2]}"
-        chosen = read_options(name, options, MySqlOptions)
-        table, display_name = chosen.table, f"{name}?table={chosen.table}"
-        if not table or len(table) > 64 or table != table.rstrip(" ") or any(c in "\0/\\." for c in table):
-            raise StoreError(
-                f"invalid name of a table: {table!r}",
-                remedy="use 1 to 64 characters, such as ?table=NAME",
-                field="table",
-            )
-        client = _client_arguments(rest, display_name, password)
-        if chosen.unix_socket:
-            client["unix_socket"] = chosen.unix_socket
-        return cls(client, display_name, chosen)
-
-
 def _client_arguments(rest: str, display_name: str, password: str) -> dict[str, Any]:
+    """Return the host, port, user, password and database of a URL. ``password`` completes a URL without one."""
     try:
         url = urlsplit(f"mysql://{rest}")
         port = url.port or _DEFAULT_PORT
@@ -290,10 +263,6 @@ def folded(name: str) -> str:
 # --- the driver ---------------------------------------------------------------------------------------------
 
 
-class ItemRefusedError(Exception):
-    """The server would reject the items, or did so."""
-
-
 class _ConflictError(Exception):
     """Another session changed the table or the same rows. The transaction may succeed if it is repeated."""
 
@@ -307,11 +276,22 @@ class MySqlDriver:
     """
 
     def __init__(self, address: OutputAddress, options: Mapping[str, str], _buffer: BufferOptions) -> None:
-        location = MySqlLocation.parse(address.rest, dict(options), address.password("mysql"))
-        self.name = location.name
-        self._location = location
-        self._relation = quoted(location.options.table)
-        self._layout = location.options.layout
+        """Read the URL. Raises :class:`~skitter.errors.StoreError` for an invalid URL."""
+        server = f"mysql://{address.rest.rpartition('@')[2]}"
+        self._options = read_options(server, options, MySqlOptions)
+        table = self._options.table
+        if not table or len(table) > 64 or table != table.rstrip(" ") or any(c in "\0/\\." for c in table):
+            raise StoreError(
+                f"invalid name of a table: {table!r}",
+                remedy="use 1 to 64 characters, such as ?table=NAME",
+                field="table",
+            )
+        self.name = f"{server}?table={table}"
+        self._client = _client_arguments(address.rest, self.name, address.password("mysql"))
+        if self._options.unix_socket:
+            self._client["unix_socket"] = self._options.unix_socket
+        self._relation = quoted(table)
+        self._layout = self._options.layout
         self._columns = TableColumns(RULES)
         self._folded: dict[str, str] = {}
         self._connection: aiomysql.Connection | None = None
@@ -373,9 +353,7 @@ class MySqlDriver:
     async def put(self, pages: Sequence[PageItems]) -> list[str]:
         with self._translated_errors():
             await self._connect()
-            return await put_or_bisect(
-                self._put, pages, (ItemRefusedError, FieldLimitError, GeneratedColumnError)
-            )
+            return await put_or_bisect(self._put, pages, (ItemRefusedError,))
 
     async def _put(self, pages: Sequence[PageItems]) -> None:
         """Write all pages; try again when other workers change the columns, or write the same pages, meanwhile."""
@@ -475,7 +453,7 @@ class MySqlDriver:
     # --- the table -------------------------------------------------------------------------------------
 
     def _is_table(self) -> str:
-        return f"{quoted('Tables_in_' + self._location.client['db'])} = {quoted_text(self._location.options.table)}"
+        return f"{quoted('Tables_in_' + self._client['db'])} = {quoted_text(self._options.table)}"
 
     async def _check_table(self) -> None:
         rows = await self._shown_columns()
@@ -521,9 +499,7 @@ class MySqlDriver:
         if not self._misfits(shapes):
             return
         # A change of a table ends the transaction, so workers take turns by a lock of their own.
-        digest = xxhash.xxh3_64_hexdigest(
-            f"{self._location.client['db']}\0{self._location.options.table}".encode()
-        )
+        digest = xxhash.xxh3_64_hexdigest(f"{self._client['db']}\0{self._options.table}".encode())
         lock = quoted_text(f"skitter-{digest}")
         [[locked]] = await self._rows(f"SELECT GET_LOCK({lock}, {_LOCK_SECONDS})")
         if locked != 1:
@@ -558,7 +534,7 @@ class MySqlDriver:
     async def _connect(self) -> None:
         if self._connection is not None and not self._connection.closed:
             return
-        arguments = dict(self._location.client)
+        arguments = dict(self._client)
         arguments["password"] = arguments["password"] or os.environ.get("MYSQL_PWD", "")
         context = await asyncio.to_thread(self._ssl_context)
         async with asyncio.timeout(_CONNECT_SECONDS):
@@ -571,7 +547,7 @@ class MySqlDriver:
 
     def _ssl_context(self) -> ssl.SSLContext | None:
         try:
-            return self._location.options.ssl_context()
+            return self._options.ssl_context()
         except OSError as error:
             raise StoreError(
                 f"{self.name}: cannot read the certificates: {error}",

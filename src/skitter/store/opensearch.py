@@ -49,47 +49,6 @@ class OpenSearchOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     ca_file: str = ""
 
 
-class OpenSearchIndex(msgspec.Struct, frozen=True):
-    """An index, as ``opensearch://USER@HOST:PORT/INDEX?OPTIONS`` names it."""
-
-    name: str
-    """The name for messages."""
-    host: str
-    index: str
-    user: str
-    password: str
-    options: OpenSearchOptions
-
-    @classmethod
-    def parse(cls, kind: str, rest: str, options: Mapping[str, str], password: str) -> OpenSearchIndex:
-        """Parse a URL without its scheme. Raises :class:`~skitter.errors.StoreError`."""
-        place, _, index = rest.partition("/")
-        access, _, host = place.rpartition("@")
-        user, _, url_password = access.partition(":")
-        name = f"{kind}://{host}/{index}"
-        valid = index == index.lower() and index[:1] not in "-_+" and not set(index) & set('/\\*?"<>|, #:')
-        if not host or not index or not valid:
-            raise StoreError(
-                f"output {name} does not name an index",
-                remedy=f"write {kind}://HOST:{_DEFAULT_PORT}/INDEX, with an index in lower case",
-                field="output",
-            )
-        converted = read_options(name, options, OpenSearchOptions)
-        if ":" not in host.rpartition("]")[2]:
-            host = f"{host}:{_DEFAULT_PORT}"
-        return cls(name, host, index, unquote(user), unquote(url_password) or password, converted)
-
-    def client(self) -> AsyncOpenSearch:
-        """Return a client, which connects when it is first used. This blocks: it reads certificates."""
-        arguments: dict[str, Any] = {}
-        if self.options.tls:
-            arguments["ssl_context"] = tls_context(self.name, self.options.ca_file)
-        if self.user:
-            arguments["http_auth"] = (self.user, self.password)
-        scheme = "https" if self.options.tls else "http"
-        return AsyncOpenSearch([f"{scheme}://{self.host}"], timeout=_TIMEOUT, max_retries=0, **arguments)
-
-
 class OpenSearchDriver:
     """Uses the bulk API. The documents of a page are numbered, and written on one shard, so that no gap can remain.
 
@@ -97,17 +56,39 @@ class OpenSearchDriver:
     """
 
     def __init__(self, address: OutputAddress, options: Mapping[str, str], _buffer: BufferOptions) -> None:
-        place = OpenSearchIndex.parse(address.kind, address.rest, options, address.password("opensearch"))
-        self.name = place.name
-        self._place = place
-        self._index = place.index
+        """Read the URL. Raises :class:`~skitter.errors.StoreError`."""
+        place, _, index = address.rest.partition("/")
+        access, _, host = place.rpartition("@")
+        user, _, password = access.partition(":")
+        self.name = f"{address.kind}://{host}/{index}"
+        valid = index == index.lower() and index[:1] not in "-_+" and not set(index) & set('/\\*?"<>|, #:')
+        if not host or not index or not valid:
+            raise StoreError(
+                f"output {self.name} does not name an index",
+                remedy=f"write {address.kind}://HOST:{_DEFAULT_PORT}/INDEX, with an index in lower case",
+                field="output",
+            )
+        self._host = host if ":" in host.rpartition("]")[2] else f"{host}:{_DEFAULT_PORT}"
+        self._index = index
+        self._options = read_options(self.name, options, OpenSearchOptions)
+        self._login = (unquote(user), unquote(password) or address.password("opensearch"))
         self._job_field = b""
         self._client: AsyncOpenSearch | None = None
 
     async def open(self, context: StoreContext) -> None:
         self._job_field = msgspec.json.encode({JOB_FIELD: context.job})[1:]
         await self.close()
-        self._client = await asyncio.to_thread(self._place.client)
+        self._client = await asyncio.to_thread(self._new_client)
+
+    def _new_client(self) -> AsyncOpenSearch:
+        """Return a client, which connects when it is first used. This blocks: it reads certificates."""
+        arguments: dict[str, Any] = {}
+        if self._options.tls:
+            arguments["ssl_context"] = tls_context(self.name, self._options.ca_file)
+        if self._login[0]:
+            arguments["http_auth"] = self._login
+        scheme = "https" if self._options.tls else "http"
+        return AsyncOpenSearch([f"{scheme}://{self._host}"], timeout=_TIMEOUT, max_retries=0, **arguments)
 
     async def check(self, job: str) -> None:  # noqa: ARG002 - an index belongs to many jobs
         """Create the index if it is missing, and the mapping of the job's name."""

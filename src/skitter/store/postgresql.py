@@ -26,8 +26,7 @@ from skitter.store.sql import (
     ID_COLUMN,
     KEPT,
     ColumnRules,
-    FieldLimitError,
-    GeneratedColumnError,
+    ItemRefusedError,
     RowShape,
     TableColumns,
     kind_of,
@@ -63,8 +62,7 @@ _ITEM_ERRORS = (
     asyncpg.IntegrityConstraintViolationError,
     asyncpg.RaiseError,
     asyncpg.ProgramLimitExceededError,
-    FieldLimitError,
-    GeneratedColumnError,
+    ItemRefusedError,
 )
 _RETRY_REMEDY = "fix the cause, then run the same command again: nothing that was committed is lost"
 
@@ -75,42 +73,6 @@ class TableOptions(msgspec.Struct, frozen=True):
     table: str = "items"
     schema: str = ""
     layout: Literal["columns", "jsonb"] = "columns"
-
-
-class PostgresLocation(msgspec.Struct, frozen=True):
-    """A table of a database."""
-
-    dsn: str
-    """Connection URL for the client, with user and password."""
-    password: str
-    """Password from outside the URL; empty if the URL contains one, or if the client finds one itself."""
-    name: str
-    """The name for messages."""
-    relation: str
-    """The qualified name of the table in SQL."""
-    layout: Literal["columns", "jsonb"]
-
-    @classmethod
-    def parse(cls, rest: str, options: dict[str, str], password: str = "") -> PostgresLocation:
-        """Parse a URL. The remaining ``options`` are passed to the client. ``password`` completes a URL without one.
-
-        Raises :class:`~skitter.errors.StoreError`.
-        """
-        access, _, server = rest.rpartition("@")
-        chosen = take_options(f"postgresql://{server}", options, TableOptions)
-        table, schema = chosen.table, chosen.schema
-        display_name = f"postgresql://{server}?table={table}"
-        for name in filter(None, (table, schema)) if table else [table]:
-            if not name or "\0" in name or len(name.encode()) > 63:
-                raise StoreError(
-                    f"invalid name of a table or schema: {name!r}",
-                    remedy="use 1 to 63 bytes, such as ?table=NAME",
-                    field="table" if name == table else "schema",
-                )
-        dsn = f"postgresql://{rest}" + (f"?{urlencode(options)}" if options else "")
-        separate_password = "" if ":" in access or "password" in options else password
-        relation = f"{quoted(schema)}.{quoted(table)}" if schema else quoted(table)
-        return cls(dsn, separate_password, display_name, relation, chosen.layout)
 
 
 _MAX_NAME_BYTES = 63
@@ -166,9 +128,24 @@ class PostgresDriver:
     """
 
     def __init__(self, address: OutputAddress, options: Mapping[str, str], _buffer: BufferOptions) -> None:
-        location = PostgresLocation.parse(address.rest, dict(options), address.password("postgresql"))
-        self.name = location.name
-        self._location = location
+        """Read the URL. Options that are not our own are passed to the client. Raises :class:`~skitter.errors.StoreError`."""
+        access, _, server = address.rest.rpartition("@")
+        others = dict(options)
+        own = take_options(f"postgresql://{server}", others, TableOptions)
+        for name in (own.table, own.schema):
+            if "\0" in name or len(name.encode()) > _MAX_NAME_BYTES or not own.table:
+                raise StoreError(
+                    f"invalid name of a table or schema: {name!r}",
+                    remedy="use 1 to 63 bytes, such as ?table=NAME",
+                    field="table" if name == own.table else "schema",
+                )
+        self.name = f"postgresql://{server}?table={own.table}"
+        self._relation = f"{quoted(own.schema)}.{quoted(own.table)}" if own.schema else quoted(own.table)
+        self._layout = own.layout
+        self._dsn = f"postgresql://{address.rest}" + (f"?{urlencode(others)}" if others else "")
+        has_password = ":" in access or "password" in others
+        self._password = "" if has_password else address.password("postgresql")
+        """Password from outside the URL; empty if the URL contains one, or if the client finds one itself."""
         self._columns = TableColumns(RULES)
         self._connection: asyncpg.Connection[Any] | None = None
 
@@ -189,7 +166,7 @@ class PostgresDriver:
         with self._discarding_broken_connections():
             connection = await self._connected()
             await connection.execute(
-                f"DELETE FROM {self._location.relation} WHERE {ID_COLUMN} > $1 AND {ID_COLUMN} < $2"  # noqa: S608 - quoted
+                f"DELETE FROM {self._relation} WHERE {ID_COLUMN} > $1 AND {ID_COLUMN} < $2"  # noqa: S608 - quoted
                 # The pattern excludes jobs whose name starts with this job's name and a colon.
                 f" AND substr({ID_COLUMN}, length($1) + 1) ~ '^[0-9a-f]{{32}}:[0-9]+$'",
                 f"{job}:",
@@ -208,7 +185,7 @@ class PostgresDriver:
 
     def encode(self, item: Any) -> Encoded:
         """Return the item as JSON with columns as keys, and the kinds of its values."""
-        if self._location.layout == "jsonb":
+        if self._layout == "jsonb":
             return Encoded(_without_nul(encode_item(item)))
         fields = item_fields(item, keep=KEPT)
         row = {column_of(name): value for name, value in fields.items()}
@@ -247,7 +224,7 @@ class PostgresDriver:
             # Without statistics, the planner may prefer a sequential scan of the whole table.
             await connection.execute("SET LOCAL enable_seqscan = off")
             await connection.execute(
-                f"DELETE FROM {self._location.relation} USING unnest($1::text[], $2::int[]) AS page(prefix, kept)"  # noqa: S608 - quoted
+                f"DELETE FROM {self._relation} USING unnest($1::text[], $2::int[]) AS page(prefix, kept)"  # noqa: S608 - quoted
                 f" WHERE {ID_COLUMN} > prefix AND {ID_COLUMN} < left(prefix, -1) || ';'"
                 f" AND substr({ID_COLUMN}, length(prefix) + 1)::int >= kept",
                 [page.prefix for page in pages],
@@ -258,10 +235,9 @@ class PostgresDriver:
 
     def _insert(self, rows: list[tuple[str, bytes]]) -> tuple[Any, ...]:
         """Return the INSERT statement and its arguments."""
-        relation = self._location.relation
-        if self._location.layout == "jsonb":
+        if self._layout == "jsonb":
             statement = (
-                f"INSERT INTO {relation} ({ID_COLUMN}, item)"  # noqa: S608 - quoted
+                f"INSERT INTO {self._relation} ({ID_COLUMN}, item)"  # noqa: S608 - quoted
                 " SELECT id, item::jsonb FROM unnest($1::text[], $2::text[]) AS new(id, item)"
                 f" ON CONFLICT ({ID_COLUMN}) DO UPDATE SET item = EXCLUDED.item"
             )
@@ -271,8 +247,8 @@ class PostgresDriver:
         listed = ", ".join([ID_COLUMN, *names])
         records = b",".join([_with_id(name, data) for name, data in rows])
         statement = (
-            f"INSERT INTO {relation} ({listed})"  # noqa: S608 - quoted
-            f" SELECT {listed} FROM json_populate_recordset(NULL::{relation}, $1::json)"
+            f"INSERT INTO {self._relation} ({listed})"  # noqa: S608 - quoted
+            f" SELECT {listed} FROM json_populate_recordset(NULL::{self._relation}, $1::json)"
             f" ON CONFLICT ({ID_COLUMN}) DO {f'UPDATE SET {changes}' if names else 'NOTHING'}"
         )
         return statement, f"[{records.decode()}]"
@@ -280,7 +256,7 @@ class PostgresDriver:
     @contextmanager
     def _discarding_broken_connections(self) -> Iterator[None]:
         """Translate errors, and discard a connection that failed."""
-        with _translated_errors(self._location):
+        with _translated_errors(self.name):
             try:
                 yield
             except _UNAVAILABLE:
@@ -295,7 +271,7 @@ class PostgresDriver:
     async def _connected(self) -> asyncpg.Connection[Any]:
         if self._connection is None or self._connection.is_closed():
             self._connection = await asyncpg.connect(
-                self._location.dsn, password=self._location.password or None,
+                self._dsn, password=self._password or None,
                 timeout=_CONNECT_SECONDS, command_timeout=_COMMAND_SECONDS,
             )  # fmt: skip
             await self._connection.execute(f"SET lock_timeout = '{_LOCK_SECONDS}s'")
@@ -303,25 +279,23 @@ class PostgresDriver:
         return self._connection
 
     async def _make_table(self, connection: asyncpg.Connection[Any]) -> None:
-        item = ", item jsonb NOT NULL" if self._location.layout == "jsonb" else ""
-        if await connection.fetchval("SELECT to_regclass($1)", self._location.relation) is not None:
+        item = ", item jsonb NOT NULL" if self._layout == "jsonb" else ""
+        if await connection.fetchval("SELECT to_regclass($1)", self._relation) is not None:
             return
         with suppress(asyncpg.UniqueViolationError):  # another worker created it at the same time
             await connection.execute(
-                f'CREATE TABLE IF NOT EXISTS {self._location.relation} ({ID_COLUMN} text COLLATE "C" PRIMARY KEY{item})'
+                f'CREATE TABLE IF NOT EXISTS {self._relation} ({ID_COLUMN} text COLLATE "C" PRIMARY KEY{item})'
             )
 
     async def _check_table(self, connection: asyncpg.Connection[Any]) -> None:
         keys = await connection.fetch(
             "SELECT attname, format_type(atttypid, NULL) AS type FROM pg_index JOIN pg_attribute"
             " ON attrelid = indrelid AND attnum = ANY(indkey) WHERE indrelid = $1::text::regclass AND indisprimary",
-            self._location.relation,
+            self._relation,
         )
         types, _ = await self._types(connection)
         jsonb = types.get("item") == "jsonb"
-        if [tuple(key) for key in keys] != [(ID_COLUMN, "text")] or (
-            self._location.layout == "jsonb" and not jsonb
-        ):
+        if [tuple(key) for key in keys] != [(ID_COLUMN, "text")] or (self._layout == "jsonb" and not jsonb):
             raise StoreError(
                 f"{self.name}: the table was not created by skitter with this layout",
                 remedy="name another table with ?table=NAME; it is created if it does not exist",
@@ -334,7 +308,7 @@ class PostgresDriver:
             "SELECT attname, format_type(atttypid, NULL) AS type, atthasdef OR attidentity <> '' AS filled"
             " FROM pg_attribute WHERE attrelid = $1::text::regclass AND attnum > 0 AND NOT attisdropped"
             " AND attname <> $2 ORDER BY attnum",
-            self._location.relation,
+            self._relation,
             ID_COLUMN,
         )
         types = {row["attname"]: row["type"] for row in rows if not row["filled"]}
@@ -342,14 +316,14 @@ class PostgresDriver:
 
     async def _fit(self, connection: asyncpg.Connection[Any], shapes: set[RowShape]) -> None:
         """Add and widen columns as these shapes need."""
-        if self._location.layout == "jsonb":
+        if self._layout == "jsonb":
             return
         if not self._columns.types:
             self._columns.learn(*await self._types(connection))
         if not self._columns.misfits(shapes):
             return
         async with connection.transaction():
-            await connection.execute(f"LOCK TABLE {self._location.relation} IN ACCESS EXCLUSIVE MODE")
+            await connection.execute(f"LOCK TABLE {self._relation} IN ACCESS EXCLUSIVE MODE")
             before, filled = await self._types(connection)
             self._columns.learn(before, filled)
             for column, wanted in self._columns.misfits(shapes).items():
@@ -359,7 +333,7 @@ class PostgresDriver:
 
     def _change(self, column: str, present: str | None, wanted: str) -> str:
         name = quoted(column)
-        alter = f"ALTER TABLE {self._location.relation}"
+        alter = f"ALTER TABLE {self._relation}"
         if present is None:
             return f"{alter} ADD COLUMN {name} {wanted}"
         converted = {"jsonb": f"to_jsonb({name})", "text": f"to_json({name}) #>> '{{}}'"}.get(
@@ -383,8 +357,7 @@ def _without_nul(data: bytes) -> bytes:
 
 
 @contextmanager
-def _translated_errors(location: PostgresLocation) -> Iterator[None]:
-    name = location.name
+def _translated_errors(name: str) -> Iterator[None]:
     try:
         yield
     except asyncpg.InvalidAuthorizationSpecificationError as error:

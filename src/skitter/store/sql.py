@@ -15,8 +15,8 @@ from skitter.item import without_surrogates
 ID_COLUMN = "_id"
 
 
-class FieldLimitError(ValueError):
-    """The items have more different fields than a table can have columns."""
+class ItemRefusedError(ValueError):
+    """A table cannot hold the items, or the server rejected them."""
 
 
 def quoted(name: str) -> str:
@@ -51,10 +51,6 @@ def column_for(
 INT64 = 2**63
 _EXACT = 2**53
 """Integers up to this value are exact as floating-point numbers."""
-
-
-class GeneratedColumnError(ValueError):
-    """An item has a field that is named like a column that the database fills itself."""
 
 
 RowShape = tuple[tuple[str, ...], tuple[str, ...]]
@@ -132,7 +128,7 @@ class TableColumns:
     def misfits(self, shapes: Iterable[RowShape]) -> dict[str, str]:
         """Return the columns that items of these shapes lack, or that are too narrow, with the types they need.
 
-        Raises :class:`GeneratedColumnError` and :class:`FieldLimitError`.
+        Raises :class:`ItemRefusedError` if there are too many, or if the database fills one of them itself.
         """
         needed: dict[str, str] = {}
         unknown = [shape for shape in shapes if shape not in self._fitting]
@@ -140,7 +136,7 @@ class TableColumns:
             for column, kind in zip(columns, kinds, strict=True):
                 present = needed.get(column) or self.types.get(column)
                 if kind and column in self._filled:
-                    raise GeneratedColumnError(
+                    raise ItemRefusedError(
                         f"the database fills the column {column!r} itself, which has a default value; rename the field,"
                         f" or remove the default"
                     )
@@ -148,7 +144,7 @@ class TableColumns:
                 if wanted is not None and wanted != present:
                     needed[column] = wanted
         if len(self.types.keys() | needed.keys()) > self._rules.max_columns:
-            raise FieldLimitError(
+            raise ItemRefusedError(
                 f"the table would need more than {self._rules.max_columns} columns; move fields with variable names"
                 f" into one nested field, or use ?layout={self._rules.layout}"
             )

@@ -28,7 +28,7 @@ from skitter.store.contract import (
     encode_items,
     item_id,
 )
-from skitter.store.sql import ID_COLUMN, FieldLimitError, column_for, encodable, quoted
+from skitter.store.sql import ID_COLUMN, ItemRefusedError, column_for, encodable, quoted
 
 SqliteRow = tuple[tuple[str, ...], list[Any]]
 
@@ -275,7 +275,7 @@ class Columns:
         """Return the statement that inserts an item: its id, then the values of its fields.
 
         Call it inside a write transaction, because it adds missing columns. Raises
-        :class:`~skitter.store.sql.FieldLimitError`.
+        :class:`~skitter.store.sql.ItemRefusedError`.
         """
         statement = self._inserts.get(fields)
         if statement is None:
@@ -301,7 +301,7 @@ class Columns:
                 columns[_folded(column)] = column
         limit = self._connection.getlimit(sqlite3.SQLITE_LIMIT_COLUMN)
         if len(columns) > limit:
-            raise FieldLimitError(
+            raise ItemRefusedError(
                 f"the table would need {len(columns)} columns, but can have at most {limit};"
                 " move fields with variable names into one nested field"
             )
