@@ -287,8 +287,8 @@ class Inflight:
 
     @property
     def is_starved(self) -> bool:
-        """Whether nothing is being fetched and the frontier had no further request. A commit may add one."""
-        return self.wants_more and self.fetching == 0
+        """Whether nothing is being fetched because the frontier had no further request. A commit may add one."""
+        return self.wants_more and self.fetching == 0 and self.free() > 0
 
     @property
     def is_processing(self) -> bool:
