@@ -131,7 +131,11 @@ class BrowserFetcher:
             request = request.replace(url=url)
         proxy = self._proxies.proxy_for(request)
         if proxy:
-            await self._check_behind_proxy(url)
+            try:  # the literal address of a URL; the proxy looks up names
+                self._guard.check_url(url)
+            except ForbiddenAddress:
+                await self._guard.learn()
+                self._guard.check_url(url)
             request = request.replace(proxy=proxy)
         await self._places.acquire()
         if not permit.may_send():
@@ -144,14 +148,6 @@ class BrowserFetcher:
             raise
         load = PageLoad(request, request.browsing or PLAIN_BROWSING, permit, on_headers)
         return await self._fetch(load, process, pool)
-
-    async def _check_behind_proxy(self, url: str) -> None:
-        """Check the literal address of a URL; the proxy looks up names."""
-        try:
-            self._guard.check_url(url)
-        except ForbiddenAddress:
-            await self._guard.learn()
-            self._guard.check_url(url)
 
     async def _fetch(self, load: PageLoad, process: BrowserProcess, pool: ContextPool) -> Response:
         limit = load.request.timeout or self._settings.page_timeout

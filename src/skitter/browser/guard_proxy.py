@@ -13,6 +13,7 @@ import socket
 import struct
 import time
 from collections.abc import Callable
+from math import inf
 from urllib.parse import urlsplit
 
 from skitter.fetch.address_guard import AddressGuard, forbidden
@@ -23,6 +24,7 @@ _MAX_HEAD = 256 * 1024
 _BLOCK = 64 * 1024
 _PREFETCH = re.compile(rb"\r\nSec-Purpose:[^\r]*\bprefetch\b", re.IGNORECASE)
 """Found in a request for a document that no page has asked for. The headless shell sends some for speculation rules."""
+_CONTENT_LENGTH = re.compile(rb"\r\nContent-Length:[ \t]*(\d+)", re.IGNORECASE)
 _HOP_HEADERS = (b"proxy-connection:", b"proxy-authorization:")
 
 
@@ -115,7 +117,8 @@ class GuardProxy:
                     await _copy(reader, upstream)
                     return
                 upstream.write(_origin_form(head))
-                await _copy_body(reader, upstream, head)
+                length = _CONTENT_LENGTH.search(head)
+                await _copy(reader, upstream, int(length[1]) if length is not None else 0)
         finally:
             await _end(upstream, relaying)
 
@@ -197,22 +200,9 @@ def _origin_form(head: bytes) -> bytes:
     return b"\r\n".join([b" ".join((method, path, version)), *kept])
 
 
-async def _copy_body(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, head: bytes) -> None:
-    length = 0
-    for header in head.split(b"\r\n"):
-        if header.lower().startswith(b"content-length:"):
-            length = int(header.partition(b":")[2])
-    while length > 0:
-        block = await reader.read(min(length, _BLOCK))
-        if not block:
-            break
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, length: float = inf) -> None:
+    while length > 0 and (block := await reader.read(int(min(length, _BLOCK)))):
         length -= len(block)
-        writer.write(block)
-        await writer.drain()
-
-
-async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    while block := await reader.read(_BLOCK):
         writer.write(block)
         await writer.drain()
 

@@ -28,29 +28,16 @@ _file = click.Path(path_type=Path, dir_okay=False)
 
 
 class ServeOptions(msgspec.Struct, frozen=True):
-    """The options of the command."""
+    """The options that are not fields of :class:`~skitter.service.config.ServiceConfig`."""
 
-    store: str
-    folder: Path
-    spiders: Path | None
-    outputs: tuple[str, ...]
-    task_outputs: tuple[str, ...]
     host: str
     port: int
     grpc_port: int | None
-    print_proto: bool
     tls_cert: Path | None
     tls_key: Path | None
     token_file: Path | None
     max_body: int
     max_rate: float
-    max_jobs: int
-    max_processes: int
-    allow_networks: tuple[str, ...]
-    signing_key: str
-    signature_agent: str
-    job_log_size: int
-    job_log_runs: int
     job_log_level: str
     log_level: str
     log_format: str
@@ -125,11 +112,11 @@ class ServeOptions(msgspec.Struct, frozen=True):
     help="Address at which sites find the public key of --signing-key, such as https://bot.example.com.",
 )  # fmt: skip
 @click.option(
-    "--job-log-size", type=click.IntRange(min=10_000), default=1 << 20, show_default=True, metavar="BYTES",
+    "--job-log-size", "log_size", type=click.IntRange(min=10_000), default=1 << 20, show_default=True, metavar="BYTES",
     help="Maximum size of the log of a run. The oldest lines are dropped.",
 )  # fmt: skip
 @click.option(
-    "--job-log-runs", type=click.IntRange(1, 1000), default=5, show_default=True, metavar="N",
+    "--job-log-runs", "log_runs", type=click.IntRange(1, 1000), default=5, show_default=True, metavar="N",
     help="Number of runs of a job whose logs are kept.",
 )  # fmt: skip
 @click.option(
@@ -157,13 +144,13 @@ def serve(**values: Any) -> int:
     from skitter.plugins import need
     from skitter.run.process import run_async, set_up_logging
 
-    options = ServeOptions(**values)
     for module in ("fastapi", "uvicorn", "cronsim", "redis", "prometheus_client"):
         need(module, "service", "services")
-    if options.grpc_port is not None or options.print_proto:
+    prints_proto = values.pop("print_proto")
+    if values["grpc_port"] is not None or prints_proto:
         for module in ("grpc", "grpc_reflection"):
-            need(module, "grpc", "--print-proto" if options.print_proto else "--grpc-port")
-    if options.print_proto:
+            need(module, "grpc", "--print-proto" if prints_proto else "--grpc-port")
+    if prints_proto:
         click.echo(_proto(), nl=False)
         return 0
     from skitter.fetch.signatures import make_signer
@@ -172,21 +159,20 @@ def serve(**values: Any) -> int:
     from skitter.settings import Settings
     from skitter.store.outputs import open_output
 
+    values["folder"] = values["folder"].resolve()
+    values["task_outputs"] = pairs("--task-output", values["task_outputs"])
+    config = ServiceConfig(**{name: values.pop(name) for name in ServiceConfig.__struct_fields__})
+    options = ServeOptions(**values)
     tokens, tls = ApiTokens.load(options.token_file), _tls(options.tls_cert, options.tls_key)
-    if options.spiders is not None and not options.spiders.is_dir():
+    if config.spiders is not None and not config.spiders.is_dir():
         raise UsageError(
-            f"folder not found: {options.spiders}", remedy="check the path of the folder of spiders"
+            f"folder not found: {config.spiders}", remedy="check the path of the folder of spiders"
         )
-    named = pairs("--task-output", options.task_outputs)
-    for output in (*options.outputs, *named.values()):
+    for output in (*config.outputs, *config.task_outputs.values()):
         open_output(output)  # report an unknown kind of output now, not in every job
-    _check_task_outputs(named)
-    AddressGuard(options.allow_networks)  # likewise an invalid network
-    signer = make_signer(Settings(signing_key=options.signing_key, signature_agent=options.signature_agent))
-    config = ServiceConfig(
-        options.folder.resolve(), options.store, options.spiders, options.outputs, named, options.allow_networks,
-        options.signing_key, options.signature_agent, options.max_jobs, options.max_processes, options.job_log_size, options.job_log_runs,
-    )  # fmt: skip
+    _check_task_outputs(config.task_outputs)
+    AddressGuard(config.allow_networks)  # likewise an invalid network
+    signer = make_signer(Settings(signing_key=config.signing_key, signature_agent=config.signature_agent))
     if options.host not in _LOCAL_HOSTS and tls is None:
         say(
             f"the API on {options.host} has no TLS: use --tls-cert, put a proxy with TLS in front of it,"
@@ -275,7 +261,7 @@ async def _serve(
         jobs = JobService(config, config.key_value_store())
         await jobs.store.open()
         try:
-            redactor = Redactor.of_process(os.environ, [options.store, *options.outputs])
+            redactor = Redactor.of_process(os.environ, [config.store, *config.outputs])
             node = Node(jobs, log_level=options.job_log_level, redactor=redactor)
             app = make_app(
                 jobs,

@@ -76,7 +76,9 @@ class RequestDefaults:
             host = _host(normalize(result.url))
             if not self.admits(host):
                 return [SkippedLinks(reasons.HOST)]
-            fields = self._fields(_set_fields(result), recrawl, cookies=self._gets_cookies(host))
+            names = (name for name in result.__struct_fields__ if name != "url")
+            own = {name: value for name in names if (value := getattr(result, name)) != getattr(_PLAIN, name)}
+            fields = self._fields(own, recrawl, cookies=self._gets_cookies(host))
             return [Request(result.url, **fields)]
         return self._links(result, recrawl) if isinstance(result, Links) else [result]
 
@@ -133,12 +135,6 @@ class RequestDefaults:
 
 def _host(url: str | None) -> str:
     return host_of(url) if url is not None and url.startswith(("http://", "https://")) else ""
-
-
-def _set_fields(request: Request) -> dict[str, Any]:
-    """Return the fields of a request that differ from the defaults."""
-    names = (name for name in request.__struct_fields__ if name != "url")
-    return {name: getattr(request, name) for name in names if getattr(request, name) != getattr(_PLAIN, name)}
 
 
 _PLAIN = Request("")

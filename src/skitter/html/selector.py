@@ -678,7 +678,6 @@ class _ElementList(SelectorList):
         self._nodes = nodes
 
     def links(self) -> list[str]:
-        """Return the raw link of each selector that has one."""
         attribute = self._page.engine.attribute
         hrefs = [attribute(node, "href") for node in self._nodes]
         if None not in hrefs:
@@ -705,8 +704,11 @@ class _ElementList(SelectorList):
         return map(_of_node, repeat(self._page), self._nodes)
 
 
+# Of the methods of the following selectors, only those are documented that differ from what Selector promises.
+
+
 class _Comment(Selector):
-    """A comment found by XPath."""
+    """A comment found by XPath, without a name, attributes and a link."""
 
     __slots__ = ()
 
@@ -715,32 +717,26 @@ class _Comment(Selector):
         self._node = node
 
     def run(self, query: CssQuery) -> SelectorList:
-        """Return an empty list: a comment contains no elements."""
         del query
         return SelectorList()
 
     def matches(self, query: str) -> bool:
-        """Return ``False``: a comment is not an element."""
         compile_css(query)
         return False
 
     def get(self) -> str:
-        """Return the comment with its delimiters."""
         return f"<!--{self._page.engine.comment(self._node)}-->"
 
     @property
     def attrib(self) -> dict[str, str]:
-        """No attributes."""
         return {}
 
     @property
     def tag(self) -> str:
-        """An empty string."""
         return ""
 
     @property
     def link(self) -> None:
-        """``None``."""
         return
 
 
@@ -754,7 +750,6 @@ class _Value(Selector):
         self._root = value if root is None else root
 
     def run(self, query: CssQuery) -> SelectorList:
-        """Return an empty list: a value contains no elements."""
         del query
         return ValueList([], _Value)
 
@@ -770,60 +765,48 @@ class _Value(Selector):
         return other is self
 
     def matches(self, query: str) -> bool:
-        """Return ``False``: a value is not an element."""
         compile_css(query)
         return False
 
     def get(self) -> str:
-        """Return the value."""
         return self._value
 
     @property
     def attrib(self) -> dict[str, str]:
-        """Raise :class:`~skitter.errors.UsageError`."""
         raise _no_attributes()
 
     @property
     def tag(self) -> str:
-        """An empty string."""
         return ""
 
     @property
     def link(self) -> str:
-        """The value itself."""
         return self._value
 
     def jmespath(self, query: str, **options: Any) -> SelectorList:
-        """Select by JMESPath from JSON text."""
         return _by_jmespath(parsel_selector(text=self._value, type="text"), query, options)
 
     def text_content(self) -> str:
-        """Return the value."""
         return self._value
 
     def markdown(self, base_url: str = "") -> str:
-        """Return the value, parsed as HTML, as Markdown."""
         return Selector(self._value).markdown(base_url)
 
     def structured_data(self, base_url: str = "") -> dict[str, Any]:
-        """Return the structured data of the value, parsed as HTML."""
         return Selector(self._value).structured_data(base_url)
 
     @property
     def root(self) -> Any:
-        """The value."""
         return self._root
 
     @property
     def type(self) -> str:
-        """``text``."""
         return "text"
 
     def register_namespace(self, prefix: str, uri: str) -> None:
         """Do nothing: a value has no names."""
 
     def drop(self) -> None:
-        """Raise :class:`~skitter.errors.UsageError`."""
         raise _cannot_drop("a text or attribute value")
 
     def __bool__(self) -> bool:
@@ -839,7 +822,6 @@ class _ParselAdapter(Selector):
         self._inner = inner
 
     def run(self, query: CssQuery) -> SelectorList:
-        """Select by CSS on lxml. Raises :class:`~skitter.errors.QueryError` on a part of a JSON page."""
         inner = self._inner
         try:
             if inner.type != "xml":
@@ -853,7 +835,6 @@ class _ParselAdapter(Selector):
     def xpath(
         self, query: str, namespaces: Mapping[str, str] | None = None, **variables: Any
     ) -> SelectorList:
-        """Select by XPath on lxml. Raises :class:`~skitter.errors.QueryError`."""
         inner = self._inner
         try:
             found = inner.xpath(query, namespaces=namespaces, **variables)
@@ -864,40 +845,33 @@ class _ParselAdapter(Selector):
         return _wrap(found)
 
     def jmespath(self, query: str, **options: Any) -> SelectorList:
-        """Select by JMESPath from JSON. Raises :class:`~skitter.errors.QueryError`."""
         return _by_jmespath(self._inner, query, options)
 
     def is_same(self, other: Selector) -> bool:
-        """Return whether another selector stands for the same element of lxml, or part of the JSON page."""
         return isinstance(other, _ParselAdapter) and other.root is self.root
 
     def matches(self, query: str) -> bool:
-        """Return whether the element itself matches a CSS query."""
         root = self._inner.root
         return bool(self.tag) and any(
             found.root is root for page in self.xpath("/*") for found in page.css(query)
         )
 
     def get(self) -> Any:
-        """Return the result of parsel."""
         return self._inner.get()
 
     @property
     def attrib(self) -> dict[str, str]:
-        """The attributes of the element."""
         if not hasattr(self._inner.root, "attrib"):
             raise _no_attributes()
         return self._inner.attrib
 
     @property
     def tag(self) -> str:
-        """Name of the element; ``""`` for all other nodes."""
         tag = getattr(self._inner.root, "tag", "")
         return tag if isinstance(tag, str) else ""
 
     @property
     def link(self) -> str | None:
-        """The raw link: ``href`` or else ``src`` of an element; a value itself."""
         root = self._inner.root
         if isinstance(root, str):
             return root
@@ -915,38 +889,30 @@ class _ParselAdapter(Selector):
         return "".join(self.css("::text").getall()) if self.tag else str(self.get())
 
     def markdown(self, base_url: str = "") -> str:
-        """Return the element, parsed as HTML, as Markdown."""
         return Selector(str(self.get())).markdown(base_url)
 
     def structured_data(self, base_url: str = "") -> dict[str, Any]:
-        """Return the structured data of the element, parsed as HTML."""
         return Selector(str(self.get())).structured_data(base_url)
 
     @property
     def memory(self) -> int | None:
-        """``None``: unknown."""
         return None
 
     @property
     def root(self) -> Any:
-        """The element of lxml, or the part of the JSON page."""
         return self._inner.root
 
     @property
     def type(self) -> str:
-        """``xml``, ``json``, ``html`` or ``text``."""
         return str(self._inner.type)
 
     def register_namespace(self, prefix: str, uri: str) -> None:
-        """Make a namespace prefix known to XPath queries."""
         self._inner.register_namespace(prefix, uri)
 
     def remove_namespaces(self) -> None:
-        """Remove the namespaces of the page."""
         self._inner.remove_namespaces()
 
     def drop(self) -> None:
-        """Remove the element from its page. Raises :class:`~skitter.errors.UsageError` if it cannot be removed."""
         root = self._inner.root
         if not hasattr(root, "getparent"):
             raise _cannot_drop("a value")

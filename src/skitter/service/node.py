@@ -131,7 +131,11 @@ class Node:
             await self._start(active[run][0].name, run)
         for job, current in active.values():
             if job.tasks and current.id in self._running:
-                await self._write_tasks(job, current)
+                try:  # pass new tasks to the processes of the run
+                    await self._jobs.prepare(job, current)
+                except ApiError as error:  # this node lacks an output of a task
+                    if current.id not in self._status.errors:
+                        self._failed(current.id, str(error), error.remedy)
         await self._perform_duties()
 
     def _runs_to_start(self, active: Mapping[str, tuple[JobRecord, JobRun]]) -> list[str]:
@@ -155,14 +159,6 @@ class Node:
                 self._status.errors.pop(run, None)
             new.append(run)
         return new
-
-    async def _write_tasks(self, job: JobRecord, run: JobRun) -> None:
-        """Pass new tasks to the processes of a run."""
-        try:
-            await self._jobs.prepare(job, run)
-        except ApiError as error:  # this node lacks an output of a task
-            if run.id not in self._status.errors:
-                self._failed(run.id, str(error), error.remedy)
 
     async def _perform_duties(self) -> None:
         store = self._jobs.store
@@ -215,7 +211,7 @@ class Node:
     async def _collect_ended(self) -> None:
         """Record the end of runs whose process has ended."""
         for run, process in list(self._running.items()):
-            if not process.has_ended:
+            if process.status is None:
                 process.kill_if_overdue()
                 continue
             outcome = await process.wait()

@@ -70,11 +70,6 @@ class RunProcess:
         return cls(job, attempt, RunFolder(command.spec), process, reader, log_pipe)
 
     @property
-    def has_ended(self) -> bool:
-        """Whether the process has ended."""
-        return self._process.returncode is not None
-
-    @property
     def status(self) -> int | None:
         """The exit status; negative if a signal ended the process; ``None`` while it runs."""
         return self._process.returncode

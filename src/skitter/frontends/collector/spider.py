@@ -152,7 +152,12 @@ class CollectorSpider(Spider):
         runner = _runner_of(self.group)
         with self.group.callbacks_of(view):
             for callback in callbacks:
-                await _call_without_results(runner, callback, subject)
+                value = await runner.call(callback, subject)
+                if value is not None and value.__class__ is not VisitRefusal and await results_of(value):
+                    raise SpiderError(
+                        f"callback {getattr(callback, '__name__', callback)!r} returned results before the response",
+                        remedy="return items and requests from on_response on",
+                    )
                 if view.aborted:
                     break
         await self.group.store_cookies()
@@ -271,16 +276,6 @@ class _Page:
 
 def _runner_of(group: CollectorGroup) -> CallbackRunner:
     return CallbackRunner() if group.worker is None else group.worker.callbacks
-
-
-async def _call_without_results(runner: CallbackRunner, callback: Callback, subject: object) -> None:
-    """Call a callback of an event that cannot have results."""
-    value = await runner.call(callback, subject)
-    if value is not None and value.__class__ is not VisitRefusal and await results_of(value):
-        raise SpiderError(
-            f"callback {getattr(callback, '__name__', callback)!r} returned results before the response",
-            remedy="return items and requests from on_response on",
-        )
 
 
 def _with_options(member: Collector, request: Request) -> Request:

@@ -24,19 +24,17 @@ _MIN_SUMMARY_INTERVAL = 1.0
 class Level(IntEnum):
     """Severity of a line of the monitor."""
 
-    INFO = 0
-    WARNING = 1
-    ERROR = 2
+    INFO = logging.INFO
+    WARNING = logging.WARNING
+    ERROR = logging.ERROR
 
 
 Report = Callable[[Level, str], None]
 
-_LOGGED = {Level.INFO: logging.INFO, Level.WARNING: logging.WARNING, Level.ERROR: logging.ERROR}
-
 
 def to_log(level: Level, text: str) -> None:
     """Write a line to the logger ``skitter.frontends.lifecycle``."""
-    log.log(_LOGGED[level], "%s", text)
+    log.log(level, "%s", text)
 
 
 class Monitor:

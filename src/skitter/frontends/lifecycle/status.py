@@ -26,15 +26,13 @@ class Status(StrEnum):
     STOPPED = "stopped"
 
 
-_NOTHING: frozenset[Status] = frozenset()
-
 LEGAL: Mapping[Status, frozenset[Status]] = {
     Status.UNINITIALIZED: frozenset({Status.INITIALIZING}),
-    Status.INITIALIZING: _NOTHING,
+    Status.INITIALIZING: frozenset(),
     Status.INITIALIZED: frozenset({Status.INITIALIZING, Status.STARTING}),
-    Status.STARTING: _NOTHING,
+    Status.STARTING: frozenset(),
     Status.STARTED: frozenset({Status.STOPPING}),
-    Status.STOPPING: _NOTHING,
+    Status.STOPPING: frozenset(),
     Status.STOPPED: frozenset({Status.INITIALIZING, Status.STARTING}),
 }
 """The transitions that calls can request in each status. All other transitions happen by themselves."""
@@ -44,8 +42,6 @@ _COMPLETED = {
     Status.STARTING: Status.STARTED,
     Status.STOPPING: Status.STOPPED,
 }
-
-_CALLS = {Status.INITIALIZING: "initialized", Status.STARTING: "started", Status.STOPPING: "stopped"}
 
 _REASONS = {
     Status.UNINITIALIZED: ("it has not been initialized", "await initialize() first"),
@@ -64,7 +60,7 @@ class IllegalTransition(UsageError):
     def __init__(self, status: Status, target: Status) -> None:
         reason, remedy = _REASONS[status]
         super().__init__(
-            f"the crawl cannot be {_CALLS.get(target, target)}: {reason}", remedy=remedy, field="status"
+            f"the crawl cannot be {_COMPLETED.get(target, target)}: {reason}", remedy=remedy, field="status"
         )
         self.status = status
         self.target = target

@@ -334,18 +334,16 @@ class TaskFileSpider(TaskSpider):
     async def find_task(self, name: str) -> Task:
         """Return a task, including one added just now. Raises as :meth:`TaskSpider.find_task`."""
         await self.refresh()
-        if name and name not in self.by_key:
-            await self._wait_for(name)
-        return await super().find_task(name)
-
-    async def _wait_for(self, name: str) -> None:
-        """Wait until the file has a task: the worker that made the request may have read it earlier."""
-        deadline = time.monotonic() + (_TASK_TIMEOUT if self._watch else 0.0)
-        self._polled = -POLL_INTERVAL
-        await self.refresh()
-        while name not in self.by_key and time.monotonic() < deadline:
-            await asyncio.sleep(POLL_INTERVAL)
+        if (
+            name and name not in self.by_key
+        ):  # the worker that made the request may have read the file earlier
+            deadline = time.monotonic() + (_TASK_TIMEOUT if self._watch else 0.0)
+            self._polled = -POLL_INTERVAL
             await self.refresh()
+            while name not in self.by_key and time.monotonic() < deadline:
+                await asyncio.sleep(POLL_INTERVAL)
+                await self.refresh()
+        return await super().find_task(name)
 
     def routes(self) -> list[tuple[str, ...]]:
         """Return the outputs of all tasks that are now in the file."""
