@@ -200,7 +200,10 @@ def check_exact(crawling, pages, dead=()):
     assert not strange, f"{len(strange)} items are of no page: {sorted(strange)[:5]}"
     doubled = {url: count for url, count in urls.items() if count > 1}
     assert not doubled, f"{len(doubled)} items are doubled: {list(doubled.items())[:5]}"
-    assert set(crawling.dead_letters()) == set(dead)
+    letters = crawling.dead_letters()
+    assert set(letters) == set(dead), (
+        f"missing: {sorted(set(dead) - set(letters))}, strange: {[(u, e) for u, e in letters.items() if u not in dead]}"
+    )
     counts = crawling.counts()
     assert counts == {
         "added": len(pages) + len(dead), "done": len(pages), "queue": 0, "delayed": 0, "dead": len(dead),

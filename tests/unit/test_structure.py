@@ -15,7 +15,7 @@ LAYERS = (
     ("frontier", "fetch", "store"),
     ("worker", "brokers", "browser", "archive"),
     ("run",),
-    ("frontends", "observe"),
+    ("frontends", "observe", "scrapy"),
     ("service",),
     ("cli",),
 )

@@ -6,7 +6,7 @@ import asyncio
 import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 
@@ -48,6 +48,19 @@ if TYPE_CHECKING:  # loaded when a worker is made: the owner of a fleet makes no
 _StoreT = TypeVar("_StoreT", bound=Store)
 
 
+class RunnableWorker(Protocol):
+    """A worker, as the process sees it that runs it."""
+
+    async def run(self) -> JobState:
+        """Work until the job is finished or stopped. Return its state.
+
+        Raises :class:`~skitter.errors.CrawlFailed` if a hook, the seeds, a store or the frontier ended the crawl.
+        """
+
+    def drain(self) -> None:
+        """Stop leasing, finish the requests in progress, then end."""
+
+
 class RunOverrides(msgspec.Struct, frozen=True):
     """Additions of this process to a job. They are not stored with the job, and worker processes do not have them."""
 
@@ -59,6 +72,10 @@ class RunOverrides(msgspec.Struct, frozen=True):
     """Requests to add when the run starts, besides the seeds of the spider. Known requests are not added again."""
     passes: Passes | None = None
     """Earlier passes, whose history a job on a new frontier continues."""
+    make_worker: (
+        Callable[[Settings, str, Frontier, JobInfo, ItemWriter, LinkCollector], RunnableWorker] | None
+    ) = None
+    """Makes a worker by its name, if another program fetches the requests of the job. ``None``: skitter's own."""
 
 
 _PLUGIN_SETTINGS = (
@@ -94,7 +111,7 @@ class JobBuilder:
         self.passes = self._overrides.passes
         """Earlier passes, if the job starts on a new frontier."""
         self.folder = JobFolder(spec.job, spec.home)
-        self._running: list[Worker] = []
+        self._running: list[RunnableWorker] = []
         self._is_draining = False
         self.is_fleet = False
         """Whether workers on other machines may belong to the job. Known when its frontier is."""
@@ -319,6 +336,13 @@ class JobBuilder:
             routed = RoutedStores(self.spider, self._store_context(name))
         archives = await self.open_archives(name)
         outputs = ItemWriter(await self.open_stores(name), hooks, routed, archives)
+        if self._overrides.make_worker is not None:
+            links = self.link_collector(info)
+            made = self._overrides.make_worker(self.settings, name, frontier, info, outputs, links)
+            try:
+                return await self._run(made)
+            finally:
+                await outputs.close()
 
         def make_fetcher() -> tuple[AddressGuard, CookieSharing | None, JobCookies, Fetcher]:
             guard, sharing = self.guard(frontier.notes), self._cookie_sharing(frontier)
@@ -348,6 +372,15 @@ class JobBuilder:
             tracer,
         )
         worker: Worker = worker_module.Worker(name, parts, frontier, info, queues, on_leases)
+        try:
+            return await self._run(worker)
+        finally:
+            await fetcher.close()
+            await outputs.close()
+            if tracer is not None:
+                await tracer.close()
+
+    async def _run(self, worker: RunnableWorker) -> JobState:
         self._running.append(worker)
         if self._is_draining:  # since before the worker has opened its stores and its fetcher
             worker.drain()
@@ -355,10 +388,6 @@ class JobBuilder:
             return await worker.run()
         finally:
             self._running.remove(worker)
-            await fetcher.close()
-            await outputs.close()
-            if tracer is not None:
-                await tracer.close()
 
     def drain(self) -> None:
         """Let the workers of this process stop leasing, finish the requests in progress, and end."""

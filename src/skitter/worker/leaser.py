@@ -4,20 +4,33 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 from skitter.errors import CrawlFailed, SkitterError
 from skitter.frontier.contract import Frontier
-from skitter.frontier.records import JobState, LeaseResult
+from skitter.frontier.records import JobState, Lease, LeaseResult
 from skitter.worker.callbacks import describe_internal
 from skitter.worker.committer import Committer
 from skitter.worker.inflight import Inflight, InflightRequest
 from skitter.worker.page import Page
-from skitter.worker.pipeline import RequestPipeline
 
 _POLL_INTERVAL = 0.1
 """Seconds between two status checks of the job while the worker cannot take leases, or the frontier grants none."""
 _MIN_WAIT = 0.001
 """Minimum time in seconds between two calls for leases, whatever the frontier answers."""
+
+
+class LeaseProcessor(Protocol):
+    """Does what a leased request asks for."""
+
+    async def process(self, request: InflightRequest) -> Page | None:
+        """Return the page to commit; ``None``: release the lease.
+
+        A cancelled call has no effect. Raises :class:`~skitter.errors.SkitterError` to end the worker.
+        """
+
+    def give_up(self, lease: Lease, error: Exception) -> Page:
+        """Return a failed page for a request whose processing raised an unhandled error, which is a bug in skitter."""
 
 
 class Leaser:
@@ -28,7 +41,7 @@ class Leaser:
         worker: str,
         frontier: Frontier,
         inflight: Inflight,
-        pipeline: RequestPipeline,
+        processor: LeaseProcessor,
         committer: Committer,
         on_answer: Callable[[LeaseResult], Awaitable[None]],
     ) -> None:
@@ -36,7 +49,7 @@ class Leaser:
         self._worker = worker
         self._frontier = frontier
         self._inflight = inflight
-        self._pipeline = pipeline
+        self._processor = processor
         self._committer = committer
         self._on_answer = on_answer
         self._idle_since: float | None = None
@@ -80,6 +93,10 @@ class Leaser:
                 inflight.commit_wakeup.set()
             await self._wait(limit, result.ask_again)
 
+    def wake(self) -> None:
+        """Ask for leases soon, because there may be more."""
+        self._inflight.lease_wakeup.set()
+
     async def _lease(self, limit: int) -> LeaseResult:
         reports, budget = self._inflight.take_reports(), self._inflight.budget
         if budget is None:
@@ -102,13 +119,13 @@ class Leaser:
     async def _process(self, request: InflightRequest) -> None:
         page = None
         try:
-            page = await self._pipeline.process(request)
+            page = await self._processor.process(request)
         except asyncio.CancelledError:
             pass  # the lease is released, and the request stays unchanged in the queue
         except SkitterError as error:
             self._failure = self._failure or error  # an error of the frontier or a store, not of this page
         except Exception as error:  # noqa: BLE001 - a fault of skitter: retried at once, it would never end
-            page = self._pipeline.give_up(request.lease, error)
+            page = self._processor.give_up(request.lease, error)
         finally:
             try:
                 self._end(request, page)
@@ -128,7 +145,7 @@ class Leaser:
         try:
             self._committer.put(page)
         except Exception as error:  # noqa: BLE001 - a fault of skitter at this page
-            self._committer.put(self._pipeline.give_up(request.lease, error))
+            self._committer.put(self._processor.give_up(request.lease, error))
 
     async def renew_periodically(self, interval: float) -> None:
         """Renew all leases every ``interval`` seconds, until cancelled."""

@@ -171,7 +171,9 @@ class ItemWriter:
         done = [
             index
             for index, page in enumerate(pages)
-            if page.decision.resolution is _DONE
+            if (
+                page.decision.resolution is _DONE or page.items
+            )  # a Scrapy project keeps the items of a failed page
             and page.has_output
             and (page.visit is None or page.items or not keeps_items(page))
         ]
@@ -218,7 +220,9 @@ class ItemWriter:
             if refused:
                 for earlier in stores[:number]:
                     await earlier.write(refused)  # without its items, which removes those of an earlier visit
-                done = [index for index in done if pages[index].decision.resolution is _DONE]
+                done = [
+                    index for index in done if pages[index].decision.resolution is _DONE or pages[index].items
+                ]
                 groups = [ItemGroup(pages[index].item_key, pages[index].items) for index in done]
                 refused = []
 

@@ -6,12 +6,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from skitter.errors import CrawlFailed, SkitterError
+from skitter.errors import CrawlFailed
 from skitter.fetch.address_guard import AddressGuard
 from skitter.fetch.contract import Fetcher
 from skitter.fetch.cookies import cookies_in
@@ -29,9 +28,10 @@ from skitter.spider import Spider
 from skitter.worker.callbacks import describe
 from skitter.worker.committer import Committer
 from skitter.worker.control import CrawlControl
-from skitter.worker.heartbeat import Heartbeat, WorkerReporter
+from skitter.worker.heartbeat import WorkerReporter
 from skitter.worker.hooks import Hooks, call
 from skitter.worker.inflight import REPORT_DELAY, Inflight, make_queue_budget
+from skitter.worker.lease_loop import LeaseLoop
 from skitter.worker.leaser import Leaser
 from skitter.worker.links import LinkCollector, LinkStream
 from skitter.worker.pipeline import RequestPipeline
@@ -134,22 +134,14 @@ class Worker:
             pipeline.media = MediaPipeline(
                 parts.files, settings, parts.links, frontier.notes, name, sends_by_http=sends_by_http
             )
-        self._leaser = Leaser(name, frontier, self._inflight, pipeline, self._committer, self._on_answer)
+        leaser = Leaser(name, frontier, self._inflight, pipeline, self._committer, self._on_answer)
         self._on_leases = on_leases
         self._sharing = parts.sharing
         self._default_concurrency = self._inflight.concurrency
         self._revision = 0
         """Number of the settings changes that the worker has applied."""
-        self._reporter = WorkerReporter(name, frontier, self._inflight, self._committer, tuple(queues))
-        liveness = frontier.liveness
-        self._heartbeat = (
-            None
-            if liveness is None
-            else Heartbeat(
-                name, liveness, lambda workers: self._control.start(self._take_back_leases(workers))
-            )
-        )
-        self._renew_interval = info.lease_seconds / 3
+        reporter = WorkerReporter(name, frontier, self._inflight, self._committer, tuple(queues))
+        self._lease_loop = LeaseLoop(name, frontier, info, self._control, leaser, self._committer, reporter)
 
     # --- life ------------------------------------------------------------------------------------------
 
@@ -178,39 +170,21 @@ class Worker:
             )
             control.start(reader.run())
         try:
-            if self._heartbeat is not None:
-                await self._heartbeat.start()
-            leasing = control.start_leasing(self._leaser.run())
-            committing = control.start(self._committer.run())
-            control.start(self._leaser.renew_periodically(self._renew_interval))
-            control.start(self._load_seeds())
-            control.start(self._reporter.run())
-            state = await leasing
-            self._committer.close()
-            # The answer to the last commit may come after the frontier has reported the end.
-            await asyncio.wait([committing])
-            state = await control.state_after_stop() or state
-        except asyncio.CancelledError:
-            control.raise_failure()
-            raise
+            state = await self._lease_loop.run(self._load_seeds())
         finally:
             await self._shut_down()
         await self._call_hooks("on_stop")
         return state
 
     async def _shut_down(self) -> None:
-        await self._control.cancel_tasks()
+        await self._lease_loop.release()
         self.callbacks.close()
-        with contextlib.suppress(SkitterError):  # an unreachable frontier cannot take leases back
-            await self._leaser.release_all()
         # Pages that wait for these files must have been cancelled, or they would take the cancellation for an error.
         if self._robots is not None:
             await self._robots.close()
         if self._pipeline.tdm_files is not None:
             await self._pipeline.tdm_files.close()
-        if self._heartbeat is not None:
-            await self._heartbeat.stop()
-        await self._reporter.leave()
+        await self._lease_loop.leave()
 
     async def _on_answer(self, result: LeaseResult) -> None:
         """Apply the changes that an answer of the frontier reports."""
@@ -229,12 +203,6 @@ class Worker:
             self._inflight.concurrency = wanted if limit is None else min(wanted, limit)
             if changes.shared_cookies and self._sharing is not None:
                 self._sharing.is_on = True
-
-    async def _take_back_leases(self, workers: Sequence[str]) -> None:
-        for worker in workers:
-            taken = await self._frontier.abandon(worker)
-            log.warning("worker %s is silent: took back %d leases", worker, taken)
-        self._inflight.lease_wakeup.set()
 
     async def _call_hooks(self, point: str) -> None:
         for hook in self._hooks[point]:

@@ -1,0 +1,119 @@
+"""The add-on of Scrapy that makes the frontier of skitter the scheduler of a project."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import TYPE_CHECKING, Any
+
+from skitter.errors import UsageError
+from skitter.scrapy.job import UNLIMITED, Limits, job_spec, read_limits, take_feeds
+
+if TYPE_CHECKING:
+    from scrapy.crawler import Crawler
+    from scrapy.settings import BaseSettings
+
+    from skitter.run.job import JobSpec
+
+log = logging.getLogger("skitter.scrapy")
+
+SCHEDULER = "skitter.scrapy.scheduler.Scheduler"
+_OUTERMOST = -1_000_000
+"""Order of the middleware that sees what the engine receives from a callback."""
+_INNERMOST = 1_000_000
+_ABOVE_ALL = 1_000
+"""Priority of the settings that skitter changes: above the command line."""
+_LOOKING_COMMANDS = {"bench", "check", "fetch", "parse", "shell", "view"}
+"""Commands of Scrapy that try out single pages and must not touch the job."""
+
+
+class Addon:
+    """Makes skitter schedule the requests and store the items of a Scrapy project.
+
+    ``ADDONS = {"skitter.scrapy.Addon": 0}`` in the settings of the project enables it. It reads the settings
+    ``SKITTER_JOB`` (name of the job; default: that of the spider), ``SKITTER_OUTPUTS`` (list of outputs),
+    ``SKITTER_FRONTIER`` (URL; default ``sqlite:``), ``SKITTER_HOME`` (folder of the jobs; default ``.skitter``),
+    ``SKITTER_FRESH`` (start the job again) and ``SKITTER_SETTINGS`` (further settings of skitter).
+
+    The commands of Scrapy that try out a page, such as ``scrapy shell``, do not use it.
+    """
+
+    def __init__(self, crawler: Crawler) -> None:
+        self._crawler = crawler
+        self.spec: JobSpec | None = None
+        """The job of the project. ``None``: the command does not crawl."""
+        self.fresh = False
+        """Whether to start the job again."""
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Addon:
+        """Create the add-on of a crawler."""
+        return cls(crawler)
+
+    def update_settings(self, settings: BaseSettings) -> None:
+        """Install the scheduler. Raises :class:`~skitter.errors.UsageError` for settings that it cannot work with."""
+        if _command() in _LOOKING_COMMANDS:
+            return
+        _refuse_other_scheduler(settings)
+        spider = self._crawler.spider
+        assert spider is not None, "Scrapy creates the spider before it applies add-ons"
+        limits = read_limits(settings, spider)
+        outputs, feeds = take_feeds(settings)
+        self.spec = job_spec(settings, spider.name, limits, outputs)
+        self.fresh = settings.getbool("SKITTER_FRESH")
+        _install(settings)
+        _hand_over(settings, limits, feeds)
+
+
+def _command() -> str:
+    """Return the command of Scrapy that runs, such as ``crawl``; empty if a script runs Scrapy."""
+    words = sys.orig_argv  # Scrapy removes its command from sys.argv
+    for place, word in enumerate(words):
+        if word.rpartition("/")[2] in {"scrapy", "scrapy.exe"}:
+            return next((later for later in words[place + 1 :] if not later.startswith("-")), "")
+    return ""
+
+
+def _refuse_other_scheduler(settings: BaseSettings) -> None:
+    if (settings.getpriority("SCHEDULER") or 0) > 0 and settings["SCHEDULER"] != SCHEDULER:
+        raise UsageError(
+            f"the project has a scheduler of its own: {settings['SCHEDULER']}",
+            remedy="remove the setting SCHEDULER, or skitter.scrapy.Addon from ADDONS",
+            field="SCHEDULER",
+        )
+
+
+def _install(settings: BaseSettings) -> None:
+    from skitter.scrapy.observers import observed  # noqa: PLC0415 - it needs Scrapy
+
+    settings.set("SCHEDULER", SCHEDULER, _ABOVE_ALL)
+    settings.set("DOWNLOADER", observed(settings["DOWNLOADER"]), _ABOVE_ALL)
+    observers = "skitter.scrapy.observers."
+    settings["SPIDER_MIDDLEWARES"].set(f"{observers}OutputMiddleware", _OUTERMOST, _ABOVE_ALL)
+    settings["SPIDER_MIDDLEWARES"].set(f"{observers}CallbackMiddleware", _INNERMOST, _ABOVE_ALL)
+
+
+def _hand_over(settings: BaseSettings, limits: Limits, feeds: dict[str, Any]) -> None:
+    """Let the frontier enforce the limits over all processes, and leave nothing of them to the downloader.
+
+    Otherwise a request would wait in the downloader after the frontier had allowed it, and reach its host too soon
+    after that of another process.
+    """
+    if settings.getbool("AUTOTHROTTLE_ENABLED"):
+        settings.set("AUTOTHROTTLE_ENABLED", value=False, priority=_ABOVE_ALL)
+    if settings.getint("CONCURRENT_REQUESTS_PER_IP"):
+        log.warning("CONCURRENT_REQUESTS_PER_IP=%d now limits each host, not each address", limits.per_slot)
+    settings.set("DOWNLOAD_DELAY", 0, _ABOVE_ALL)
+    settings.set("DOWNLOAD_SLOTS", {}, _ABOVE_ALL)
+    settings.set("CONCURRENT_REQUESTS_PER_DOMAIN", UNLIMITED, _ABOVE_ALL)
+    if settings.getint("CONCURRENT_REQUESTS_PER_IP"):
+        settings.set("CONCURRENT_REQUESTS_PER_IP", 0, _ABOVE_ALL)
+    if settings.get("JOBDIR"):
+        log.warning("JOBDIR=%s is not needed: every job can be resumed", settings["JOBDIR"])
+    for uri in feeds:
+        log.warning(
+            "feed %s is written by Scrapy: a kill truncates it. To have each item in it once, name a .jsonl, .json or .csv "
+            "file without further options, or an output of skitter in SKITTER_OUTPUTS",
+            uri,
+        )
+    settings.set("FEEDS", feeds, _ABOVE_ALL)

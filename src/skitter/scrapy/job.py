@@ -1,0 +1,199 @@
+"""The specification of the job of a Scrapy project, from the settings of the project."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from skitter.errors import SettingsError, UsageError
+from skitter.run.job import HOME, JobSpec
+from skitter.settings import FrontierSettings
+from skitter.spider import Spider
+
+if TYPE_CHECKING:
+    from scrapy.settings import BaseSettings
+
+log = logging.getLogger("skitter.scrapy")
+
+_OF_OTHER_SEEDS = {"changes", "seed_keys", "seed_format", "seed_list_end", "wait_for_seeds"}
+"""Settings of the frontier that need a spider of skitter."""
+_ALLOWED = {
+    *FrontierSettings.__struct_fields__, "monitors", "notify", "rates", "retry_failed_at_end", "slot", "time_limit",
+} - _OF_OTHER_SEEDS  # fmt: skip
+_OWN = {
+    "SKITTER_FRESH",
+    "SKITTER_FRONTIER",
+    "SKITTER_HOME",
+    "SKITTER_JOB",
+    "SKITTER_OUTPUTS",
+    "SKITTER_SETTINGS",
+}
+_FORMATS = {
+    "json": ("json",), "jsonlines": ("jsonl", "jl", "ndjson"), "jsonl": ("jsonl",), "jl": ("jl",), "csv": ("csv",),
+}  # fmt: skip
+"""Suffixes of the files that skitter writes, by format of Scrapy's feeds."""
+_FEED_OPTIONS = {"format", "fields", "overwrite", "store_empty", "encoding", "indent"}
+"""Options of a feed that have the same meaning in skitter, or none."""
+UNLIMITED = 10_000
+"""The value of Scrapy's limits that the frontier enforces in its place."""
+
+
+class ScrapyJob(Spider):
+    """Stands for a Scrapy spider in the specification of its job, so that the commands of skitter can open the job."""
+
+    name = "scrapy"
+    scrapy_spider = ""
+    """Name of the Scrapy spider."""
+
+    def on_start(self, worker: object) -> None:  # noqa: ARG002 - a hook
+        """Refuse to run the job: only Scrapy can."""
+        raise UsageError(
+            f"the job belongs to the Scrapy spider {self.scrapy_spider!r}",
+            remedy=f"continue it with `scrapy crawl {self.scrapy_spider}` in the folder of its project",
+        )
+
+
+class RunningScrapyJob(Spider):
+    """The same in a process of Scrapy, which runs the job."""
+
+    name = "scrapy"
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """Scrapy's limits of the speed of a crawl."""
+
+    concurrency: int
+    """``CONCURRENT_REQUESTS``: of each process."""
+    per_slot: int
+    """``CONCURRENT_REQUESTS_PER_DOMAIN``, or ``CONCURRENT_REQUESTS_PER_IP``: of a host, over all processes."""
+    delay: float | None
+    """``None``: it adapts."""
+    jitter: float
+    slots: dict[str, dict[str, Any]]
+    """``DOWNLOAD_SLOTS``."""
+
+    def to_settings(self) -> dict[str, Any]:
+        """Return the limits as settings of skitter."""
+        rules = [_rule(host, options, self.jitter) for host, options in self.slots.items()]
+        # Scrapy draws each delay from an interval around DOWNLOAD_DELAY; skitter adds to a minimum.
+        shortest = None if self.delay is None else self.delay * max(0.0, 1 - self.jitter)
+        longest = 0.0 if self.delay is None else self.delay * (1 + self.jitter)
+        return {
+            "concurrency": self.concurrency,
+            "concurrency_per_slot": self.per_slot,
+            "delay": shortest,
+            "jitter": longest - (shortest or 0.0),
+            "limit_rules": rules,
+        }
+
+
+def _rule(host: str, options: Mapping[str, Any], jitter: float) -> dict[str, Any]:
+    jitter = float(options.get("jitter", jitter if options.get("randomize_delay", True) else 0.0))
+    rule: dict[str, Any] = {"domain_regexp": re.escape(host)}
+    if "concurrency" in options:
+        rule["concurrency_per_slot"] = int(options["concurrency"])
+    if "delay" in options:
+        delay = float(options["delay"])
+        rule["delay"] = delay * max(0.0, 1 - jitter)
+        rule["jitter"] = delay * (1 + jitter) - rule["delay"]
+    return rule
+
+
+def read_limits(settings: BaseSettings, spider: object) -> Limits:
+    """Read the limits of a project. ``spider``: its attribute ``download_delay``, which Scrapy deprecates, takes precedence."""
+    delay = settings.getfloat("DOWNLOAD_DELAY")
+    own = vars(type(spider)).get("download_delay", vars(spider).get("download_delay"))
+    if own is not None:
+        delay = float(own)
+    adapts = settings.getbool("AUTOTHROTTLE_ENABLED") and not delay
+    return Limits(
+        settings.getint("CONCURRENT_REQUESTS") or UNLIMITED,
+        settings.getint("CONCURRENT_REQUESTS_PER_IP") or settings.getint("CONCURRENT_REQUESTS_PER_DOMAIN"),
+        None if adapts else delay,
+        _jitter(settings),
+        settings.getdict("DOWNLOAD_SLOTS"),
+    )
+
+
+def _jitter(settings: BaseSettings) -> float:
+    """Return the share by which a delay varies: ``DOWNLOAD_DELAY_JITTER``, or the older ``RANDOMIZE_DOWNLOAD_DELAY``."""
+    newer, older = (
+        settings.getpriority(name) for name in ("DOWNLOAD_DELAY_JITTER", "RANDOMIZE_DOWNLOAD_DELAY")
+    )
+    if newer is None or (older or 0) > newer:
+        return 0.5 if settings.getbool("RANDOMIZE_DOWNLOAD_DELAY") else 0.0
+    return settings.getfloat("DOWNLOAD_DELAY_JITTER")
+
+
+def take_feeds(settings: BaseSettings) -> tuple[list[str], dict[str, Any]]:
+    """Return the feeds that skitter writes, as outputs, and those that Scrapy has to write."""
+    outputs: list[str] = []
+    others: dict[str, Any] = {}
+    for uri, options in settings.getdict("FEEDS").items():
+        output = _output_of(str(uri), options, settings.getlist("FEED_EXPORT_FIELDS"))
+        if output is None:
+            others[uri] = options
+        else:
+            outputs.append(output)
+    return outputs, others
+
+
+def _output_of(uri: str, options: Mapping[str, Any], fields: list[str]) -> str | None:
+    feed_format = str(options.get("format", ""))
+    path = uri.removeprefix("file://")
+    suffixes = _FORMATS.get(feed_format, ())
+    named = options.get("fields") or fields
+    is_simple = (
+        options.keys() <= _FEED_OPTIONS
+        and Path(path).suffix.removeprefix(".") in suffixes
+        and "://" not in path
+        and "%" not in path.replace("%(name)s", "")
+        and (named is None or isinstance(named, list))
+        and not options.get("indent")
+        and str(options.get("encoding") or "utf-8").lower() in {"utf-8", "utf8"}
+    )
+    if not is_simple:
+        return None
+    return f"{path}?fields={','.join(named)}" if named else path
+
+
+def job_spec(settings: BaseSettings, spider: str, limits: Limits, feeds: list[str]) -> JobSpec:
+    """Return the specification of the job. ``spider``: the name of the Scrapy spider; ``feeds``: outputs.
+
+    Raises :class:`~skitter.errors.UsageError` for a wrong value.
+    """
+    for name in settings:
+        if str(name).startswith("SKITTER_") and name not in _OWN:
+            raise SettingsError(
+                f"unknown setting {name}", remedy=f"use one of {', '.join(sorted(_OWN))}", field=str(name)
+            )
+    outputs = settings.get("SKITTER_OUTPUTS") or []
+    if isinstance(outputs, str):
+        outputs = [outputs]
+    return JobSpec(
+        job=settings.get("SKITTER_JOB") or re.sub(r"[^A-Za-z0-9._-]", "-", spider),
+        spider=f"{ScrapyJob.__module__}:{ScrapyJob.__qualname__}",
+        arguments={"scrapy_spider": spider},
+        settings={**limits.to_settings(), "robots": False, **_own_settings(settings)},
+        outputs=[str(output).replace("%(name)s", spider) for output in [*outputs, *feeds]],
+        frontier=settings.get("SKITTER_FRONTIER") or "sqlite:",
+        home=str(settings.get("SKITTER_HOME") or HOME),
+        reads_references=False,
+    )
+
+
+def _own_settings(settings: BaseSettings) -> dict[str, Any]:
+    given = settings.getdict("SKITTER_SETTINGS")
+    for name in given:
+        if name not in _ALLOWED:
+            raise SettingsError(
+                f"setting {name!r} in SKITTER_SETTINGS has no effect on a Scrapy project",
+                remedy=f"use Scrapy's own settings, or one of {', '.join(sorted(_ALLOWED))}",
+                field="SKITTER_SETTINGS",
+            )
+    return given

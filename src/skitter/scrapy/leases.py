@@ -1,0 +1,493 @@
+"""ScrapyLeases: the requests in Scrapy's engine, with their leases and the results so far.
+
+One lease is one request on its way from the scheduler through the downloader to the end of its callback. It ends when
+Scrapy's engine is done with the request: the callback or errback has been read to its end, and all items have passed the
+pipelines. ``docs/design/scrapy.md`` describes the protocol.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import time
+from collections import defaultdict, deque
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+import scrapy
+from itemadapter import ItemAdapter
+from scrapy import signals
+from scrapy.exceptions import IgnoreRequest
+from scrapy.exporters import PythonItemExporter
+from scrapy.http import Response
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+
+from skitter.errors import RequestError, UndecodableRecord
+from skitter.frontier.records import Entry, LinkBatch, Resolution
+from skitter.item import UnpackedItem
+from skitter.request import Request
+from skitter.scrapy.start_requests import StartRequests
+from skitter.web.headers import parse_retry_after
+from skitter.worker.callbacks import describe, describe_internal, traceback_of
+from skitter.worker.page import Page
+from skitter.worker.retry import DONE, THROTTLED, RetryDecision
+from skitter.worker.timings import FETCH, WAIT
+
+if TYPE_CHECKING:
+    from scrapy.crawler import Crawler
+
+    from skitter.frontier.contract import Frontier
+    from skitter.frontier.records import Lease
+    from skitter.scrapy.requests import RequestCodec
+    from skitter.worker.inflight import InflightRequest
+
+log = logging.getLogger("skitter.scrapy")
+
+_KINDS = (
+    ("timeout", ("Timeout", "TimedOut")),
+    ("dns", ("DNSLookup", "CannotResolve")),
+    ("connect", ("Connect",)),
+)
+"""Kinds of failed downloads, with parts of the names of Scrapy's and Twisted's exceptions."""
+
+
+class ScrapyLease:
+    """A lease, its request in Scrapy's engine, and the results so far."""
+
+    __slots__ = (
+        "again", "done", "error", "failure", "fingerprints", "has_moved", "has_reached_callback", "inflight", "open",
+        "page", "plain", "request", "response", "status",
+    )  # fmt: skip
+
+    def __init__(self, inflight: InflightRequest, page: Page, request: scrapy.Request) -> None:
+        self.inflight = inflight
+        self.page = page
+        self.request = request
+        self.done: asyncio.Future[Page | None] = asyncio.get_running_loop().create_future()
+        """The page to commit. ``None``: release the lease."""
+        self.status = 0
+        """HTTP status of the download; 0: there was none."""
+        self.response: Response | None = None
+        self.failure: BaseException | None = None
+        """Why there is no response."""
+        self.error: RetryDecision | None = None
+        """The first error of user code."""
+        self.has_reached_callback = False
+        self.has_moved = False
+        """Whether a middleware has replaced the request with another one, such as a retry or a redirect."""
+        self.again: scrapy.Request | None = None
+        """Such a request, if it cannot be stored. It is fetched under the same lease."""
+        self.open = 0
+        """Number of requests that were yielded but have not reached the scheduler."""
+        self.fingerprints: set[bytes] = set()
+        """Fingerprints of the requests that the page has yielded."""
+        self.plain: defaultdict[tuple[bytes, int], list[Entry]] = defaultdict(list)
+        """Requests that only their URL identifies, by record and priority."""
+
+    def origin(self) -> bytes:
+        """Return what identifies the next request of the page among those with the same fingerprint."""
+        return self.page.lease.fingerprint + len(self.page.entries).to_bytes(4, "big")
+
+
+class ScrapyLeases:
+    """Passes leases to Scrapy's engine, and collects their results.
+
+    Implements :class:`~skitter.worker.leaser.LeaseProcessor`.
+    """
+
+    def __init__(self, crawler: Crawler) -> None:
+        self.crawler = crawler
+        self.seeds = StartRequests(self)
+        self.codec: RequestCodec | None = None
+        """``None`` as long as no worker runs."""
+        self.began = asyncio.Event()
+        """Set when a worker runs."""
+        self.has_ended = False
+        """Whether the run of the job has ended, so that no request can come any more."""
+        self.wake: Callable[[], object] = lambda: None
+        """Lets the engine ask for requests."""
+        self._frontier: Frontier | None = None
+        self._ready: deque[ScrapyLease] = deque()
+        self._held: dict[scrapy.Request, ScrapyLease] = {}
+        """By the request in the engine."""
+        self._by_response: dict[Response, ScrapyLease] = {}
+        self._owners: dict[scrapy.Request, ScrapyLease] = {}
+        """Requests that a callback has yielded and that have not reached the scheduler."""
+        self._continuations: dict[scrapy.Request, ScrapyLease] = {}
+        """Requests that a downloader middleware has returned."""
+        self._loose: list[Entry] = []
+        """Requests that belong to no lease: an extension has put them into the engine."""
+        self._adding: asyncio.Task[None] | None = None
+        self._number_loose = 0
+        self._exporter = PythonItemExporter()
+        connect = crawler.signals.connect
+        connect(self._downloaded, signals.response_downloaded)
+        connect(self._item_scraped, signals.item_scraped)
+        connect(self._item_dropped, signals.item_dropped)
+        connect(self._item_failed, signals.item_error)
+        connect(self._callback_failed, signals.spider_error)
+
+    # --- life ------------------------------------------------------------------------------------------
+
+    def begin(self, frontier: Frontier, codec: RequestCodec, worker: str) -> None:
+        """Start to work with a frontier."""
+        self._frontier, self.codec = frontier, codec
+        self.seeds.begin(frontier, worker)
+        self.began.set()
+
+    def drain(self) -> None:
+        """Give back the leases that the engine has not asked for."""
+        while self._ready:
+            held = self._ready.popleft()
+            if not held.done.done():
+                held.done.set_result(None)
+
+    async def end(self) -> None:
+        """Stop to work with the frontier. What Scrapy still does is discarded, because its leases were released."""
+        if self._adding is not None:
+            await asyncio.wait([self._adding])
+        self.seeds.end()
+        self.drain()
+        self._frontier = self.codec = None
+        self._by_response.clear()
+        self._owners.clear()
+        self._continuations.clear()
+
+    def stop(self) -> None:
+        """Note that the run of the job has ended."""
+        self.has_ended = True
+        self.seeds.stop()
+
+    # --- from skitter to Scrapy ------------------------------------------------------------------------
+
+    async def process(self, inflight: InflightRequest) -> Page | None:
+        """Let Scrapy work on a leased request."""
+        lease, codec = inflight.lease, self.codec
+        assert codec is not None, "leases come to a running worker"
+        page = Page(lease, Request(lease.url), lease.fingerprint, began=time.monotonic())
+        try:
+            page.request = codec.stored(lease)
+            request = codec.request(page.request)
+        except UndecodableRecord as error:
+            inflight.finish_fetch(sent=False)
+            kind = "unstorable" if error.field == "seed" else "record"
+            page.finish(RetryDecision(Resolution.FAILED, f"{kind}: {error}"))
+            log.error("%s: %s", lease.url, error)  # noqa: TRY400 - one line
+            return page
+        WAIT.observe(page.counters, inflight.waited)
+        held = ScrapyLease(inflight, page, request)
+        self._ready.append(held)
+        self.wake()
+        return await held.done
+
+    def give_up(self, lease: Lease, error: Exception) -> Page:
+        """Return a failed page for a request whose processing raised an unhandled error, which is a bug in skitter."""
+        log.error("%s: %s", lease.url, describe_internal(error), exc_info=error)
+        page = Page(lease, Request(lease.url), lease.fingerprint)
+        page.finish(RetryDecision(Resolution.FAILED, f"internal: {describe_internal(error)}"))
+        return page
+
+    def next_request(self) -> scrapy.Request | None:
+        """Return the next request for the engine."""
+        while self._ready:
+            held = self._ready.popleft()
+            if held.done.done():  # its lease was lost meanwhile
+                continue
+            if held.inflight.may_send():
+                self._held[held.request] = held
+                return held.request
+            held.done.set_result(None)  # the permit has run out: another turn of the host follows
+        return None
+
+    def has_pending(self) -> bool:
+        """Return whether the job may still have requests for the engine."""
+        return not self.has_ended
+
+    # --- what becomes of a request ---------------------------------------------------------------------
+
+    def _downloaded(self, response: Response, request: scrapy.Request) -> None:
+        """Record a response as it was received, before middlewares see it."""
+        held = self._held.get(request)
+        if held is None:
+            return
+        counters = held.page.counters
+        held.status = response.status
+        counters[f"status/{response.status}"] = 1
+        counters["bytes"] = len(response.body)
+        latency = request.meta.get("download_latency")
+        if latency is not None and not held.inflight.fetched:
+            FETCH.observe(counters, latency)
+        if response.status in THROTTLED:
+            wait = response.headers.get("Retry-After")
+            seconds = None if wait is None else parse_retry_after(wait.decode("latin-1"), time.time())
+            held.inflight.finish_fetch(latency, refused=True, retry_after=seconds)
+        else:
+            held.inflight.finish_fetch(latency)
+
+    def fetched(self, result: Any, request: scrapy.Request) -> Any:
+        """Record how the fetch of a request has ended: with a response, another request or a failure. Return the result."""
+        held = self._held.get(request)
+        if held is None:
+            return result
+        if isinstance(result, scrapy.Request):
+            self._continuations[result] = held
+        elif isinstance(result, Failure):
+            held.failure = result.value
+            if request.errback is not None:
+                request.errback = _OwnedErrback(request, request.errback, self, held)
+        else:
+            held.response = result
+            self._by_response[result] = held
+        was_sent = "download_latency" in request.meta or not isinstance(held.failure, IgnoreRequest)
+        held.inflight.finish_fetch(sent=was_sent)
+        return result
+
+    def of_result(self, result: Any) -> ScrapyLease | None:
+        """Return the lease of a response, or of the failure of a request."""
+        if isinstance(result, Response):
+            held = self._by_response.get(result)
+            return held if held is not None or result.request is None else self._held.get(result.request)
+        if isinstance(result, Failure):
+            request: Any = vars(result).get("request")  # Scrapy sets it before it calls the errback
+            return self._held.get(request)
+        return None
+
+    def adopt(self, request: scrapy.Request, held: ScrapyLease) -> None:
+        """Note that a callback or errback has yielded a request."""
+        if self._owners.get(request) is not held:
+            self._owners[request] = held
+            held.open += 1
+
+    def engine_is_done(self, request: scrapy.Request) -> None:
+        """End the lease of a request that the engine has finished."""
+        held = self._held.pop(request, None)
+        if held is None:
+            return
+        if held.response is not None:
+            self._by_response.pop(held.response, None)
+        if held.open:  # a handler of the signal request_scheduled has dropped some
+            self._owners = {request: owner for request, owner in self._owners.items() if owner is not held}
+        if self._continuations:  # likewise
+            self._continuations = {r: owner for r, owner in self._continuations.items() if owner is not held}
+        if held.done.done():
+            return
+        if held.again is not None:
+            held.request, held.again, held.response, held.failure = held.again, None, None, None
+            self._ready.append(held)
+            self.wake()
+        else:
+            held.done.set_result(self._concluded(held))
+
+    def _concluded(self, held: ScrapyLease) -> Page:
+        page = held.page
+        decision = DONE
+        if held.error is not None:
+            decision = held.error
+        elif held.has_moved:
+            page.count("moved")
+        elif held.has_reached_callback:
+            page.count("pages")
+        elif held.failure is not None and not isinstance(held.failure, IgnoreRequest):
+            decision = RetryDecision(Resolution.FAILED, _described(held.failure))
+        elif held.response is not None and held.response.status >= 400:
+            status = held.response.status
+            decision = RetryDecision(Resolution.FAILED, f"status/{status}: the server answered {status}")
+        else:
+            page.count("refused/ignored")
+        batches = [_batch(record, priority, entries) for (record, priority), entries in held.plain.items()]
+        if decision is DONE:
+            page.batches = batches
+        else:  # Scrapy keeps what user code yielded before an error
+            items, entries = page.items, page.entries
+            page.finish(decision)
+            page.items, page.entries, page.batches = items, entries, batches
+        if page.items:
+            page.count("items", len(page.items))
+        return page
+
+    # --- requests from Scrapy --------------------------------------------------------------------------
+
+    def enqueue(self, request: scrapy.Request) -> bool:
+        """Store a request with the page that it comes from. Return ``False`` if it is known."""
+        codec = self.codec
+        if (held := self._continuations.pop(request, None)) is not None:
+            if (
+                codec is not None and not held.done.done()
+            ):  # otherwise another worker has the lease, and all is discarded
+                return self._enqueue_continuation(codec, held, request)
+            return True
+        if (held := self._owners.pop(request, None)) is not None:
+            held.open -= 1
+            return held.done.done() or codec is None or self._enqueue_child(codec, held, request)
+        if self.seeds.takes(request):
+            self.seeds.add(request)
+            return True
+        return self._enqueue_loose(request)
+
+    def _enqueue_continuation(self, codec: RequestCodec, held: ScrapyLease, request: scrapy.Request) -> bool:
+        held.has_moved = True
+        if codec.is_known(request):
+            held.page.count("refused/duplicate")
+            return False
+        try:
+            held.page.entries.append(codec.entry(request, held.origin(), held.page.lease.slot))
+        except RequestError:
+            held.has_moved = False
+            held.again = request
+        return True
+
+    def _enqueue_child(self, codec: RequestCodec, held: ScrapyLease, request: scrapy.Request) -> bool:
+        page = held.page
+        if codec.is_known(request):
+            page.count("refused/duplicate")
+            return False
+        try:
+            entry = codec.entry(request, held.origin(), page.lease.slot)
+        except RequestError as error:
+            log.error("%s: %s; %s", page.lease.url, error, error.remedy)  # noqa: TRY400 - one line
+            page.entries.append(codec.rejected(request, error, held.origin()))
+            return True
+        if entry.dedup:
+            if entry.fingerprint in held.fingerprints:
+                page.count("refused/duplicate")
+                return False
+            held.fingerprints.add(entry.fingerprint)
+        if codec.is_plain(request):
+            held.plain[entry.record, entry.priority].append(entry)
+        else:
+            page.entries.append(entry)
+        return True
+
+    def _enqueue_loose(self, request: scrapy.Request) -> bool:
+        codec = self.codec
+        if codec is None:
+            log.error("%s: the run of the job has ended, and takes no further request", request.url)
+            return False
+        self._number_loose += 1
+        origin = f"{self.seeds.worker}/{self._number_loose}".encode()
+        try:
+            entry = codec.entry(request, origin)
+        except RequestError as error:
+            log.error("%s; %s", error, error.remedy)  # noqa: TRY400 - one line
+            entry = codec.rejected(request, error, origin)
+        self._loose.append(entry)
+        if self._adding is None:
+            self._adding = asyncio.get_running_loop().create_task(self._add_loose())
+        return True
+
+    async def _add_loose(self) -> None:
+        try:
+            while self._loose and self._frontier is not None:
+                entries, self._loose = self._loose, []
+                await self._frontier.add(entries)
+        finally:
+            self._adding = None
+
+    # --- items and errors ------------------------------------------------------------------------------
+
+    def _item_scraped(self, item: Any, response: Any) -> None:
+        held = self.of_result(response)
+        if held is None:
+            if self.codec is not None:
+                log.error("an item that belongs to no response is not stored: %.200r", item)
+            return
+        exported: dict[Any, Any] = self._exporter.export_item(item)
+        fields = UnpackedItem(exported)
+        fields.kind = "" if isinstance(item, dict) else type(item).__name__
+        held.page.items.append(fields)
+
+    def _item_dropped(self, response: Any) -> None:
+        held = self.of_result(response)
+        if held is not None:
+            held.page.count("dropped_items/scrapy")
+
+    def _item_failed(self, failure: Failure, response: Any) -> None:
+        self._note_error(response, "pipeline", failure)
+
+    def _callback_failed(self, failure: Failure, response: Any) -> None:
+        self._note_error(response, "callback", failure)
+
+    def _note_error(self, result: Any, kind: str, failure: Failure) -> None:
+        held = self.of_result(result)
+        if held is not None and held.error is None:
+            error: Any = failure.value
+            held.error = RetryDecision(
+                Resolution.FAILED, f"{kind}: {describe(error)}", traceback=traceback_of(error)
+            )
+
+
+_LEASES: WeakKeyDictionary[Crawler, ScrapyLeases] = WeakKeyDictionary()
+
+
+def leases_of(crawler: Crawler) -> ScrapyLeases:
+    """Return the leases of a crawler, which its scheduler, downloader and middlewares share."""
+    leases = _LEASES.get(crawler)
+    if leases is None:
+        leases = _LEASES[crawler] = ScrapyLeases(crawler)
+    return leases
+
+
+def _batch(record: bytes, priority: int, entries: list[Entry]) -> LinkBatch:
+    return LinkBatch(
+        Entry(b"", "", "", record, priority),
+        [entry.url for entry in entries],
+        [entry.fingerprint for entry in entries],
+        [entry.slot for entry in entries],
+        [0] * len(entries),
+    )
+
+
+def _described(failure: BaseException) -> str:
+    name = type(failure).__name__
+    kind = next((kind for kind, parts in _KINDS if any(part in name for part in parts)), "download")
+    return f"{kind}: {describe(failure)}"
+
+
+class _OwnedErrback:
+    """Calls the errback of a request, and notes which lease the requests belong to that it yields.
+
+    Outputs of an errback do not pass the spider middlewares. It replaces the errback only from the failure until the call.
+    """
+
+    def __init__(
+        self, request: scrapy.Request, errback: Callable[..., Any], leases: ScrapyLeases, held: ScrapyLease
+    ) -> None:
+        self._request = request
+        self._errback = errback
+        self._leases = leases
+        self._held = held
+
+    def __call__(self, failure: Failure) -> Any:
+        self._request.errback = self._errback
+        return self._watched(self._errback(failure))
+
+    def _watched(self, output: Any) -> Any:
+        if isinstance(output, scrapy.Request):
+            self._adopt(output)
+        elif inspect.isasyncgen(output):
+            return self._each_async(output)
+        elif inspect.iscoroutine(output):
+            return self._awaited(output)
+        elif isinstance(output, Iterable) and not isinstance(output, (str, bytes, Failure, Deferred)):
+            return output if ItemAdapter.is_item(output) else self._each(output)
+        return output
+
+    def _adopt(self, output: Any) -> None:
+        if isinstance(output, scrapy.Request):
+            self._leases.adopt(output, self._held)
+
+    def _each(self, outputs: Iterable[Any]) -> Iterable[Any]:
+        for output in outputs:
+            self._adopt(output)
+            yield output
+
+    async def _each_async(self, outputs: AsyncIterator[Any]) -> AsyncIterator[Any]:
+        async for output in outputs:
+            self._adopt(output)
+            yield output
+
+    async def _awaited(self, output: Any) -> Any:
+        return self._watched(await output)

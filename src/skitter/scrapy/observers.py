@@ -1,0 +1,95 @@
+"""Observers in Scrapy: a downloader and spider middlewares that tell which lease a request or an item belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+from scrapy import Request
+from scrapy.utils.misc import load_object
+
+from skitter.scrapy.leases import leases_of
+
+if TYPE_CHECKING:
+    from scrapy.core.downloader import Downloader
+    from scrapy.crawler import Crawler
+    from scrapy.http import Response
+    from twisted.internet.defer import Deferred
+
+    from skitter.scrapy.leases import ScrapyLeases
+
+
+class OutputMiddleware:
+    """The outermost middleware: it sees the requests of a callback as the engine receives them, and the start requests."""
+
+    def __init__(self, leases: ScrapyLeases) -> None:
+        self._leases = leases
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> OutputMiddleware:
+        """Create the middleware of a crawler."""
+        return cls(leases_of(crawler))
+
+    async def process_start(self, start: AsyncIterator[Any]) -> AsyncIterator[Any]:
+        """Pass on the start requests that the frontier does not have yet."""
+        async for result in self._leases.seeds.read(start):
+            yield result
+
+    def process_spider_output(self, response: Response, result: Iterable[Any]) -> Iterable[Any]:
+        """Note which lease each request belongs to."""
+        lease = self._leases.of_result(response)
+        for output in result:
+            if lease is not None and isinstance(output, Request):
+                self._leases.adopt(output, lease)
+            yield output
+
+    async def process_spider_output_async(
+        self, response: Response, result: AsyncIterator[Any]
+    ) -> AsyncIterator[Any]:
+        """As :meth:`process_spider_output`."""
+        lease = self._leases.of_result(response)
+        async for output in result:
+            if lease is not None and isinstance(output, Request):
+                self._leases.adopt(output, lease)
+            yield output
+
+
+class CallbackMiddleware:
+    """The innermost middleware: it sees which responses reach their callback."""
+
+    def __init__(self, leases: ScrapyLeases) -> None:
+        self._leases = leases
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> CallbackMiddleware:
+        """Create the middleware of a crawler."""
+        return cls(leases_of(crawler))
+
+    def process_spider_input(self, response: Response) -> None:
+        """Note that no middleware has kept the response from its callback."""
+        lease = self._leases.of_result(response)
+        if lease is not None:
+            lease.has_reached_callback = True
+
+
+def observed(downloader: str | type[Downloader]) -> type[Downloader]:
+    """Return a subclass of a downloader that reports how each fetch ends: with a response, another request, or an error.
+
+    Only the engine sees the request that a downloader middleware returned, such as a retry, and the request that it
+    replaces. A mark in its ``meta`` would be visible to user code, and copied to the requests of callbacks.
+    """
+    base: Any = load_object(downloader)
+
+    class ObservedDownloader(base):  # type: ignore[misc]
+        def __init__(self, crawler: Crawler) -> None:
+            super().__init__(crawler)
+            self._leases = leases_of(crawler)
+
+        @wraps(base.fetch)  # Scrapy looks at the signature
+        def fetch(self, request: Request, *arguments: Any, **named: Any) -> Deferred[Any]:
+            """Fetch a request, and report how that ends."""
+            fetching: Deferred[Any] = super().fetch(request, *arguments, **named)
+            return fetching.addBoth(self._leases.fetched, request)
+
+    return ObservedDownloader

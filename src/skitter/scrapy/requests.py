@@ -1,0 +1,232 @@
+"""RequestCodec: the stored form of Scrapy's requests.
+
+A stored request is a :class:`~skitter.request.Request`, so that the commands of skitter can show it. Its ``meta`` holds one
+value, the packed fields that only Scrapy knows. There is no pickle: several machines read the queue, and to unpickle means
+to run what is written there. Classes are found by their names, and only requests and items are built.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import msgspec
+import scrapy
+import xxhash
+from itemadapter import ItemAdapter
+from scrapy.utils.httpobj import urlparse_cached
+from scrapy.utils.misc import load_object
+from scrapy.utils.request import RequestFingerprinter, request_from_dict
+
+from skitter.errors import RequestError, UndecodableRecord
+from skitter.frontier.records import Entry, Lease
+from skitter.request import Request, decode_request, encode_request, rejected_record
+from skitter.worker.callbacks import describe
+
+if TYPE_CHECKING:
+    from scrapy.crawler import Crawler
+
+    from skitter.frontier.records import JobInfo
+    from skitter.politeness import Politeness
+    from skitter.worker.links import LinkCollector
+
+_KEY = "scrapy"
+"""Key of ``meta`` with the packed fields."""
+_SLOT = "download_slot"
+"""Key of ``meta`` in which Scrapy's downloader stores the slot of a request, and from which user code can choose it."""
+_NO_HOST = "(none)"
+"""Slot of URLs without a host, such as ``data:``."""
+_IN_RECORD = ("url", "callback", "errback", "method", "body", "dont_filter")
+"""Fields of Scrapy's requests that the stored request has as well."""
+_REMEDY = (
+    "keep meta and cb_kwargs to plain values: strings, numbers, lists, dicts, dates and items; callbacks have to be methods "
+    "of the spider"
+)
+_PLAIN = frozenset({str, int, float, bytes, bool, type(None)})
+_CONTAINERS: tuple[type, ...] = (tuple, set, frozenset)
+"""Types that are packed as a list. The position is the code of the type."""
+_TEXTS: tuple[tuple[type, Callable[[Any], str], Callable[[str], Any]], ...] = (
+    (datetime, datetime.isoformat, datetime.fromisoformat),
+    (date, date.isoformat, date.fromisoformat),
+    (time, time.isoformat, time.fromisoformat),
+    (Decimal, str, Decimal),
+    (UUID, str, UUID),
+    (timedelta, lambda span: str(span // timedelta(microseconds=1)), lambda text: timedelta(microseconds=int(text))),
+)  # fmt: skip
+"""Types that are packed as text. The position, after the containers, is the code of the type."""
+_ITEM = len(_CONTAINERS) + len(_TEXTS)
+"""Code of items."""
+_CODES: dict[type, int] = {
+    kind: code for code, kind in enumerate((*_CONTAINERS, *(kind for kind, _, _ in _TEXTS)))
+}
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class RequestCodec:
+    """Turns Scrapy's requests into entries of the frontier, and leases into requests.
+
+    The fingerprinter of the project decides which requests are the same.
+    """
+
+    def __init__(self, crawler: Crawler, links: LinkCollector, politeness: Politeness, info: JobInfo) -> None:
+        self._spider = crawler.spider
+        fingerprinter = crawler.request_fingerprinter
+        assert fingerprinter is not None, "Scrapy creates it before the engine"
+        self._fingerprint = fingerprinter.fingerprint
+        self._is_by_url = type(fingerprinter) is RequestFingerprinter
+        self._links = links
+        self._slot_of = politeness.slot_of
+        self._seed = info.fingerprint_seed
+
+    def is_known(self, request: scrapy.Request) -> bool:
+        """Return whether the job knows a request for certain. ``False`` may mean that it does."""
+        return request.url in self._links.cache.urls and self.is_plain(request)
+
+    def is_plain(self, request: scrapy.Request) -> bool:
+        """Return whether only the URL identifies the request."""
+        return self._is_by_url and not request.dont_filter and request.method == "GET" and not request.body
+
+    def entry(self, request: scrapy.Request, origin: bytes, host: str = "") -> Entry:
+        """Return the entry of a request.
+
+        ``origin``: identifies the request among those with its fingerprint, if it passes the duplicate filter. It has to
+        be the same when the page that yields the request is fetched again. ``host``: of that page. Raises
+        :class:`~skitter.errors.RequestError` for a request that cannot be stored.
+        """
+        own_host = urlparse_cached(request).hostname or _NO_HOST
+        slot = request.meta.get(_SLOT)
+        is_inherited = slot is not None and slot == host  # the downloader wrote it into the meta of the page
+        record = self._record(request, leave_out_slot=is_inherited)
+        try:
+            identity = self._fingerprint(request)
+        except Exception as error:
+            raise RequestError(
+                f"request {request.url!r} has no fingerprint: {describe(error)}",
+                remedy="correct the fingerprinter in REQUEST_FINGERPRINTER_CLASS",
+            ) from error
+        if request.dont_filter:
+            identity += origin  # a keyed store keeps the items of each of them
+        fingerprint = xxhash.xxh3_128_digest(identity, self._seed)
+        key = own_host if slot is None or is_inherited else str(slot)
+        return Entry(
+            fingerprint, self._slot_of(key), request.url, record, request.priority, dedup=not request.dont_filter
+        )  # fmt: skip
+
+    def rejected(self, request: scrapy.Request, error: RequestError, origin: bytes) -> Entry:
+        """Return an entry that becomes a dead letter with an error, for a request that cannot be stored."""
+        fingerprint = xxhash.xxh3_128_digest(request.url.encode() + origin, self._seed)
+        slot = self._slot_of(urlparse_cached(request).hostname or _NO_HOST)
+        record = rejected_record(f"{error}; {error.remedy}")
+        return Entry(fingerprint, slot, request.url, record, request.priority, dedup=False)
+
+    def _record(self, request: scrapy.Request, *, leave_out_slot: bool) -> bytes:
+        try:
+            fields = request.to_dict(spider=self._spider)
+        except ValueError as error:  # the callback is not a method of the spider
+            raise RequestError(
+                f"request {request.url!r} cannot be stored: {error}", remedy=_REMEDY
+            ) from error
+        callback, errback = fields["callback"], fields["errback"]
+        method, body, dont_filter = fields["method"], fields["body"], fields["dont_filter"]
+        for name in _IN_RECORD:
+            del fields[name]
+        if leave_out_slot:
+            fields["meta"] = {name: value for name, value in fields["meta"].items() if name != _SLOT}
+        try:
+            packed = _encode({name: _pack(value, name) for name, value in fields.items() if value})
+        except (_Unstorable, TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise RequestError(
+                f"request {request.url!r} for {callback or 'parse'} cannot be stored: {error}", remedy=_REMEDY
+            ) from error
+        return encode_request(
+            Request(
+                request.url,
+                callback,
+                method,
+                body=body,
+                errback=errback,
+                dont_filter=dont_filter,
+                meta={_KEY: packed},
+            )
+        )
+
+    def stored(self, lease: Lease) -> Request:
+        """Return the stored request of a lease. Raises :class:`~skitter.errors.UndecodableRecord`."""
+        return decode_request(lease.url, lease.record)
+
+    def request(self, stored: Request) -> scrapy.Request:
+        """Return Scrapy's request. Raises :class:`~skitter.errors.UndecodableRecord` if the project cannot read it."""
+        packed = stored.meta.get(_KEY)
+        fields: dict[str, Any] = {
+            "url": stored.url, "callback": stored.callback, "errback": stored.errback, "method": stored.method,
+            "body": stored.body, "dont_filter": stored.dont_filter,
+        }  # fmt: skip
+        try:
+            if isinstance(packed, bytes):
+                fields |= msgspec.msgpack.decode(packed, ext_hook=_unpack)
+            else:  # `skitter add` wrote it
+                fields |= {"headers": stored.headers, "meta": stored.meta, "cb_kwargs": stored.cb_kwargs}
+            if "_class" in fields:
+                _check_class(fields["_class"], issubclass(load_object(fields["_class"]), scrapy.Request))
+            return request_from_dict(fields, spider=self._spider)
+        except Exception as error:
+            raise UndecodableRecord(
+                f"the project cannot read a request that it has stored: {describe(error)}",
+                remedy="restore the callback or the class, and retry the dead letter",
+            ) from error
+
+
+class _Unstorable(Exception):
+    """A value that cannot be stored."""
+
+
+def _pack(value: Any, path: str) -> Any:
+    """Return a value as MessagePack can encode it. ``path``: its place in the request."""
+    kind = value.__class__
+    if kind in _PLAIN:
+        return value
+    if kind is dict:
+        return {
+            _pack(key, f"a key of {path}"): _pack(inner, f"{path}[{key!r}]") for key, inner in value.items()
+        }
+    if kind is list:
+        return [_pack(inner, f"{path}[{place}]") for place, inner in enumerate(value)]
+    return _pack_other(value, path)
+
+
+def _pack_other(value: Any, path: str) -> Any:
+    kind = value.__class__
+    code = _CODES.get(kind)
+    if code is not None and code < len(_CONTAINERS):
+        return msgspec.msgpack.Ext(code, _encode([_pack(inner, path) for inner in value]))
+    if code is not None:
+        return msgspec.msgpack.Ext(code, _TEXTS[code - len(_CONTAINERS)][1](value).encode())
+    if issubclass(kind, str):  # such as the strings of lxml
+        return str(value)
+    if not issubclass(kind, dict) and ItemAdapter.is_item(value):
+        fields = {name: _pack(inner, f"{path}.{name}") for name, inner in ItemAdapter(value).items()}
+        return msgspec.msgpack.Ext(_ITEM, _encode([f"{kind.__module__}.{kind.__qualname__}", fields]))
+    raise _Unstorable(f"{path} is a {kind.__qualname__}")
+
+
+def _unpack(code: int, data: memoryview) -> Any:
+    if code < len(_CONTAINERS):
+        return _CONTAINERS[code](msgspec.msgpack.decode(data, ext_hook=_unpack))
+    if code < _ITEM:
+        return _TEXTS[code - len(_CONTAINERS)][2](bytes(data).decode())
+    name, fields = msgspec.msgpack.decode(data, ext_hook=_unpack)
+    kind = load_object(name)
+    is_item = isinstance(kind, type) and (
+        issubclass(kind, scrapy.Item) or dataclasses.is_dataclass(kind) or ItemAdapter.is_item_class(kind)
+    )
+    _check_class(name, is_item)
+    return kind(**fields)
+
+
+def _check_class(name: str, is_allowed: bool) -> None:
+    if not is_allowed:
+        raise UndecodableRecord(f"{name} is neither a request nor an item")

@@ -1,0 +1,147 @@
+"""ScrapyRun: the part of one process of Scrapy in the life of its job."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from skitter.errors import FrontierError, SkitterError
+from skitter.frontier.records import JobState
+from skitter.frontier.registry import make_frontier
+from skitter.frontier.rpc.client import OwnerGone, RemoteFrontier, remote_frontier
+from skitter.frontier.workers import worker_name
+from skitter.run.builder import JobBuilder, RunOverrides
+from skitter.run.control import job_status
+from skitter.run.crawl import Crawl
+from skitter.run.job import JobFolder
+from skitter.scrapy.job import RunningScrapyJob
+from skitter.scrapy.worker import ScrapyWorker
+
+if TYPE_CHECKING:
+    from skitter.run.job import JobSpec
+    from skitter.scrapy.leases import ScrapyLeases
+
+log = logging.getLogger("skitter.scrapy")
+
+_LOCK_POLL = 0.1
+"""Seconds between two checks whether the process that writes the outputs has ended."""
+
+
+class ScrapyRun:
+    """Runs the job in this process until it is finished or stopped.
+
+    The first process in a folder owns the job: it writes the outputs. The others join it. If it ends early, one of them
+    takes its place, so that the outputs are complete when the last process has ended.
+    """
+
+    def __init__(self, spec: JobSpec, leases: ScrapyLeases, *, fresh: bool = False) -> None:
+        self._spec = spec
+        self._folder = JobFolder(spec.job, spec.home)
+        self._fresh = fresh
+        self._overrides = RunOverrides(make_worker=partial(ScrapyWorker, leases))
+        self._crawl: Crawl | None = None
+        self._joined: JobBuilder | None = None
+        """Of the job that another process owns."""
+        self._stop_reason = ""
+
+    async def run(self) -> JobState:
+        """Work until the job is finished or stopped. Return its state.
+
+        Raises :class:`~skitter.errors.SkitterError` if the run cannot start, or if it fails.
+        """
+        while True:
+            if not await asyncio.to_thread(self._folder.is_being_run):
+                try:
+                    return await self._own()
+                except FrontierError:
+                    has_begun = self._crawl is not None and self._crawl.has_begun
+                    if has_begun or not await asyncio.to_thread(self._folder.is_being_run):
+                        raise
+            try:
+                state = await self._join()
+            except OwnerGone:
+                if self._stop_reason:
+                    return JobState.STOPPED
+                await asyncio.sleep(_LOCK_POLL)
+                continue
+            if self._stop_reason or state is not JobState.FINISHED:
+                return state
+            if await self._is_written():
+                return state
+
+    def stop(self, reason: str) -> None:
+        """Stop the work of this process gracefully."""
+        self._stop_reason = self._stop_reason or reason
+        if self._crawl is not None:
+            self._crawl.stop(reason)
+        if self._joined is not None:
+            self._joined.drain()
+
+    async def _own(self) -> JobState:
+        self._crawl = Crawl(
+            self._spec,
+            spider_class=RunningScrapyJob,
+            overrides=self._overrides,
+            fresh=self._fresh,
+            resume=True,
+        )
+        self._fresh = False
+        if self._stop_reason:
+            self._crawl.stop(self._stop_reason)
+        result = await self._crawl.run()
+        if result.already_finished:
+            log.warning(
+                "job %s is finished: nothing is left to crawl. To crawl it again, set SKITTER_FRESH=1",
+                result.job,
+            )
+        elif result.reason:
+            log.info("job %s: %s", result.job, result.reason)
+        if failed := result.status.failed:
+            log.warning("failed requests: %d; `skitter failures list %s` lists them", failed, result.job)
+        return result.state
+
+    async def _join(self) -> JobState:
+        """Work beside the process that owns the job. Raises :class:`OwnerGone` if that ends while it is needed."""
+        spec = self._spec
+        builder = self._joined = JobBuilder(spec, RunningScrapyJob, self._overrides)
+        await asyncio.to_thread(builder.folder.adopt, builder.spec)
+        name = await asyncio.to_thread(worker_name)
+        frontier = make_frontier(spec.frontier, builder.frontier_context(joining=True))
+        if not frontier.shared:
+            socket = await asyncio.to_thread(lambda: builder.folder.socket)
+            frontier = remote_frontier(socket, name)
+        info = await frontier.open()
+        try:
+            log.info("joined job %s, which another process owns", spec.job)
+            working = asyncio.ensure_future(builder.work(frontier, info, name))
+            return await (
+                self._until_owner_ends(frontier, working) if isinstance(frontier, RemoteFrontier) else working
+            )
+        finally:
+            with contextlib.suppress(SkitterError):
+                await frontier.close()
+
+    @staticmethod
+    async def _until_owner_ends(frontier: RemoteFrontier, working: asyncio.Future[JobState]) -> JobState:
+        ended = asyncio.ensure_future(frontier.wait_closed())
+        pending: set[asyncio.Future[Any]] = {working, ended}
+        await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+        ended.cancel()
+        if working.done():
+            return working.result()
+        working.cancel()  # its leases are void, and another owner leases their requests again
+        with contextlib.suppress(asyncio.CancelledError, SkitterError):
+            await working
+        raise OwnerGone("the owner of the job has ended")
+
+    async def _is_written(self) -> bool:
+        """Return whether the outputs have all items, when the process that writes them has ended."""
+        while await asyncio.to_thread(self._folder.is_being_run):
+            if self._stop_reason:
+                return True
+            await asyncio.sleep(_LOCK_POLL)
+        status = await job_status(self._folder)
+        return status.state == JobState.FINISHED and not status.unwritten

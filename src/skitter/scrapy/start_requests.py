@@ -1,0 +1,192 @@
+"""StartRequests: the start requests of a Scrapy spider, which enter the frontier once, whichever processes are killed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+import scrapy
+
+from skitter.errors import RequestError, SkitterError, SpiderError
+from skitter.frontier.records import Entry, SeedClaim, SeedProgress
+from skitter.worker.callbacks import describe
+
+if TYPE_CHECKING:
+    from skitter.frontier.contract import Frontier
+    from skitter.scrapy.requests import RequestCodec
+
+log = logging.getLogger("skitter.scrapy")
+
+_BATCH_SIZE = 200
+_MAX_DELAY = 0.1
+"""Seconds after which an incomplete batch is added, because the next request may take long."""
+_POLL_INTERVAL = 1.0
+"""Seconds between two checks whether another process has loaded the seeds, or has stopped loading them."""
+
+
+class CodecHolder(Protocol):
+    """What knows the stored form of requests while a worker runs."""
+
+    codec: RequestCodec | None
+
+
+class StartRequests:
+    """Passes the start requests to the engine that the frontier does not have, and stores those that come back from it.
+
+    The engine sees each of them, so that its signals and middlewares work. One process at a time reads ``start()``; if it
+    ends early, another reads it again and skips those that are stored.
+    """
+
+    def __init__(self, holder: CodecHolder) -> None:
+        self._holder = holder
+        self.worker = ""
+        self.on_failed: Callable[[str], object] = lambda _: None
+        """Called with the reason if ``start()`` cannot be read to its end."""
+        self._frontier: Frontier | None = None
+        self._has_news = asyncio.Event()
+        """Set while a worker runs, and at the end."""
+        self._is_over = False
+        self._claim: SeedClaim | None = None
+        self._position = 0
+        """Number of start requests that were read."""
+        self._dealt_with = 0
+        """Number of those that the engine has dealt with."""
+        self._stored = 0
+        """Number of those that are stored."""
+        self._is_read = False
+        """Whether all were read."""
+        self._expected: scrapy.Request | None = None
+        """The start request that the engine has now."""
+        self._batch: list[tuple[int, Entry]] = []
+        """Requests that are not stored yet, with their positions. They are kept until they are."""
+        self._lock = asyncio.Lock()
+
+    def begin(self, frontier: Frontier, worker: str) -> None:
+        """Start to work with a frontier."""
+        self._frontier, self.worker = frontier, worker
+        self._has_news.set()
+
+    def end(self) -> None:
+        """Stop to work with the frontier. Another may follow: that of a new owner."""
+        self._frontier = self._claim = None
+        self._has_news.clear()
+
+    def stop(self) -> None:
+        """Stop for good."""
+        self.end()
+        self._is_over = True
+        self._has_news.set()
+
+    def takes(self, request: scrapy.Request) -> bool:
+        """Return whether a request is the start request that the engine has just received."""
+        return request is self._expected
+
+    def add(self, request: scrapy.Request) -> None:
+        """Store a start request with the next batch."""
+        self._expected = None
+        codec = self._holder.codec
+        if codec is None:
+            return  # the position stays as it is, so that the next process stores it
+        origin = b"seed/%d" % self._position
+        try:
+            entry = codec.entry(request, origin)
+        except RequestError as error:
+            log.error("start request: %s; %s", error, error.remedy)  # noqa: TRY400 - one line
+            entry = codec.rejected(request, error, origin)
+        self._batch.append((self._position, entry))
+        self._dealt_with = self._position
+
+    async def read(self, start: AsyncIterator[Any]) -> AsyncIterator[Any]:
+        """Yield the start requests that are not stored, if it is the turn of this process to read them."""
+        if not await self._claim_seeds():
+            return
+        flushing = asyncio.create_task(self._flush_regularly())
+        try:
+            async for result in self._new(start):
+                yield result
+            self._is_read = True
+            await self._flush()
+        except (asyncio.CancelledError, GeneratorExit):
+            raise
+        except BaseException as error:
+            self.on_failed(f"start() has failed: {describe(error)}")
+            raise
+        finally:
+            flushing.cancel()
+            await asyncio.gather(flushing, return_exceptions=True)
+
+    async def _new(self, start: AsyncIterator[Any]) -> AsyncIterator[Any]:
+        known = self._stored
+        async for result in start:
+            if not isinstance(result, scrapy.Request):
+                raise SpiderError(
+                    f"start() yielded an item: {result!r:.100}",
+                    remedy="yield requests, and items in callbacks: skitter stores an item together with its response",
+                )
+            self._position += 1
+            if self._position <= known:
+                continue
+            self._expected = result
+            yield result
+            if self._expected is not None:  # a handler of the signal request_scheduled has dropped it
+                self._expected, self._dealt_with = None, self._position
+            if len(self._batch) >= _BATCH_SIZE:
+                await self._flush()
+            if self._is_over or self._stored > self._position:
+                return  # another process reads them now
+
+    async def _claim_seeds(self) -> bool:
+        """Claim the seeds, or wait until another process has loaded them. Return whether to load them."""
+        while True:
+            await self._has_news.wait()
+            frontier = self._frontier
+            if self._is_over or frontier is None:
+                return False
+            with contextlib.suppress(SkitterError):  # the worker meets and reports the same error
+                claim = await frontier.claim_seeds(self.worker)
+                if claim is not None:
+                    self._continue(claim)
+                    return True
+                if not (await frontier.status()).seeds_loading:
+                    return False
+            await asyncio.sleep(_POLL_INTERVAL)
+
+    def _continue(self, claim: SeedClaim) -> None:
+        """Continue with what this process has read, after those that are stored."""
+        if claim.position < self._stored:
+            raise SpiderError(
+                "start() has to be read again, because the frontier has lost start requests",
+                remedy="run the same command again",
+            )
+        self._claim, self._stored = claim, claim.position
+        self._batch = [(position, entry) for position, entry in self._batch if position > claim.position]
+
+    async def _flush_regularly(self) -> None:
+        while True:
+            await asyncio.sleep(_MAX_DELAY)
+            if self._batch:
+                await self._flush()
+
+    async def _flush(self) -> None:
+        """Store what was read."""
+        async with self._lock:
+            while not self._is_over:
+                frontier, claim = self._frontier, self._claim
+                if frontier is None or claim is None:
+                    if not await self._claim_seeds():  # another process has loaded all
+                        self._batch.clear()
+                        return
+                    continue
+                entries, position = [entry for _, entry in self._batch], max(self._dealt_with, self._stored)
+                try:
+                    await frontier.add(entries, SeedProgress(claim.token, position, self._is_read))
+                except SkitterError:  # the worker meets and reports the same error; or another owner follows
+                    self._claim = None
+                    await asyncio.sleep(_MAX_DELAY)
+                    continue
+                self._batch = self._batch[len(entries) :]
+                self._stored = position
+                return

@@ -1,0 +1,41 @@
+"""A Scrapy project with skitter's scheduler, run by Scrapy itself, with handles to hurt it."""
+
+import sys
+from pathlib import Path
+
+from crawling import CONCURRENCY, Crawling
+from shared_crawling import SharedCrawling
+
+SPIDER = Path(__file__).with_name("scrapy_spider.py")
+SETTINGS = {
+    "CONCURRENT_REQUESTS": CONCURRENCY, "CONCURRENT_REQUESTS_PER_DOMAIN": CONCURRENCY, "ROBOTSTXT_OBEY": False,
+    "TELNETCONSOLE_ENABLED": False, "LOG_LEVEL": "INFO", "RETRY_TIMES": 5, "SKITTER_JOB": "job",
+}  # fmt: skip
+
+
+def scrapy_command(site, output, settings):
+    """Return the command that runs the spider with skitter's scheduler."""
+    values = {
+        **SETTINGS, "ADDONS": '{"skitter.scrapy.Addon": 0}', "SKITTER_OUTPUTS": str(output), **settings,
+    }  # fmt: skip
+    command = [sys.executable, "-m", "scrapy", "runspider", str(SPIDER), "-a", f"url={site.url}"]
+    for name, value in values.items():
+        command += ["-s", f"{name}={value}"]
+    return command
+
+
+class ScrapyCrawling(Crawling):
+    """The command of one process."""
+
+    def __init__(self, folder, site, *, output="items.jsonl", settings=()):
+        super().__init__(folder, "", output=output)
+        self.command = scrapy_command(site, self.output, dict(settings))
+
+
+class SharedScrapyCrawling(SharedCrawling):
+    """The command of one process of several that share a server."""
+
+    def __init__(self, folder, server, site, *, output="items.jsonl", settings=(), name="stderr"):
+        super().__init__(folder, server, site, output=output)
+        self.errors_file = folder / f"{name}.txt"
+        self.command = scrapy_command(site, self.output, {"SKITTER_FRONTIER": server.url, **dict(settings)})

@@ -1,0 +1,126 @@
+"""Kill test of Scrapy projects: Scrapy is killed at any moment, and nothing is lost or doubled."""
+
+import random
+import signal
+
+import pytest
+from crawling import CONCURRENCY, ROUNDS, at_moments, check_exact, visits
+from scrapy_crawling import ScrapyCrawling, SharedScrapyCrawling
+
+from services.redis_servers import server_of
+
+pytestmark = pytest.mark.chaos
+
+PAGES, HOLES, HOSTS = 200, 20, 2
+KILLS = 4
+IN_HAND = 4 * CONCURRENCY
+SITE = {"pages": PAGES, "every": HOLES, "hosts": HOSTS, "page_bytes": 3000, "links_per_page": 20}
+OFTEN = {"SKITTER_SETTINGS": '{"max_worker_crashes": 100, "lease_seconds": 3}'}
+
+
+@pytest.fixture
+def job(tmp_path, site):
+    made = []
+
+    def make(folder=tmp_path, **options):
+        folder.mkdir(exist_ok=True)
+        made.append(ScrapyCrawling(folder, site, settings=OFTEN, **options))
+        return made[-1]
+
+    yield make
+    for crawl in made:
+        crawl.end()
+
+
+@pytest.fixture
+def server():
+    server = server_of("valkey", "--appendonly", "yes", "--appendfsync", "everysec").start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def processes(tmp_path, site, server):
+    made = []
+
+    def make(name, folder=tmp_path):
+        folder.mkdir(exist_ok=True)
+        made.append(SharedScrapyCrawling(folder, server, site, settings=OFTEN, name=name))
+        return made[-1]
+
+    yield make
+    for crawl in made:
+        crawl.end()
+
+
+@pytest.mark.parametrize("seed", ROUNDS)
+@pytest.mark.parametrize("output", ["items.jsonl", "items.db"])
+def test_nothing_is_lost_or_doubled_by_killing_scrapy(job, site, truth, output, seed):
+    rng = random.Random(f"{output} {seed}")
+    crawl = job(output=output).start()
+    kills = 0
+    for _ in at_moments(crawl, site, sorted(rng.sample(range(PAGES + 1), KILLS))):
+        kills += crawl.kill_owner()
+        crawl.start()
+    assert crawl.wait() == 0, crawl.errors
+    assert kills >= KILLS - 1
+    check_exact(crawl, *truth)
+    assert sum(count - 1 for count in visits(site).values()) <= kills * IN_HAND
+
+
+@pytest.mark.parametrize("seed", ROUNDS)
+@pytest.mark.parametrize("victim", [0, 1], ids=["first", "second"])
+def test_two_processes_share_a_crawl_and_one_of_them_is_killed(processes, site, truth, victim, seed):
+    rng = random.Random(f"{victim} {seed}")
+    both = [processes("one").start(), processes("two").start()]
+    kills = 0
+    for _ in at_moments(both[1 - victim], site, [rng.randrange(20, PAGES)]):
+        kills += both[victim].kill_owner()
+    survivor = both[1 - victim]
+    assert survivor.wait() == 0, survivor.errors
+    assert kills == 1
+    check_exact(survivor, *truth)
+    assert sum(count - 1 for count in visits(site).values()) <= IN_HAND
+
+
+@pytest.mark.parametrize("seed", ROUNDS)
+def test_killed_processes_of_a_fleet_are_started_again(processes, site, truth, seed):
+    rng = random.Random(seed)
+    both = [processes("one").start(), processes("two").start()]
+    kills = 0
+    for _ in at_moments(both[0], site, sorted(rng.sample(range(20, PAGES), KILLS))):
+        victim = rng.choice(both)
+        kills += victim.kill_owner()
+        victim.start()
+    for crawl in both:
+        assert crawl.wait() == 0, crawl.errors
+    assert kills >= KILLS - 1
+    check_exact(both[0], *truth)
+
+
+@pytest.mark.parametrize("seed", ROUNDS)
+def test_another_process_of_the_machine_takes_the_place_of_a_killed_owner(job, site, truth, seed):
+    rng = random.Random(seed)
+    both = [job().start()]
+    assert both[0].wait_for((both[0].folder / ".skitter/job/owner.sock").exists, "the owner")
+    both.append(job().start())
+    for _ in at_moments(both[1], site, [rng.randrange(40, PAGES)]):
+        both[0].kill_owner()
+    assert both[1].wait() == 0, both[1].errors
+    check_exact(both[1], *truth)
+
+
+def test_ctrl_c_gives_back_what_is_not_finished_and_the_next_run_goes_on(job, site, truth):
+    crawl = job()
+    for moment in (40, 120):
+        crawl.start()
+        for _ in at_moments(crawl, site, [moment]):
+            crawl.process.send_signal(signal.SIGINT)
+        assert crawl.wait() == 0, crawl.errors
+        items = crawl.urls()
+        assert 0 < len(items) < len(truth[0])
+        assert max(items.values()) == 1
+    assert crawl.run() == 0, crawl.errors
+    check_exact(crawl, *truth)
+    assert max(visits(site).values()) == 1  # nothing in progress was thrown away
+    assert "leases/lost" not in crawl.counters()

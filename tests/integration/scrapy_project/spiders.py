@@ -1,0 +1,187 @@
+"""Spiders that use what Scrapy projects use. Each yields items with the path of a page, not with its port."""
+
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+import scrapy
+from scrapy.linkextractors import LinkExtractor
+from scrapy.spiders import CrawlSpider, Rule, SitemapSpider
+
+
+class Product(scrapy.Item):
+    path = scrapy.Field()
+    price = scrapy.Field(serializer=lambda value: f"{value} EUR")
+    checked = scrapy.Field()
+
+
+@dataclass
+class Note:
+    path: str
+    text: str
+    checked: bool = False
+
+
+def path_of(response):
+    parts = urlsplit(response.url)
+    return parts.path + (f"?{parts.query}" if parts.query else "")
+
+
+class Mixed(scrapy.Spider):
+    """Items of all kinds, retries, redirects, failures, forms and arguments."""
+
+    name = "mixed"
+
+    def __init__(self, url, **arguments):
+        super().__init__(**arguments)
+        self.start_urls = [url]
+
+    def parse(self, response):
+        yield {"path": path_of(response), "depth": response.meta["depth"]}
+        for path in ("/retried", "/always-busy", "/moved", "/moved-known", "/gone", "/forbidden", "/plain"):
+            yield response.follow(path, self.parse_page, errback=self.failed)
+        yield response.follow("/plain", self.parse_page)  # known
+        for number in (1, 2):
+            yield response.follow("/again", self.parse_page, dont_filter=True, cb_kwargs={"number": number})
+        yield scrapy.FormRequest(response.urljoin("/form"), formdata={"a": "1"}, callback=self.parse_form)
+        yield scrapy.FormRequest(response.urljoin("/form"), formdata={"a": "2"}, callback=self.parse_form)
+        yield scrapy.http.JsonRequest(response.urljoin("/form"), data={"a": [1]}, callback=self.parse_form)
+        yield response.follow(
+            "/product", self.parse_product, meta={"item": Product(path="/product"), "pair": (1, {2})}
+        )
+        yield response.follow("/raises", self.parse_raising)
+        yield response.follow("/items", self.parse_items)
+        yield scrapy.Request("http://127.0.0.1:9/unreachable", errback=self.failed)
+        yield response.follow("/handled", self.parse_page, meta={"handle_httpstatus_list": [404]})
+        yield response.follow("/coroutine", self.parse_later)
+
+    def parse_page(self, response, number=0):
+        yield {
+            "path": path_of(response),
+            "status": response.status,
+            "number": number,
+            "retries": response.meta.get("retry_times", 0),
+        }
+
+    def parse_form(self, response):
+        yield {"path": path_of(response), "body": response.text}
+
+    def parse_product(self, response):
+        item, pair = response.meta["item"], response.meta["pair"]
+        assert isinstance(item, Product)
+        assert pair == (1, {2})
+        item["price"] = 7
+        yield item
+        yield Note(path="/product", text="a note")
+
+    def parse_raising(self, response):
+        yield {"path": path_of(response)}
+        yield response.follow("/after-error", self.parse_page)
+        raise ValueError("a callback that fails")
+
+    def parse_items(self, response):
+        yield {"path": "dropped", "drop": True}
+        yield {"path": "kept"}
+        yield {"path": "broken", "broken": True}
+
+    async def parse_later(self, response):
+        yield {"path": path_of(response)}
+        yield response.follow("/after-coroutine", self.parse_page)
+
+    def failed(self, failure):
+        response = getattr(failure.value, "response", None)
+        yield {"path": urlsplit(failure.request.url).path, "failed": response.status if response else 0}
+        yield scrapy.Request(self.start_urls[0] + "after-failure", self.parse_page)
+
+
+class Ruled(CrawlSpider):
+    name = "ruled"
+    rules = (
+        Rule(LinkExtractor(allow="/list/"), follow=True),
+        Rule(LinkExtractor(allow="/entry/"), callback="parse_entry", cb_kwargs={"word": "entry"}),
+    )
+
+    def __init__(self, url, **arguments):
+        super().__init__(**arguments)
+        self.start_urls = [f"{url}list/0"]
+        self.allowed_domains = ["127.0.0.1"]
+
+    def parse_entry(self, response, word):
+        yield {"path": path_of(response), "word": word, "text": response.meta["link_text"]}
+
+
+class Mapped(SitemapSpider):
+    name = "mapped"
+    sitemap_rules = (("/entry/", "parse_entry"), ("/list/", "parse_list"))
+
+    def __init__(self, url, **arguments):
+        self.sitemap_urls = [f"{url}robots.txt"]
+        super().__init__(**arguments)
+
+    def parse_entry(self, response):
+        yield {"path": path_of(response), "kind": "entry"}
+
+    def parse_list(self, response):
+        yield {"path": path_of(response), "kind": "list"}
+
+
+class Sessions(scrapy.Spider):
+    """Two cookie jars; each page shows the cookies that it was sent."""
+
+    name = "sessions"
+    url = ""
+
+    async def start(self):
+        for jar in ("a", "b"):
+            yield scrapy.Request(
+                f"{self.url}login?user={jar}", meta={"cookiejar": jar}, callback=self.logged_in
+            )
+
+    def logged_in(self, response):
+        meta = {"cookiejar": response.meta["cookiejar"]}
+        yield scrapy.FormRequest.from_response(response, callback=self.welcomed, meta=meta, dont_filter=True)
+
+    def welcomed(self, response):
+        yield {"path": path_of(response), "text": response.text, "jar": response.meta["cookiejar"]}
+
+
+class Unstorable(scrapy.Spider):
+    """Requests that no queue on disk can hold."""
+
+    name = "unstorable"
+    url = ""
+
+    async def start(self):
+        yield scrapy.Request(self.url)
+        yield scrapy.Request(self.url + "start", callback=lambda response: None)
+
+    def parse(self, response):
+        yield {"path": path_of(response)}
+        yield response.follow("/lock", meta={"lock": {"inner": object()}})
+        yield response.follow("/lambda", callback=lambda response: None)
+        yield response.follow("/plain", callback=self.parse_plain)
+
+    def parse_plain(self, response):
+        yield {"path": path_of(response)}
+
+
+class Starting(scrapy.Spider):
+    """Many start requests, some of them for one page."""
+
+    name = "starting"
+    url = ""
+
+    async def start(self):
+        for number in range(int(self.number)):
+            yield scrapy.Request(
+                f"{self.url}entry/{number % 50}", dont_filter=True, cb_kwargs={"number": number}
+            )
+
+    def parse(self, response, number):
+        yield {"path": path_of(response), "number": number}
+
+
+class StartItems(scrapy.Spider):
+    name = "start-items"
+
+    async def start(self):
+        yield {"path": "an item without a response"}

@@ -1,0 +1,228 @@
+"""Scrapy projects with skitter's scheduler: they yield what they yield without it, and lose nothing."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from cli_command import skitter
+from sites.scrapy_site import ENTRIES, ScrapySite
+from skitter.testing import SiteServer
+
+HERE = Path(__file__).parent
+ADDON = {"ADDONS": '{"skitter.scrapy.Addon": 0}'}
+ENVIRONMENT = {
+    **os.environ, "PYTHONPATH": str(HERE), "SCRAPY_SETTINGS_MODULE": "scrapy_project.settings",
+}  # fmt: skip
+
+
+def command_of(*words, settings=(), arguments=()):
+    command = [sys.executable, "-m", "scrapy", *words]
+    for option, pairs in (("-s", dict(settings)), ("-a", dict(arguments))):
+        for name, value in pairs.items():
+            command += [option, f"{name}={value}"]
+    return command
+
+
+def scrapy(*words, cwd, settings=(), arguments=()):
+    command = command_of(*words, settings=settings, arguments=arguments)
+    return subprocess.run(
+        command, cwd=cwd, env=ENVIRONMENT, capture_output=True, text=True, timeout=100, check=False
+    )
+
+
+def crawl(spider, site, cwd, *words, settings=(), **arguments):
+    """Run a spider with the add-on. Return what it wrote to the log."""
+    result = scrapy(
+        "crawl",
+        spider,
+        *words,
+        cwd=cwd,
+        settings={**ADDON, **dict(settings)},
+        arguments={"url": site.url, **arguments},
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stderr
+
+
+def items_of(path):
+    return sorted((json.loads(line) for line in path.read_bytes().splitlines()), key=repr)
+
+
+@pytest.fixture
+def site(serve):
+    return serve(ScrapySite())
+
+
+@pytest.mark.parametrize("spider", ["mixed", "ruled", "mapped", "sessions"])
+def test_a_project_yields_the_same_items_as_under_scrapy_alone(spider, tmp_path):
+    found = {}
+    for kind, settings in (("alone", {}), ("skitter", ADDON)):
+        folder = tmp_path / kind
+        folder.mkdir()
+        with SiteServer(ScrapySite()) as site:
+            arguments = {"url": site.url}
+            result = scrapy(
+                "crawl", spider, "-o", "items.jsonl", cwd=folder, settings=settings, arguments=arguments
+            )
+            assert "finish_reason': 'finished'" in result.stderr, result.stderr
+            found[kind] = items_of(folder / "items.jsonl"), site.site.visits
+    assert len(found["alone"][0]) >= 2
+    assert found["skitter"] == found["alone"]
+
+
+def test_failed_requests_are_dead_letters_that_can_be_retried(site, tmp_path):
+    crawl("mixed", site, tmp_path, "-o", "items.jsonl")
+    letters = json.loads(skitter("failures", "list", "mixed", "--json", cwd=tmp_path).stdout)
+    errors = {
+        letter["url"].partition(str(site.port))[2] or letter["url"]: letter["error"] for letter in letters
+    }
+    assert {path: error.partition(":")[0] for path, error in errors.items()} == {
+        "/always-busy": "status/503", "/gone": "status/404", "/raises": "callback", "/items": "pipeline",
+        "http://127.0.0.1:9/unreachable": "connect",
+    }  # fmt: skip
+    (raising,) = [letter for letter in letters if letter["url"].endswith("/raises")]
+    assert raising["request"]["callback"] == "parse_raising"
+    assert "a callback that fails" in raising["traceback"]
+    before = site.site.visits["/gone"]
+    retried = skitter("failures", "retry", "mixed", "--kind", "status/404", cwd=tmp_path)
+    assert "queued again: 1" in retried.stderr
+    crawl("mixed", site, tmp_path, "-o", "items.jsonl")
+    assert site.site.visits["/gone"] == before + 1
+
+
+def test_a_finished_job_is_not_crawled_again_unless_asked(site, tmp_path):
+    crawl("ruled", site, tmp_path, "-o", "items.jsonl")
+    visits, items = site.site.visits.total(), items_of(tmp_path / "items.jsonl")
+    log = crawl("ruled", site, tmp_path, "-o", "items.jsonl")
+    assert "SKITTER_FRESH=1" in log
+    assert items_of(tmp_path / "items.jsonl") == items
+    assert site.site.visits.total() == visits
+    crawl("ruled", site, tmp_path, "-o", "items.jsonl", settings={"SKITTER_FRESH": 1})
+    assert items_of(tmp_path / "items.jsonl") == items
+    assert site.site.visits.total() > visits
+
+
+def test_a_request_that_cannot_be_stored_is_a_dead_letter_with_the_key_and_the_callback(site, tmp_path):
+    crawl("unstorable", site, tmp_path, "-o", "items.jsonl")
+    assert [item["path"] for item in items_of(tmp_path / "items.jsonl")] == ["/", "/plain"]
+    letters = json.loads(skitter("failures", "list", "unstorable", "--json", cwd=tmp_path).stdout)
+    errors = {letter["url"].rpartition("/")[2]: letter["error"] for letter in letters}
+    assert errors.keys() == {"lock", "lambda", "start"}
+    assert "for parse cannot be stored: meta['lock']['inner'] is a object" in errors["lock"]
+    assert all("unstorable: " in error and "plain values" in error for error in errors.values())
+
+
+def test_start_requests_are_stored_once(site, tmp_path):
+    command = command_of(
+        "crawl", "starting", "-o", "items.jsonl", settings=ADDON | {"DOWNLOAD_DELAY": 0.02, "RANDOMIZE_DOWNLOAD_DELAY": 0},
+        arguments={"url": site.url, "number": 300},
+    )  # fmt: skip
+    for _ in range(2):
+        with subprocess.Popen(command, cwd=tmp_path, env=ENVIRONMENT, stderr=subprocess.DEVNULL) as process:
+            before = site.site.visits.total()
+            while site.site.visits.total() < before + 20 and process.poll() is None:
+                time.sleep(0.01)
+            process.send_signal(signal.SIGKILL)
+    crawl(
+        "starting",
+        site,
+        tmp_path,
+        "-o",
+        "items.jsonl",
+        settings={"CONCURRENT_REQUESTS_PER_DOMAIN": 16},
+        number=300,
+    )
+    numbers = [item["number"] for item in items_of(tmp_path / "items.jsonl")]
+    assert sorted(numbers) == list(range(300))
+
+
+def test_two_processes_share_a_job_and_one_output(site, tmp_path):
+    settings = ADDON | {"DOWNLOAD_DELAY": 0.01, "RANDOMIZE_DOWNLOAD_DELAY": 0}
+    command = command_of(
+        "crawl",
+        "starting",
+        "-o",
+        "items.jsonl",
+        settings=settings,
+        arguments={"url": site.url, "number": 200},
+    )
+    processes = [
+        subprocess.Popen(command, cwd=tmp_path, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    logs = [process.communicate(timeout=100)[1] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], logs
+    assert sum("joined job starting" in log for log in logs) == 1
+    assert all("Spider closed (finished)" in log for log in logs)
+    assert sorted(item["number"] for item in items_of(tmp_path / "items.jsonl")) == list(range(200))
+
+
+def test_delays_hold_over_all_processes(site, tmp_path):
+    delay = 0.05
+    settings = ADDON | {"DOWNLOAD_DELAY": delay, "RANDOMIZE_DOWNLOAD_DELAY": 0, "ROBOTSTXT_OBEY": 0}
+    command = command_of(
+        "crawl", "starting", "-o", "items.jsonl", settings=settings, arguments={"url": site.url, "number": 80}
+    )
+    processes = [
+        subprocess.Popen(command, cwd=tmp_path, env=ENVIRONMENT, stderr=subprocess.DEVNULL) for _ in range(2)
+    ]
+    assert [process.wait(100) for process in processes] == [0, 0]
+    times = sorted(hit.received for hit in site.log.hits)
+    assert times[-1] - times[0] >= (len(times) - 1) * delay * 0.9
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"SCHEDULER": "scrapy.core.scheduler.Scheduler"}, "remove the setting SCHEDULER"),
+        ({"TWISTED_REACTOR": "twisted.internet.selectreactor.SelectReactor"}, "TWISTED_REACTOR"),
+        ({"SKITTER_OUTPUT": "items.jsonl"}, "unknown setting SKITTER_OUTPUT"),
+        ({"SKITTER_SETTINGS": '{"robots": true}'}, "'robots' in SKITTER_SETTINGS has no effect"),
+        ({"SKITTER_FRONTIER": "nosuch://"}, "nosuch"),
+    ],
+)  # fmt: skip
+def test_settings_that_the_scheduler_cannot_work_with_are_refused_with_a_remedy(
+    site, tmp_path, settings, words
+):
+    result = scrapy(
+        "crawl", "ruled", cwd=tmp_path, settings={**ADDON, **settings}, arguments={"url": site.url}
+    )
+    assert words in result.stderr
+    assert not site.site.visits
+    assert not (tmp_path / ".skitter/ruled/frontier.db").exists()
+
+
+def test_an_item_without_a_response_is_refused(site, tmp_path):
+    result = scrapy("crawl", "start-items", "-o", "items.jsonl", cwd=tmp_path, settings=ADDON)
+    assert "start() yielded an item" in result.stderr
+    status = json.loads(skitter("status", "start-items", "--json", cwd=tmp_path).stdout)
+    assert status["state"] == "stopped"
+
+
+def test_feeds_that_scrapy_has_to_write_are_named(site, tmp_path):
+    log = crawl("ruled", site, tmp_path, "-o", "items.xml", "-o", "items.jsonl")
+    assert "feed items.xml is written by Scrapy" in log
+    assert (tmp_path / "items.xml").read_text().count("<item>") == ENTRIES
+    assert len(items_of(tmp_path / "items.jsonl")) == ENTRIES
+
+
+def test_commands_that_look_at_a_page_leave_the_job_alone(site, tmp_path):
+    result = scrapy("fetch", "--nolog", f"{site.url}plain", cwd=tmp_path, settings=ADDON)
+    assert result.stdout.strip() == "<title>/plain</title>"
+    assert not (tmp_path / ".skitter").exists()
+
+
+def test_skitter_does_not_run_the_job_of_a_scrapy_project(site, tmp_path):
+    crawl("mixed", site, tmp_path, "-o", "items.jsonl")
+    skitter("failures", "retry", "mixed", cwd=tmp_path)
+    visits = site.site.visits.total()
+    resumed = skitter("resume", "mixed", cwd=tmp_path)
+    assert resumed.returncode != 0
+    assert "continue it with `scrapy crawl mixed`" in resumed.stderr
+    assert site.site.visits.total() == visits
