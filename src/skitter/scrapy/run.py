@@ -107,6 +107,8 @@ class ScrapyRun:
         """Work beside the process that owns the job. Raises :class:`OwnerGone` if that ends while it is needed."""
         spec = self._spec
         builder = self._joined = JobBuilder(spec, RunningScrapyJob, self._overrides)
+        if self._stop_reason:
+            builder.drain()
         await asyncio.to_thread(builder.folder.adopt, builder.spec)
         name = await asyncio.to_thread(worker_name)
         frontier = make_frontier(spec.frontier, builder.frontier_context(joining=True))
