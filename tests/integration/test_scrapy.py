@@ -83,7 +83,7 @@ def test_failed_requests_are_dead_letters_that_can_be_retried(site, tmp_path):
         letter["url"].partition(str(site.port))[2] or letter["url"]: letter["error"] for letter in letters
     }
     assert {path: error.partition(":")[0] for path, error in errors.items()} == {
-        "/always-busy": "status/503", "/gone": "status/404", "/raises": "callback", "/items": "pipeline",
+        "/always-busy": "status/503", "/gone": "status/404", "/raises": "callback", "/items": "pipeline", "/heavy": "item",
         "http://127.0.0.1:9/unreachable": "connect",
     }  # fmt: skip
     (raising,) = [letter for letter in letters if letter["url"].endswith("/raises")]

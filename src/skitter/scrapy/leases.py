@@ -25,7 +25,7 @@ from scrapy.http import Response
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from skitter.errors import RequestError, UndecodableRecord
+from skitter.errors import UndecodableRecord
 from skitter.frontier.records import Entry, LinkBatch, Resolution
 from skitter.item import UnpackedItem
 from skitter.request import Request
@@ -181,7 +181,12 @@ class ScrapyLeases:
         held = ScrapyLease(inflight, page, request)
         self._ready.append(held)
         self.wake()
-        return await held.done
+        concluded = await held.done
+        if (
+            self._adding is not None
+        ):  # requests that its pipelines have put into the engine are durable before the page
+            await asyncio.shield(self._adding)
+        return concluded
 
     def give_up(self, lease: Lease, error: Exception) -> Page:
         """Return a failed page for a request whose processing raised an unhandled error, which is a bug in skitter."""
@@ -196,7 +201,7 @@ class ScrapyLeases:
             held = self._ready.popleft()
             if held.done.done():  # its lease was lost meanwhile
                 continue
-            if held.inflight.may_send():
+            if held.inflight.fetched or held.inflight.may_send():  # fetched: a retry under the same lease
                 self._held[held.request] = held
                 return held.request
             held.done.set_result(None)  # the permit has run out: another turn of the host follows
@@ -292,7 +297,7 @@ class ScrapyLeases:
             page.count("pages")
         elif held.failure is not None and not isinstance(held.failure, IgnoreRequest):
             decision = RetryDecision(Resolution.FAILED, _described(held.failure))
-        elif held.response is not None and held.response.status >= 400:
+        elif held.response is not None and not 200 <= held.response.status < 300:
             status = held.response.status
             decision = RetryDecision(Resolution.FAILED, f"status/{status}: the server answered {status}")
         else:
@@ -334,7 +339,7 @@ class ScrapyLeases:
             return False
         try:
             held.page.entries.append(codec.entry(request, held.origin(), held.page.lease.slot))
-        except RequestError:
+        except Exception:  # noqa: BLE001 - as in entry_or_rejection()
             held.has_moved = False
             held.again = request
         return True
@@ -344,18 +349,13 @@ class ScrapyLeases:
         if codec.is_known(request):
             page.count("refused/duplicate")
             return False
-        try:
-            entry = codec.entry(request, held.origin(), page.lease.slot)
-        except RequestError as error:
-            log.error("%s: %s; %s", page.lease.url, error, error.remedy)  # noqa: TRY400 - one line
-            page.entries.append(codec.rejected(request, error, held.origin()))
-            return True
+        entry = codec.entry_or_rejection(request, held.origin(), page.lease.slot)
         if entry.dedup:
             if entry.fingerprint in held.fingerprints:
                 page.count("refused/duplicate")
                 return False
             held.fingerprints.add(entry.fingerprint)
-        if codec.is_plain(request):
+        if entry.dedup and codec.is_plain(request):
             held.plain[entry.record, entry.priority].append(entry)
         else:
             page.entries.append(entry)
@@ -368,12 +368,7 @@ class ScrapyLeases:
             return False
         self._number_loose += 1
         origin = f"{self.seeds.worker}/{self._number_loose}".encode()
-        try:
-            entry = codec.entry(request, origin)
-        except RequestError as error:
-            log.error("%s; %s", error, error.remedy)  # noqa: TRY400 - one line
-            entry = codec.rejected(request, error, origin)
-        self._loose.append(entry)
+        self._loose.append(codec.entry_or_rejection(request, origin))
         if self._adding is None:
             self._adding = asyncio.get_running_loop().create_task(self._add_loose())
         return True
@@ -394,7 +389,11 @@ class ScrapyLeases:
             if self.codec is not None:
                 log.error("an item that belongs to no response is not stored: %.200r", item)
             return
-        exported: dict[Any, Any] = self._exporter.export_item(item)
+        try:
+            exported: dict[Any, Any] = self._exporter.export_item(item)
+        except Exception as error:  # noqa: BLE001 - serializers of fields are user code, and Scrapy would only log the error
+            self._note_error(response, "item", error)
+            return
         fields = UnpackedItem(exported)
         fields.kind = "" if isinstance(item, dict) else type(item).__name__
         held.page.items.append(fields)
@@ -405,15 +404,14 @@ class ScrapyLeases:
             held.page.count("dropped_items/scrapy")
 
     def _item_failed(self, failure: Failure, response: Any) -> None:
-        self._note_error(response, "pipeline", failure)
+        self._note_error(response, "pipeline", failure.value)
 
     def _callback_failed(self, failure: Failure, response: Any) -> None:
-        self._note_error(response, "callback", failure)
+        self._note_error(response, "callback", failure.value)
 
-    def _note_error(self, result: Any, kind: str, failure: Failure) -> None:
+    def _note_error(self, result: Any, kind: str, error: Any) -> None:
         held = self.of_result(result)
         if held is not None and held.error is None:
-            error: Any = failure.value
             held.error = RetryDecision(
                 Resolution.FAILED, f"{kind}: {describe(error)}", traceback=traceback_of(error)
             )

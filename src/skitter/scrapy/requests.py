@@ -8,6 +8,7 @@ to run what is written there. Classes are found by their names, and only request
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Callable
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from skitter.frontier.records import JobInfo
     from skitter.politeness import Politeness
     from skitter.worker.links import LinkCollector
+
+log = logging.getLogger("skitter.scrapy")
 
 _KEY = "scrapy"
 """Key of ``meta`` with the packed fields."""
@@ -116,12 +119,17 @@ class RequestCodec:
             fingerprint, self._slot_of(key), request.url, record, request.priority, dedup=not request.dont_filter
         )  # fmt: skip
 
-    def rejected(self, request: scrapy.Request, error: RequestError, origin: bytes) -> Entry:
-        """Return an entry that becomes a dead letter with an error, for a request that cannot be stored."""
+    def entry_or_rejection(self, request: scrapy.Request, origin: bytes, host: str = "") -> Entry:
+        """As :meth:`entry`. A request that cannot be stored has an entry that becomes a dead letter with the reason."""
+        try:
+            return self.entry(request, origin, host)
+        except Exception as error:  # noqa: BLE001 - requests and fingerprinters are user code
+            reason = f"{error}; {error.remedy}" if isinstance(error, RequestError) else describe(error)
+        log.error("a request cannot be stored: %s", reason)
         fingerprint = xxhash.xxh3_128_digest(request.url.encode() + origin, self._seed)
-        slot = self._slot_of(urlparse_cached(request).hostname or _NO_HOST)
-        record = rejected_record(f"{error}; {error.remedy}")
-        return Entry(fingerprint, slot, request.url, record, request.priority, dedup=False)
+        return Entry(
+            fingerprint, _NO_HOST, request.url, rejected_record(reason), request.priority, dedup=False
+        )
 
     def _record(self, request: scrapy.Request, *, leave_out_slot: bool) -> bytes:
         try:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import scrapy
 
-from skitter.errors import RequestError, SkitterError, SpiderError
+from skitter.errors import SkitterError, SpiderError
 from skitter.frontier.records import Entry, SeedClaim, SeedProgress
 from skitter.worker.callbacks import describe
 
@@ -91,11 +91,7 @@ class StartRequests:
         if codec is None:
             return  # the position stays as it is, so that the next process stores it
         origin = b"seed/%d" % self._position
-        try:
-            entry = codec.entry(request, origin)
-        except RequestError as error:
-            log.error("start request: %s; %s", error, error.remedy)  # noqa: TRY400 - one line
-            entry = codec.rejected(request, error, origin)
+        entry = codec.entry_or_rejection(request, origin)
         self._batch.append((self._position, entry))
         self._dealt_with = self._position
 

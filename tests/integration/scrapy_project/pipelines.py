@@ -1,4 +1,5 @@
 from itemadapter import ItemAdapter
+from scrapy import Request
 from scrapy.exceptions import DropItem
 
 
@@ -11,3 +12,29 @@ class Checked:
             raise ValueError("a pipeline that fails")
         adapter["checked"] = True
         return item
+
+
+class Following:
+    """Puts a request into the engine that belongs to no page."""
+
+    def __init__(self, crawler):
+        self.crawler = crawler
+
+    @classmethod
+    def from_crawler(cls, crawler):
+        return cls(crawler)
+
+    def process_item(self, item):
+        if ItemAdapter(item).get("path") == "/coroutine":
+            url = f"{self.crawler.spider.start_urls[0]}from-pipeline"
+            self.crawler.engine.crawl(Request(url, self.crawler.spider.parse_page))
+        return item
+
+
+class OddRetry:
+    """Retries a request with a value that no queue on disk can hold."""
+
+    def process_response(self, request, response):
+        if response.url.endswith("/odd") and "lock" not in request.meta:
+            return request.replace(dont_filter=True, meta={**request.meta, "lock": object()})
+        return response

@@ -1,6 +1,7 @@
 BOT_NAME = "project"
 SPIDER_MODULES = ["scrapy_project.spiders"]
-ITEM_PIPELINES = {"scrapy_project.pipelines.Checked": 300}
+ITEM_PIPELINES = {"scrapy_project.pipelines.Checked": 300, "scrapy_project.pipelines.Following": 400}
+DOWNLOADER_MIDDLEWARES = {"scrapy_project.pipelines.OddRetry": 500}
 ROBOTSTXT_OBEY = True
 TELNETCONSOLE_ENABLED = False
 RETRY_TIMES = 2

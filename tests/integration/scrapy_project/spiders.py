@@ -11,6 +11,7 @@ from scrapy.spiders import CrawlSpider, Rule, SitemapSpider
 class Product(scrapy.Item):
     path = scrapy.Field()
     price = scrapy.Field(serializer=lambda value: f"{value} EUR")
+    weight = scrapy.Field(serializer=int)
     checked = scrapy.Field()
 
 
@@ -37,7 +38,16 @@ class Mixed(scrapy.Spider):
 
     def parse(self, response):
         yield {"path": path_of(response), "depth": response.meta["depth"]}
-        for path in ("/retried", "/always-busy", "/moved", "/moved-known", "/gone", "/forbidden", "/plain"):
+        for path in (
+            "/retried",
+            "/always-busy",
+            "/moved",
+            "/moved-known",
+            "/gone",
+            "/forbidden",
+            "/plain",
+            "/odd",
+        ):
             yield response.follow(path, self.parse_page, errback=self.failed)
         yield response.follow("/plain", self.parse_page)  # known
         for number in (1, 2):
@@ -81,7 +91,12 @@ class Mixed(scrapy.Spider):
     def parse_items(self, response):
         yield {"path": "dropped", "drop": True}
         yield {"path": "kept"}
+        yield scrapy.Request(response.urljoin("/heavy"), self.parse_heavy)
         yield {"path": "broken", "broken": True}
+
+    def parse_heavy(self, response):
+        yield Product(path="/heavy", weight="no number")
+        yield Note(path="/heavy", text="beside it")
 
     async def parse_later(self, response):
         yield {"path": path_of(response)}
