@@ -41,11 +41,6 @@ def _select(node: LexborNode, css: str) -> list[LexborNode]:
     return [inner for inner in node.traverse() if inner.mem_id in matches]
 
 
-def _matches(node: LexborNode, css: str) -> bool:
-    # css_matches() would also return True for a match below the node.
-    return any(match.mem_id == node.mem_id for match in node.css(css)[:1])
-
-
 def _text_nodes(node: LexborNode) -> Iterator[LexborNode]:
     return (inner for inner in node.traverse(include_text=True) if inner.is_text_node)
 
@@ -75,11 +70,6 @@ def _ancestors(node: LexborNode) -> Iterator[int]:
         above = above.parent
 
 
-def _attribute(node: LexborNode, name: str) -> str | None:
-    attributes = node.attributes
-    return (attributes[name] or "") if name in attributes else None
-
-
 def _content(node: LexborNode) -> list[Any]:
     return [
         (child.text_content or "") if child.is_text_node else child
@@ -107,7 +97,8 @@ LEXBOR = Engine(
     root=lambda document: document.css("html")[0],
     select=_select,
     first=lambda node, css: next(iter(_select(node, css)), None),
-    matches=_matches,
+    # css_matches() would also return True for a match below the node.
+    matches=lambda node, css: any(match.mem_id == node.mem_id for match in node.css(css)[:1]),
     texts=lambda node: [
         child.text_content or "" for child in node.iter(include_text=True) if child.is_text_node
     ],
@@ -117,7 +108,7 @@ LEXBOR = Engine(
     values=lambda document, tag, name: [
         found.attributes[name] or "" for found in document.css(f"{tag}[{name}]")
     ],
-    attribute=_attribute,
+    attribute=lambda node, name: (node.attributes[name] or "") if name in node.attributes else None,
     attributes=lambda node: {name: value or "" for name, value in node.attributes.items()},
     tag=lambda node: str(node.tag).lower(),
     html=lambda node: (node.html or "").replace("&nbsp;", "\xa0"),

@@ -56,7 +56,12 @@ class LxmlTree:
 
     def _copy_of(self, engine: Engine, node: Any) -> HtmlElement:
         comment = engine.comment(node)
-        copy = _element(engine, node) if comment is None else etree.Comment(_comment_text(comment))
+        if comment is None:
+            copy = _with_name(html_parser.makeelement, engine.tag(node))
+            for name, value in engine.attributes(node).items():
+                _with_name(copy.set, name, _NOT_XML.sub("\ufffd", value))
+        else:
+            copy = etree.Comment(_NOT_XML.sub("\ufffd", comment).replace("--", "- -").removesuffix("-"))
         self._elements[self._key(node)] = copy
         self._nodes[copy] = node
         return copy
@@ -70,22 +75,11 @@ class LxmlTree:
         return self._nodes.get(element) if isinstance(element, etree._Element) else None  # noqa: SLF001 - lxml has no public name
 
 
-def _element(engine: Engine, node: Any) -> HtmlElement:
-    element = _with_name(html_parser.makeelement, engine.tag(node))
-    for name, value in engine.attributes(node).items():
-        _with_name(element.set, name, _NOT_XML.sub("\ufffd", value))
-    return element
-
-
 def _with_name(function: Any, name: str, *values: str) -> Any:
     try:
         return function(name, *values)
     except ValueError:
         return function(_NOT_IN_A_NAME.sub("_", name), *values)
-
-
-def _comment_text(text: str) -> str:
-    return _NOT_XML.sub("\ufffd", text).replace("--", "- -").removesuffix("-")
 
 
 def _append_text(element: HtmlElement, last: HtmlElement | None, text: str) -> None:

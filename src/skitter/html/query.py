@@ -129,8 +129,11 @@ def warn_of_namespaces(query: str, node: Any) -> None:
     A name without a prefix means an element in no namespace (XPath 1.0, 2.3), also where the page declares a default
     namespace. Each query is checked once for each kind of page.
     """
-    root = _root_of(node)
-    if root is None or (query, root.tag) in _checked or len(_checked) >= _MAX_CHECKED:
+    try:
+        root = node.getroottree().getroot()
+    except AttributeError:  # a text or an attribute
+        return
+    if (query, root.tag) in _checked or len(_checked) >= _MAX_CHECKED:
         return
     _checked.add((query, root.tag))
     for name in dict.fromkeys(re.findall(_NAME, re.sub(_LITERAL, "", query))):
@@ -143,11 +146,3 @@ def warn_of_namespaces(query: str, node: Any) -> None:
                 query, name, namespace, name, namespace, name,
             )  # fmt: skip
             return
-
-
-def _root_of(node: Any) -> Any:
-    """Return the root of the page of a node; ``None`` for a text or an attribute."""
-    try:
-        return node.getroottree().getroot()
-    except AttributeError:
-        return None

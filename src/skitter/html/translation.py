@@ -204,17 +204,13 @@ def _spill(chain: _Chain) -> str:
 
 
 def _chain_of(selector: tree.Tree) -> _Chain:
+    """Return the parts of a selector, with a ``tbody`` between ``table`` and ``> tr``; see :mod:`skitter.html.query`."""
     chain: _Chain = []
     while isinstance(selector, tree.CombinedSelector):
         chain.insert(0, (selector.combinator, selector.subselector))
         selector = selector.selector
-    return _through_tbody([("", selector), *chain])
-
-
-def _through_tbody(chain: _Chain) -> _Chain:
-    """Insert ``tbody`` between ``table`` and ``> tr``; see :mod:`skitter.html.query`."""
     result: _Chain = []
-    for combinator, compound in chain:
+    for combinator, compound in [("", selector), *chain]:
         if combinator == ">" and _name(compound) == "tr" and _name(result[-1][1]) == "table":
             result.append((">", tree.Element(element="tbody")))
         result.append((combinator, compound))

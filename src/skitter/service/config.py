@@ -39,11 +39,6 @@ class RunFolder(JobFolder):
         """Return the description of the run."""
         return self._spec
 
-    @property
-    def is_local(self) -> bool:
-        """Whether the frontier of the run is a file of this node."""
-        return self._spec.frontier.startswith("sqlite:")
-
     def is_being_run(self) -> bool:
         """Return whether a process of this node runs it."""
         return self.exists() and super().is_being_run()

@@ -146,11 +146,6 @@ def line_text(line: LogLine) -> str:
     return f"{_time(line)} {line.level.upper():7} {source} {line.logger}: {text}\n"
 
 
-def as_page(run: str, page: LogPage) -> dict[str, Any]:
-    """Return a page as an object of JSON."""
-    return {"run": run, "lines": [line_fields(*line) for line in page.lines], "next": page.next}
-
-
 def as_json_lines(lines: list[NumberedLine]) -> bytes:
     """Return lines as JSON Lines; without lines, a line break."""
     return b"".join(msgspec.json.encode(line_fields(*line)) + b"\n" for line in lines) or b"\n"

@@ -86,7 +86,8 @@ class JobQueries:
 
         async def check_and_read() -> _T:
             conflict = Conflict(f"no node has started job {name!r} yet", remedy="try again in a moment")
-            if folder.is_local and not folder.exists():
+            is_local = folder.read().frontier.startswith("sqlite:")
+            if is_local and not folder.exists():
                 raise conflict
             try:
                 return await read(folder)

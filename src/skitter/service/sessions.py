@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import secrets
 import time
-from typing import NamedTuple
 
 import msgspec
 
@@ -28,22 +27,17 @@ class SessionRecord(Record, kw_only=True):
     """Unix time of its end."""
 
 
-class NewSession(NamedTuple):
-    """A session that was just opened."""
-
-    id: str
-    """Value of the cookie. It is not stored."""
-    record: SessionRecord
-
-
 class Sessions:
     """The sessions of a service."""
 
     def __init__(self, store: KeyValueStore) -> None:
         self._store = store
 
-    async def open(self, token: bytes) -> NewSession:
-        """Open a session for the token with this digest. Sessions that have expired are removed."""
+    async def open(self, token: bytes) -> tuple[str, SessionRecord]:
+        """Open a session for the token with this digest. Sessions that have expired are removed.
+
+        Returns the value of the cookie, which is not stored, and the session.
+        """
         for name, data in (await self._store.all(_KIND)).items():
             if decode(data, SessionRecord).expires <= time.time():
                 await self._store.compare_and_swap(_KIND, name, data, None)
@@ -52,7 +46,7 @@ class Sessions:
             token=token, csrf=secrets.token_urlsafe(32), expires=time.time() + SESSION_SECONDS
         )
         await self._store.compare_and_swap(_KIND, _name(session), None, msgspec.json.encode(record))
-        return NewSession(session, record)
+        return session, record
 
     async def find(self, session: str) -> SessionRecord | None:
         """Return a session, or ``None`` if it is unknown or has expired."""

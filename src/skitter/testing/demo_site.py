@@ -55,7 +55,7 @@ class DemoSite(SiteOfOrigins):
     def __init__(self, pace: float = 1.0) -> None:
         self._pace = pace
         self._pages = dict((*_shop_pages(), *_blog_pages(), *_archive_pages()))
-        self._failures: Counter[tuple[int, str]] = Counter()
+        self._visits: Counter[tuple[int, str]] = Counter()
         self._is_sale = False
 
     def __call__(self, visit: Visit) -> Answer:
@@ -64,7 +64,9 @@ class DemoSite(SiteOfOrigins):
         delay = _DELAYS[origin] * self._pace
         if path == "/robots.txt" and origin in _ROBOTS:
             return Answer(_ROBOTS[origin].encode(), content_type="text/plain")
-        if self._fails_now(origin, path):
+        self._visits[origin, path] += 1
+        is_first = self._visits[origin, path] == 1
+        if (origin, path) in _BROKEN or (is_first and (origin, path) in _SHAKY):
             return Answer(b"<title>Sorry</title>", status=500, delay=delay)
         if (origin, path) in _REDIRECTS:
             return Answer(status=301, headers={"Location": _REDIRECTS[origin, path]}, delay=delay)
@@ -106,10 +108,6 @@ class DemoSite(SiteOfOrigins):
     def redirects(self, origins: Sequence[str]) -> set[str]:
         """Return every URL that responds with a redirect."""
         return {_url(key, origins) for key in _REDIRECTS}
-
-    def _fails_now(self, origin: int, path: str) -> bool:
-        self._failures[origin, path] += 1
-        return (origin, path) in _BROKEN or ((origin, path) in _SHAKY and self._failures[origin, path] == 1)
 
 
 def demo_server(site: DemoSite, port: int = 0) -> SiteServer:

@@ -100,7 +100,9 @@ class GeneratedSite(SiteOfOrigins):
         rng = random.Random(self._seed * 1_000_003 + number)
         title = html.escape(self.title(number))
         home = f'<a href="{self._plain_href(number, 0, origins)}">Home</a>'
-        links = [home, *_FIXED, *self._child_links(number, origins)]
+        children = range(number * FANOUT + 1, min((number + 1) * FANOUT + 1, self.pages))
+        links = [home, *_FIXED]
+        links += [f'<a href="{self._plain_href(number, child, origins)}">Go on</a>' for child in children]
         links += self._random_links(number, origins, rng, self.links_per_page - len(links))
         rng.shuffle(links)
         parts = [
@@ -127,11 +129,6 @@ class GeneratedSite(SiteOfOrigins):
         number = int(digits) if len(digits) < 12 else self.pages
         known = number < self.pages and target_of(number) == visit.target
         return number if known and visit.origin_index == number % self.hosts else None
-
-    def _child_links(self, number: int, origins: Sequence[str]) -> list[str]:
-        first = number * FANOUT + 1
-        children = range(first, min(first + FANOUT, self.pages))
-        return [f'<a href="{self._plain_href(number, child, origins)}">Go on</a>' for child in children]
 
     def _random_links(self, number: int, origins: Sequence[str], rng: random.Random, count: int) -> list[str]:
         hrefs: list[str] = []

@@ -238,7 +238,7 @@ class _Page:
     async def _each(self, point: str, callbacks: tuple[Callback, ...], *subjects: object) -> None:
         if not self._continues():
             return
-        self._emit(point, {"status": self._raw.status})
+        self._member.group.emit(point, self._member, self._raw.url, {"status": self._raw.status})
         for callback in callbacks:
             if self._continues():
                 await self.call(callback, *subjects)
@@ -250,7 +250,7 @@ class _Page:
         make = Element if html else XmlElement
         found = self._raw.css(query) if html else select_xpath(self._xml_page(), query)
         for index, selector in enumerate(found):
-            self._emit(point, {"query": query})
+            self._member.group.emit(point, self._member, self._raw.url, {"query": query})
             await self.call(callback, make(self.response, selector, index))
             if not self._continues():
                 return

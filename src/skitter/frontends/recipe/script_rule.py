@@ -14,7 +14,6 @@ from skitter.frontends.recipe.request_data import batches, fields_for
 from skitter.frontends.scripting.engine import ScriptEngine, ScriptPage
 from skitter.links import Links
 from skitter.request import Request
-from skitter.response import Response
 
 
 class ScriptRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -54,8 +53,10 @@ class ScriptRule:
         """
         assert context.scripts is not None, "a recipe with scripts has a script engine"
         variables = {**context.variables(), "rule": context.page}
-        read = script_page(context.response)
-        if (request := context.response.request) is not None:
+        response = context.response
+        kind = "xml" if response.is_xml else "json" if response.is_json else "html"
+        read = ScriptPage(response.url, response.text, response.status, kind)
+        if (request := response.request) is not None:
             read.method, read.priority = request.method, request.priority
         output = self._run(context.scripts, read, variables)
         yield from output.items
@@ -93,9 +94,3 @@ class ScriptRule:
             name, data, parent, headers=asked.headers, priority=asked.priority, queue=asked.queue
         )
         return {**fields, "method": asked.method, "body": asked.body.encode()}
-
-
-def script_page(response: Response) -> ScriptPage:
-    """Return a response in the form in which a script receives it."""
-    kind = "xml" if response.is_xml else "json" if response.is_json else "html"
-    return ScriptPage(response.url, response.text, response.status, kind)

@@ -61,13 +61,10 @@ class RedisControl:
             await self._job.run_once("ban", to_bytes(slot), "1")
         names = [slot]
         if without_queue(slot) == slot:
-            names += [slot_in(queue, slot) for queue in await self._queues()]
+            # All queues that the job ever had, without the default queue.
+            queues = await self._job.command("HGET", self._job.key("job"), "queues") or b""
+            names += [slot_in(queue.decode(), slot) for queue in queues.split(b",") if queue]
         return sum([await self._drop(name) for name in names])
-
-    async def _queues(self) -> list[str]:
-        """Return the names of all queues that the job ever had, without the default queue."""
-        names = await self._job.command("HGET", self._job.key("job"), "queues")
-        return [name.decode() for name in (names or b"").split(b",") if name]
 
     async def _drop(self, slot: str) -> int:
         dropped, cursor, more = 0, b"0", b"1"

@@ -160,9 +160,7 @@ class ApiTokens:
     def accept(self, token: bytes) -> Caller | None:
         """Return the caller who has a token, or ``None`` if the token is unknown, has expired or was used up."""
         digest = hashlib.sha256(token).digest()
-        # A list, not a generator: the time must not depend on which token matches.
-        found = [caller for caller in self._callers if hmac.compare_digest(digest, caller.digest)]
-        return found[0] if found and found[0].is_current and digest not in self._used else None
+        return None if digest in self._used else self.of_session(digest)
 
     def use_up(self, caller: Caller) -> None:
         """Refuse a token from now on if it may be used once. Its session continues."""
@@ -171,14 +169,9 @@ class ApiTokens:
 
     def of_session(self, digest: bytes) -> Caller | None:
         """Return the caller who opened a session, or ``None`` if the token was removed or has expired."""
-        return next(
-            (
-                caller
-                for caller in self._callers
-                if hmac.compare_digest(caller.digest, digest) and caller.is_current
-            ),
-            None,
-        )
+        # A list, not a generator: the time must not depend on which token matches.
+        found = [caller for caller in self._callers if hmac.compare_digest(digest, caller.digest)]
+        return found[0] if found and found[0].is_current else None
 
 
 def _caller(line: str, number: int) -> Caller:

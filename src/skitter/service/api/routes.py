@@ -28,7 +28,7 @@ from skitter.service.api.requests import (
 from skitter.service.errors import ApiError, NotFound
 from skitter.service.items import ItemPage
 from skitter.service.jobs import JobService
-from skitter.service.logs import LogView, NumberedLine, as_json_lines, as_page, as_text
+from skitter.service.logs import LogView, NumberedLine, as_json_lines, as_text, line_fields
 from skitter.service.models import next_start
 from skitter.service.queries import JobQueries
 
@@ -149,7 +149,8 @@ def add_log_routes(app: FastAPI, jobs: JobService, leaving: asyncio.Event) -> No
         """Return lines of the log of a run, in the order in which they arrived. Pass `next` as `after` of the next call."""
         run, view = await open_view(name, query)
         page = await view.page(query.after, query.limit, last=query.last)
-        return Response(msgspec.json.encode(as_page(run, page)), media_type="application/json")
+        shown = {"run": run, "lines": [line_fields(*line) for line in page.lines], "next": page.next}
+        return Response(msgspec.json.encode(shown), media_type="application/json")
 
     @app.get("/jobs/{name}/log.jsonl", response_class=StreamingResponse, responses=JSON_LINES)
     async def log_lines(name: NamePath, query: Annotated[LogStreamQuery, Query()]) -> StreamingResponse:

@@ -34,13 +34,13 @@ def add_session_routes(app: FastAPI, context: AuthContext, features: Sequence[st
     @app.post("/session", status_code=201)
     async def open_session(identity: IdentityParam, request: Request, response: Response) -> dict[str, Any]:
         """Exchange the token of the call for a session cookie, as the console does."""
-        opened = await sessions.open(identity.caller.digest)
+        value, record = await sessions.open(identity.caller.digest)
         tokens.use_up(identity.caller)
         response.set_cookie(
-            cookie_name(dict(request.scope["headers"])), opened.id, max_age=SESSION_SECONDS, path="/",
+            cookie_name(dict(request.scope["headers"])), value, max_age=SESSION_SECONDS, path="/",
             secure=request.url.scheme == "https", httponly=True, samesite="strict",
         )  # fmt: skip
-        return shown(identity, opened.record)
+        return shown(identity, record)
 
     @app.delete("/session", status_code=204)
     async def close_session(request: Request, response: Response) -> None:
