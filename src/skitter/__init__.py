@@ -51,37 +51,31 @@ __all__ = [
     "stream",
 ]
 
-_HOMES = {
-    "Collector": "frontends.collector",
-    "Crawl": "run.crawl",
-    "Hooks": "worker.hooks",
-    "HostLimits": "politeness",
-    "JobSpec": "run.job",
-    "LimitRule": "politeness",
-    "Link": "link_extractor",
-    "LinkExtractor": "link_extractor",
-    "Links": "links",
-    "MonitorRule": "monitors",
-    "ProgressLine": "observe.progress",
-    "SitemapSpider": "frontends.sitemap_spider",
-    "SkippedLinks": "links",
-    "Request": "request",
-    "Response": "response",
-    "Rule": "link_extractor",
-    "RunResult": "run.crawl",
-    "Settings": "settings",
-    "HookAction": "worker.hooks",
-    "SkitterError": "errors",
-    "Spider": "spider",
-    "Task": "frontends.tasks.task",
-    "TaskSpider": "frontends.tasks.spider",
-    "iter_items": "run.streaming",
-    "stream": "run.streaming",
+_MODULES = {
+    "errors": ["SkitterError"],
+    "frontends.collector": ["Collector"],
+    "frontends.sitemap_spider": ["SitemapSpider"],
+    "frontends.tasks.spider": ["TaskSpider"],
+    "frontends.tasks.task": ["Task"],
+    "link_extractor": ["Link", "LinkExtractor", "Rule"],
+    "links": ["Links", "SkippedLinks"],
+    "monitors": ["MonitorRule"],
+    "observe.progress": ["ProgressLine"],
+    "politeness": ["HostLimits", "LimitRule"],
+    "request": ["Request"],
+    "response": ["Response"],
+    "run.crawl": ["Crawl", "RunResult"],
+    "run.job": ["JobSpec"],
+    "run.streaming": ["iter_items", "stream"],
+    "settings": ["Settings"],
+    "spider": ["Spider"],
+    "worker.hooks": ["HookAction", "Hooks"],
 }
 
 
 def __getattr__(name: str) -> object:
     """Import a public name at its first use: a command that needs no fetcher does not pay for one."""
-    if name in _HOMES:
-        return getattr(import_module(f"skitter.{_HOMES[name]}"), name)
+    for module, names in _MODULES.items():
+        if name in names:
+            return getattr(import_module(f"skitter.{module}"), name)
     raise AttributeError(f"module 'skitter' has no attribute {name!r}")

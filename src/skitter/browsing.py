@@ -119,19 +119,8 @@ class Pdf(_Action, frozen=True, tag="pdf"):
 
 
 Action = (
-    Click
-    | Fill
-    | Select
-    | Press
-    | Hover
-    | ScrollToEnd
-    | InfiniteScroll
-    | LoadMore
-    | Wait
-    | Evaluate
-    | Screenshot
-    | Pdf
-)
+    Click | Fill | Select | Press | Hover | ScrollToEnd | InfiniteScroll | LoadMore | Wait | Evaluate | Screenshot | Pdf
+)  # fmt: skip
 
 
 class Browsing(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -106,28 +106,20 @@ class _PydanticSchema:
             self._kind.model_validate(fields)
         except self._error as refused:
             error: Any = refused
-            return _unique(
-                Violation(
-                    _path_of(fault["loc"]), _PYDANTIC_KINDS.get(fault["type"]) or _kind_of(fault["type"])
-                )
-                for fault in error.errors(include_url=False, include_context=False, include_input=False)
-            )
+            faults = error.errors(include_url=False, include_context=False, include_input=False)
+            found = [Violation(_path_of(fault["loc"]), _pydantic_kind(fault["type"])) for fault in faults]
+            return list(dict.fromkeys(found))
         return []
 
 
-_PYDANTIC_KINDS = {"missing": "missing", "extra_forbidden": "extra"}
-
-
-def _kind_of(fault: str) -> str:
+def _pydantic_kind(fault: str) -> str:
+    if fault in {"missing", "extra_forbidden"}:
+        return fault.removesuffix("_forbidden")
     return "type" if fault.endswith(("_type", "_parsing", "_attributes_type")) else "value"
 
 
 def _path_of(parts: Any) -> str:
     return ".".join(str(part) for part in parts if isinstance(part, str))
-
-
-def _unique(violations: Any) -> list[Violation]:
-    return list(dict.fromkeys(violations))
 
 
 class _JsonSchema:
@@ -147,7 +139,7 @@ class _JsonSchema:
         fields = item_fields(item)
         if self._validator.is_valid(fields):
             return []
-        return _unique(self._violation(error) for error in self._validator.iter_errors(fields))
+        return list(dict.fromkeys(map(self._violation, self._validator.iter_errors(fields))))
 
     @staticmethod
     def _violation(error: Any) -> Violation:

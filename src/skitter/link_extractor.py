@@ -114,14 +114,11 @@ def select_hrefs(
     extensions: Words = (),
 ) -> list[str]:
     """Return the raw links of a page that a :class:`LinkFilter` with these arguments admits."""
-    return _filter(_several(allow), _several(deny), _several(domains), _several(extensions)).select(
-        base_url, hrefs
-    )
+    arguments = {"allow": allow, "deny": deny, "domains": domains, "extensions": extensions}
+    return _filter(**{name: _several(value) for name, value in arguments.items()}).select(base_url, hrefs)
 
 
-@lru_cache(maxsize=256)
-def _filter(allow: tuple[Any, ...], deny: tuple[Any, ...], domains: Any, extensions: Any) -> LinkFilter:
-    return LinkFilter(allow=allow, deny=deny, domains=domains, extensions=extensions)
+_filter = lru_cache(maxsize=256)(LinkFilter)
 
 
 def _several(value: Any) -> tuple[Any, ...]:

@@ -60,6 +60,8 @@ _LINK_QUERIES = (
 
 HTTP_TRACE = "http_trace"
 """Key of ``meta`` for the times of a transfer, with the setting ``http_trace``."""
+_COPIED = ("url", "status", "body", "request", "latency", "ip", "protocol", "moved_to", "captured", "page")
+"""Arguments of the constructor that are attributes with the same value."""
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _REQUEST_FIELDS = frozenset(Request.__struct_fields__) - {"url"}
 _FOLLOW_ALL_ARGUMENTS = frozenset({"links", "css", "xpath", "allow", "deny", "domains", "extensions"})
@@ -165,20 +167,8 @@ class Response:
 
         A copy with another body keeps an encoding that was given to the constructor, but not a detected one.
         """
-        fields: dict[str, Any] = {
-            "url": self.url,
-            "status": self.status,
-            "headers": self._headers,
-            "body": self.body,
-            "request": self.request,
-            "latency": self.latency,
-            "ip": self.ip,
-            "protocol": self.protocol,
-            "encoding": self._given_encoding,
-            "moved_to": self.moved_to,
-            "captured": self.captured,
-            "page": self.page,
-        }
+        fields: dict[str, Any] = {name: getattr(self, name) for name in _COPIED}
+        fields |= {"headers": self._headers, "encoding": self._given_encoding}
         copy = Response(**(fields | changes))
         copy.open_page = self.open_page
         if "body" not in changes and copy._encoding is None:

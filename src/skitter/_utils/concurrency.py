@@ -16,6 +16,12 @@ _BLOCKED_SHARE = 0.05
 """Maximum share of the time for which longer calls block the event loop: after one, the next ones run in the thread."""
 
 
+def is_cancelled() -> bool:
+    """Return whether the current task itself is being cancelled, and not only something that it awaits."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
 class SingleThreadExecutor:
     """Runs the blocking calls of a store or a frontier in one thread, one after the other.
 

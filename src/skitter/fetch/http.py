@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pycurl
 
+from skitter._utils.concurrency import is_cancelled
 from skitter.errors import UsageError
 from skitter.fetch.address_guard import AddressGuard, forbidden
 from skitter.fetch.contract import (
@@ -159,9 +160,7 @@ class HttpFetcher:
             began = time.monotonic()
             addresses = await self._look_up(request, url, proxy)
             resolving = time.monotonic() - began
-        transfer = (
-            self._idle.pop() if self._idle else Transfer(self.settings, self._base_headers, self._guard)
-        )
+        transfer = self._idle.pop() if self._idle else self._new_transfer()
         try:
             self._prepare(transfer, request, url, cookie, proxy)
             if permit.expires:
@@ -261,6 +260,9 @@ class HttpFetcher:
         if value.startswith(DIGEST):
             transfer.answer_challenges(value.removeprefix(DIGEST))
 
+    def _new_transfer(self) -> Transfer:
+        return Transfer(self.settings, self._base_headers, self._guard)
+
     async def _perform(self, transfer: Transfer) -> None:
         multi, watch = self._multi, self._watch
         if multi is None or watch is None:
@@ -274,7 +276,7 @@ class HttpFetcher:
                 raise _failure_of(transfer, error) from None
             transfer.unread = 0.0
         except asyncio.CancelledError:
-            if self._multi is None and not _cancelled_from_outside():
+            if self._multi is None and not is_cancelled():
                 raise ConnectError("the fetcher was closed while the request was in flight") from None
             raise
         finally:
@@ -386,8 +388,3 @@ def _failure_of(transfer: Transfer, error: pycurl.error) -> FetchError | _OnlyDe
             sent=getinfo(pycurl.REQUEST_SIZE) > 0,
         ),
     )
-
-
-def _cancelled_from_outside() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0

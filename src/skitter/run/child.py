@@ -104,7 +104,7 @@ async def _work(command: WorkerCommand, pipe: int, name: str) -> None:
 
 async def _work_with(builder: JobBuilder, command: WorkerCommand, pipe: int, name: str) -> None:
     loop = asyncio.get_running_loop()
-    apply_log_settings(builder.settings, command.log_format)
+    apply_log_settings(builder.settings, command.log.format)
     frontier = _make_frontier(builder, command, name)
     loop.add_signal_handler(signal.SIGTERM, builder.drain)
     MemoryTracer(builder.folder.path).listen()
@@ -131,7 +131,7 @@ def main() -> int:
     except msgspec.DecodeError:
         return 1  # the owner was killed while it wrote the command
     pipe, name = int(sys.argv[1]), worker_name(sys.argv[2])
-    set_up_logging(command.log_level, command.log_format, name)
+    set_up_logging(command.log.level, command.log.format, name)
     threading.Thread(target=_end_after, args=(command.owner,), name="owner", daemon=True).start()
     result = WorkerResult()
     try:
@@ -139,7 +139,7 @@ def main() -> int:
     except OwnerGone:
         return 1  # no report: if the owner still runs, it replaces this worker
     except SkitterError as error:
-        if command.log_format == FRAMES:
+        if command.log.format == FRAMES:
             from skitter.run.log_frames import log_cause  # noqa: PLC0415 - only processes of a service need it
 
             log_cause(error)

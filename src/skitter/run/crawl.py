@@ -225,9 +225,8 @@ class Crawl:
         socket = await asyncio.to_thread(lambda: folder.socket)  # reads the disk
         server = None if frontier.shared else FrontierServer(frontier, info, socket)
         try:
-            await asyncio.to_thread(
-                folder.write, self.spec
-            )  # written last, so that a run that cannot start leaves no job
+            # Written last, so that a run that cannot start leaves no job.
+            await asyncio.to_thread(folder.write, self.spec)
             if server is not None:
                 await server.start()
             if frontier.shared and self._outputs:
@@ -266,9 +265,7 @@ class Crawl:
 
     async def _wait_for_other_machines(self, frontier: Frontier, result: RunResult) -> None:
         while True:
-            is_expected = (
-                await self._written.is_expected()
-            )  # read first: a machine leaves after it has written
+            is_expected = await self._written.is_expected()  # first: a machine leaves after it has written
             missing = await self._written.unwritten(await frontier.reports.outputs())
             if not missing:
                 return
@@ -323,9 +320,8 @@ class Crawl:
             else:
                 from skitter.run.supervisor import Supervisor, WorkerCommand  # noqa: PLC0415 - one worker needs none
 
-                level, form = self._log.level, self._log.format
                 commands = [
-                    WorkerCommand(self.spec, os.getpid(), frontier.shared, level, form, queues)
+                    WorkerCommand(self.spec, os.getpid(), frontier.shared, self._log, queues)
                     for queues in teams
                 ]
                 self._supervisor = Supervisor(commands, frontier.abandon, self._forked)

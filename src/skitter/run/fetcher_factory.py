@@ -99,7 +99,7 @@ def make_cookies(
     Raises :class:`~skitter.errors.SettingsError` for a plugin that is missing or cannot be made, and for an initial cookie
     that cannot be set.
     """
-    jars = CookieJars() if _is_own_jar(settings.cookies) else NoCookies()
+    jars = CookieJars() if settings.cookies in _OWN_JARS else NoCookies()
     if settings.initial_cookies:
         jars.seed(given_cookies(settings.initial_cookies))
     return JobCookies(jars, _own_cookies(settings, SourceContext(settings, notes=notes), jars, sharing))
@@ -291,14 +291,10 @@ def _own_cookies(
         return SharedCookies(context.notes, jars, sharing)
     if value == "shared" and context.notes is not None:
         return SharedCookies(context.notes, jars)
-    if value is None or value == "none" or _is_own_jar(value):
+    if value in (None, "none", *_OWN_JARS):
         return None
     cookies: Cookies = _made(COOKIES, value, context, Cookies)
     return cookies
-
-
-def _is_own_jar(value: Any) -> bool:
-    return isinstance(value, str) and value in _OWN_JARS
 
 
 def _made(kind: PluginKind, value: Any, context: SourceContext, *contracts: type) -> Any:

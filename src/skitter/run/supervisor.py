@@ -17,6 +17,7 @@ import msgspec
 from skitter.errors import CrawlFailed, SkitterError
 from skitter.frontier.workers import worker_name
 from skitter.run.job import JobSpec
+from skitter.run.process import LogOptions
 from skitter.worker import DRAIN_SECONDS
 
 log = logging.getLogger("skitter.crawl")
@@ -56,8 +57,7 @@ class WorkerCommand(msgspec.Struct):
     """Process id of the owner."""
     shared: bool
     """Whether the worker opens the frontier by its URL. Otherwise it connects to the socket of the owner."""
-    log_level: str = "info"
-    log_format: str = "text"
+    log: LogOptions = LogOptions()
     queues: list[str] = []
     """The queues that it serves; empty: all."""
 

@@ -14,6 +14,7 @@ import time
 import zlib
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, TypeVar
 
@@ -83,33 +84,26 @@ class FileWork(msgspec.Struct, frozen=True):
     """The visit of the page, which is complete when the items are written."""
 
 
+@dataclass
 class Download:
     """The download of one file by one leased request."""
 
-    def __init__(
-        self,
-        url: str,
-        request: Request,
-        work: FileWork,
-        renewal: asyncio.Task[None],
-        stored: FileRecord | None,
-    ) -> None:
-        self.url = url
-        self.request = request
-        """The request as it was leased."""
-        self.work = work
-        self.stored = stored
-        """The expired file of the URL, which the server may confirm."""
-        self.drafting: asyncio.Future[FileDraft] | None = None
-        self.sink: FileSink | None = None
-        """Takes the body, if the response has the file."""
-        self.head: Response | None = None
-        """A response without the file, whose body was not read."""
-        self.part: FileDraft | None = None
-        """The draft of an interrupted download, which the request continues."""
-        self.is_settled = False
-        """Whether the result is stored in the index."""
-        self.renewal = renewal
+    url: str
+    request: Request
+    """The request as it was leased."""
+    work: FileWork
+    renewal: asyncio.Task[None]
+    stored: FileRecord | None
+    """The expired file of the URL, which the server may confirm."""
+    part: FileDraft | None
+    """The draft of an interrupted download, which the request continues."""
+    drafting: asyncio.Future[FileDraft] | None = None
+    sink: FileSink | None = None
+    """Takes the body, if the response has the file."""
+    head: Response | None = None
+    """A response without the file, whose body was not read."""
+    is_settled: bool = False
+    """Whether the result is stored in the index."""
 
 
 class FileSink:
@@ -383,7 +377,7 @@ class MediaPipeline:
         if work.visit is not None and not self._is_here(request, page.lease.slot, [work.page]):
             page.entries.append(
                 self._again(request, work.page)
-            )  # only the slot of the page can hold its visit
+            )  # only the page's own slot can hold its visit
             return
         items = self._complete(work, found)
         if self._settings.files_required and (error := _first_error(items, work)):
@@ -418,9 +412,9 @@ class MediaPipeline:
                     self._downloading.discard(url)  # another worker has stored it since the look-up
                     continue
                 stored = await self._call(self._store.stored, url)
-                download = Download(url, request, work, asyncio.create_task(self._renew(url)), stored)
-                download.part = await self._call(self._store.resume, url)
-                return download
+                renewal = asyncio.create_task(self._renew(url))
+                part = await self._call(self._store.resume, url)
+                return Download(url, request, work, renewal, stored, part)
         return None
 
     def _request_of(self, request: Request, download: Download) -> Request:
@@ -475,11 +469,10 @@ class MediaPipeline:
     async def _moved(self, download: Download, request: Request, target: str) -> Entry:
         """Record a redirect. Return a request for its target."""
         await self._settle(download, FileRecord(download.url, time.time(), moved=target))
-        work = FileWork(download.work.since)
         return self._links.entry_of_file(
             request.replace(
                 url=target, callback=FILE, dont_filter=False, meta={**request.meta, _IDENTITY: "file"},
-                cb_kwargs={"work": _plain(work)},
+                cb_kwargs={"work": _plain(FileWork(download.work.since))},
             )
         )  # fmt: skip
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from skitter._utils.concurrency import is_cancelled
 from skitter.directives import Directives
 from skitter.errors import (
     CrawlFailed,
@@ -250,7 +251,7 @@ class RequestPipeline:
             log.warning("further seeds without a page are only counted")
 
     async def _callback_failed(self, page: Page, error: BaseException) -> None:
-        if isinstance(error, asyncio.CancelledError) and _is_cancelled():
+        if isinstance(error, asyncio.CancelledError) and is_cancelled():
             raise error
         if isinstance(error, FrontierError) and page.response is None and not page.hook:
             raise error  # no user code has run: the cookies of the job cannot be read, for example
@@ -911,12 +912,6 @@ def _count_links(page: Page, found: CallbackResult) -> None:
     for reason, amount in found.refused.items():
         name = _refused_counter(reason)
         counters[name] = counters.get(name, 0) + amount
-
-
-def _is_cancelled() -> bool:
-    """Return whether this task itself is being cancelled, and not only something that user code awaited."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
 
 
 def _retry_after(response: Response) -> float | None:
