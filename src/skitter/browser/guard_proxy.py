@@ -90,16 +90,14 @@ class GuardProxy:
         upstream: asyncio.StreamWriter | None = None
         bound, relaying = "", None
         try:
-            while head := await _read_head(reader):
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")  # raises an error at the end of the connection
                 if _PREFETCH.search(head):
                     writer.write(self._refusal())
                     return
                 method, target, _ = head[: head.index(b"\r\n")].split(b" ", 2)
-                address = (
-                    target.decode("latin-1")
-                    if method == b"CONNECT"
-                    else _address_of(target.decode("latin-1"))
-                )
+                text = target.decode("latin-1")
+                address = text if method == b"CONNECT" else _address_of(text)
                 if address != bound or upstream is None:
                     # The browser does not pipeline, so the previous answer is complete.
                     await _end(upstream, relaying)
@@ -181,14 +179,6 @@ def _address_of(url: str) -> str:
     port = parts.port or (443 if parts.scheme in {"https", "wss"} else 80)
     host = parts.hostname or ""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-async def _read_head(reader: asyncio.StreamReader) -> bytes:
-    """Return the next request line with its headers; empty at the end of the connection."""
-    try:
-        return await reader.readuntil(b"\r\n\r\n")
-    except asyncio.IncompleteReadError:
-        return b""
 
 
 def _origin_form(head: bytes) -> bytes:

@@ -10,7 +10,6 @@ import signal
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -45,12 +44,6 @@ def fork_if_several(workers: int) -> AbstractContextManager[list[ForkedProcess]]
     return forked_workers(workers)
 
 
-def _check_writable(path: Path) -> None:
-    place = path if path.exists() else path.parent
-    if path.is_dir() or not os.access(place, os.W_OK):
-        raise UsageError(f"summary {path} cannot be written", remedy="name a file in a folder that exists")
-
-
 class ForegroundRun:
     """One run of a job that shows its progress and that the user may interrupt.
 
@@ -70,8 +63,11 @@ class ForegroundRun:
         also: Callable[[Crawl, Progress], None] | None = None,
         forked: list[ForkedProcess] | None = None,
     ) -> None:
-        if show.summary is not None:
-            _check_writable(show.summary)
+        if (path := show.summary) is not None:
+            place = path if path.exists() else path.parent
+            if path.is_dir() or not os.access(place, os.W_OK):
+                remedy = "name a file in a folder that exists"
+                raise UsageError(f"summary {path} cannot be written", remedy=remedy)
         set_up_logging(show.log_level, show.log_format)
         log.setLevel(logging.INFO)  # progress has its own switch, --quiet
         self._spec = spec
@@ -167,18 +163,16 @@ class ForegroundRun:
     def _watch(self, progress: Progress) -> None:
         if self._first is None:
             self._first = progress
-            self._view = self._make_view()
+            show = self._show
+            # Items printed to the same screen would tear the table apart.
+            torn = "-" in self._spec.outputs and sys.stdout.isatty()
+            logged = show.log_level in {"debug", "info"} or show.log_format == "json"
+            live = sys.stderr.isatty() and not torn and not logged
+            self._view = make_view(self._spec.job, sys.stderr, live=live, quiet=show.quiet)
         self._last = progress
         self._view.show(progress)
         if self._also is not None:
             self._also(self._crawl, progress)
-
-    def _make_view(self) -> View:
-        # Items printed to the same screen would tear the table apart.
-        torn = "-" in self._spec.outputs and sys.stdout.isatty()
-        logged = self._show.log_level in {"debug", "info"} or self._show.log_format == "json"
-        live = sys.stderr.isatty() and not torn and not logged
-        return make_view(self._spec.job, sys.stderr, live=live, quiet=self._show.quiet)
 
     # --- the end -----------------------------------------------------------------------------------------
 

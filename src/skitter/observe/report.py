@@ -56,7 +56,10 @@ def report_html(
         parts.append(_times(counts.counters))
         parts += [_chart(title, values) for title, values in charts(counts)]
         parts.append(_hosts(hosts))
-        parts.append(_letters(letters, counts.failed))
+        rows = [(letter.url, letter.reason, f"{letter.attempts:,}") for letter in letters]
+        parts.append(_table("Dead letters", ("URL", "Error", "Attempts"), rows, texts=2))
+        if 0 < len(letters) < counts.failed:
+            parts.append(f"<p>{counts.failed - len(letters):,} more are not listed.</p>")
     title = f"<title>skitter report: {_text(job.job)}</title>"
     policy = "default-src 'none'; style-src 'unsafe-inline'"
     return (
@@ -208,9 +211,3 @@ def _hosts(hosts: Sequence[StatsRow]) -> str:
         for row in hosts
     ]
     return _table("Hosts", ("Host", "Pages", "Items", "Received", "Failed", "Retried"), rows)
-
-
-def _letters(letters: Sequence[DeadLetter], failed: int) -> str:
-    rows = [(letter.url, letter.reason, f"{letter.attempts:,}") for letter in letters]
-    more = f"<p>{failed - len(letters):,} more are not listed.</p>" if 0 < len(letters) < failed else ""
-    return _table("Dead letters", ("URL", "Error", "Attempts"), rows, texts=2) + more

@@ -142,14 +142,11 @@ class SiteProtocol(asyncio.Protocol):
         if answer.end == "stall":
             return
         if answer.end == "reset":
-            self._reset(answer.status)
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+            self._end(answer.status)
+            self._transport.abort()
         else:
             self._finish(answer.status, closing=answer.end == "close")
-
-    def _reset(self, status: int) -> None:
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
-        self._end(status)
-        self._transport.abort()
 
     def _finish(self, status: int, *, closing: bool) -> None:
         self._sending = None

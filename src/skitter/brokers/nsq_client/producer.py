@@ -86,9 +86,14 @@ class Producer:
             connections = [connection for connection in self._pool.connections if connection.is_open]
             if connections:
                 connection = connections[next(self._turn) % len(connections)]
-                error = await _try(connection, topic, bodies, delay)
-                if error is None:
-                    return
+                try:
+                    return await connection.publish(topic, bodies, delay)
+                except ConnectionFailed as failure:
+                    error = failure
+                except CommandRefused as refusal:
+                    if not refusal.may_succeed_later:
+                        raise
+                    error = refusal
             seconds = deadline - loop.time()
             if seconds <= 0:
                 raise error or ConnectionFailed(
@@ -96,19 +101,6 @@ class Producer:
                 )
             if not connections:
                 await self._pool.wait_for_change(min(seconds, 1.0))
-
-
-async def _try(connection: Connection, topic: str, bodies: Sequence[bytes], delay: float) -> NsqError | None:
-    """Publish. Return an error after which another attempt makes sense."""
-    try:
-        await connection.publish(topic, bodies, delay)
-    except ConnectionFailed as failure:
-        return failure
-    except CommandRefused as refusal:
-        if not refusal.may_succeed_later:
-            raise
-        return refusal
-    return None
 
 
 def _batches(bodies: Sequence[bytes]) -> list[list[bytes]]:

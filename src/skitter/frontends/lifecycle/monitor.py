@@ -114,16 +114,13 @@ class Monitor:
                     reported = summary
                     self._report(Level.INFO, summary.text())
             if self._auto_stop and self._crawl.status is Status.STARTED and await self._crawl.idle():
-                await self._stop()
+                try:
+                    await self._crawl.stop("idle")
+                except IllegalTransition:  # another caller stopped it first
+                    await self._crawl.wait()
                 break
             await asyncio.sleep(self._check_every)
         return checks
-
-    async def _stop(self) -> None:
-        try:
-            await self._crawl.stop("idle")
-        except IllegalTransition:  # another caller stopped it first
-            await self._crawl.wait()
 
     async def _relay(self) -> None:
         errors = self._crawl.errors()

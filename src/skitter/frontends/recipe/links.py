@@ -135,7 +135,10 @@ class NextNumber:
         else:
             value = self._number(context, request, found)
         if value is not None:
-            yield self._asking(request, value, context)
+            url, body = _with_value(request, self._paging.place, self._parameter, value)
+            fields = fields_for(self._page, context.data, request, priority=request.priority)
+            fields["headers"] = {**request.headers, **fields.get("headers", {})}
+            yield Request(url, method=request.method, body=body, cookies=request.cookies, **fields)
 
     @staticmethod
     def _cursor_of(cursor: Finder, context: PageContext) -> Any:
@@ -173,14 +176,6 @@ class NextNumber:
                 remedy="use a cursor",
                 field="next.parameter",
             ) from None
-
-    def _asking(self, request: Request, value: Any, context: PageContext) -> Request:
-        url, body = _with_value(request, self._paging.place, self._parameter, value)
-        fields = fields_for(self._page, context.data, request, priority=request.priority)
-        headers = {**request.headers, **fields.pop("headers", {})}
-        return Request(
-            url, method=request.method, headers=headers, body=body, cookies=request.cookies, **fields
-        )
 
 
 def next_page(source: str | Paginate, page: str, compile_context: CompileContext) -> LinkRule | NextNumber:

@@ -89,8 +89,14 @@ def task_states(changes: Iterable[TaskChange]) -> dict[str, TaskState]:
                 task=change.task, name=change.name or change.task, file=change.file or change.spider, variables=change.variables, outputs=change.outputs,
                 reload=change.reload, schedule=change.schedule, since=change.at,
             )  # fmt: skip
-        elif change.task in states:
-            _apply(change, states[change.task])
+        elif (state := states.get(change.task)) is not None:
+            if change.recrawl is not None:
+                state.recrawls.add(change.recrawl)
+            if change.closed:
+                state.state = "closed"
+            elif change.paused is not None and state.state != "closed":
+                state.state = "paused" if change.paused else "open"
+                state.since = state.since if change.paused else change.at
     return states
 
 
@@ -112,17 +118,6 @@ def with_key(change: TaskChange, changes: Sequence[TaskChange]) -> TaskChange:
         return change
     number = next(number for number in count(2) if f"{change.task}~{number}" not in taken)
     return msgspec.structs.replace(change, task=f"{change.task}~{number}", name=change.task)
-
-
-def _apply(change: TaskChange, state: TaskState) -> None:
-    if change.recrawl is not None:
-        state.recrawls.add(change.recrawl)
-    if change.closed:
-        state.state = "closed"
-    elif change.paused is not None and state.state != "closed":
-        state.state = "paused" if change.paused else "open"
-        if not change.paused:
-            state.since = change.at
 
 
 def change_for(task: str, changes: Iterable[TaskChange], kind: ChangeKind, now: float) -> TaskChange | None:

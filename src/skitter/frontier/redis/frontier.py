@@ -266,8 +266,10 @@ class RedisFrontier:
             float(now),
             leases,
         )
+        # A server that was restarted or replaced since the last call may have lost its last second.
+        data_loss, self._restarts = self._restarts != self._server.restarts, self._server.restarts
         return LeaseResult(
-            leases, JobState(state.decode()), ask_again, reason.decode(), self._take_data_loss(),
+            leases, JobState(state.decode()), ask_again, reason.decode(), data_loss,
             revision=int(revision), capacity=None if capacity < 0 else capacity,
         )  # fmt: skip
 
@@ -302,12 +304,6 @@ class RedisFrontier:
                 for lease, memory in zip(batch, found, strict=True)
             ]
         return recalled
-
-    def _take_data_loss(self) -> bool:
-        """Return whether the server was restarted or replaced since the last call, and may have lost its last second."""
-        has_lost = self._restarts != self._server.restarts
-        self._restarts = self._server.restarts
-        return has_lost
 
     async def overdue_slots(self, seconds: float) -> list[tuple[str, int]]:
         """List slots that have been ready for some time, with their numbers of waiting requests."""

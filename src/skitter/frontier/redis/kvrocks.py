@@ -71,9 +71,11 @@ async def kvrocks_life(connection: AbstractConnection) -> bytes:
     server reports its uptime. A server whose clock was set counts as another server, which does no harm.
     """
     while True:
-        before, report, after = [
-            await _ask(connection, *words) for words in (("TIME",), ("INFO", "server"), ("TIME",))
-        ]
+        answers = []
+        for words in (("TIME",), ("INFO", "server"), ("TIME",)):
+            await connection.send_command(*words)
+            answers.append(await connection.read_response())
+        before, report, after = answers
         if before[0] == after[0]:
             break
     fields = dict(line.split(b":", 1) for line in report.split(b"\r\n") if b":" in line)
@@ -81,8 +83,3 @@ async def kvrocks_life(connection: AbstractConnection) -> bytes:
     # Two servers behind a sentinel may have been started together.
     host = connection.host if isinstance(connection, Connection) else ""  # a Unix socket has no host
     return b"%s/%s/%d" % (host.encode(), fields[b"process_id"], started)
-
-
-async def _ask(connection: AbstractConnection, *words: str) -> Any:
-    await connection.send_command(*words)
-    return await connection.read_response()

@@ -212,18 +212,14 @@ def _http_call(
         body = str(fields.get("body", "")).encode()
         kind = str(fields.get("content_type", operation.body_type))
         headers.append((b"content-type", kind.encode("latin-1", "replace")))
+    # The address of the caller, of ipv4:ADDRESS:PORT or ipv6:%5BADDRESS%5D:PORT.
+    peer = unquote(context.peer().partition(":")[2].rpartition(":")[0]).strip("[]")
     scope = {
         "type": "http", "asgi": {"version": "3.0", "spec_version": "2.4"}, "http_version": "1.1", "scheme": "http",
         "method": operation.http_method, "path": path, "raw_path": raw.encode(), "query_string": urlencode(query).encode(),
-        "root_path": "", "headers": headers, "server": ("grpc", 0), "client": (_peer(context), 0),
+        "root_path": "", "headers": headers, "server": ("grpc", 0), "client": (peer, 0),
     }  # fmt: skip
     return scope, body
-
-
-def _peer(context: Context) -> str:
-    """Return the address of a caller, of ``ipv4:ADDRESS:PORT`` or ``ipv6:%5BADDRESS%5D:PORT``."""
-    address: str = context.peer().partition(":")[2].rpartition(":")[0]
-    return unquote(address).strip("[]")
 
 
 async def _abort(context: Context, status: int, headers: dict[bytes, bytes], problem: bytes) -> None:
