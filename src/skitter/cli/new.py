@@ -85,7 +85,7 @@ _TAKEN = frozenset({"skitter", "tests"})
 @click.command("signing-key")
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 def signing_key(file: Path) -> None:
-    """Create a key for signed requests, unless FILE has one, and print its directory.
+    """Create a key for signed requests, and print its directory. An existing FILE is kept.
 
     The directory is the public part of the key, in JSON. Your host publishes it at
     /.well-known/http-message-signatures-directory. Keep FILE secret.
