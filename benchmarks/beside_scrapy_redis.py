@@ -1,4 +1,4 @@
-"""Two workers on one crawl, one of them killed: skitter beside Scrapy-Redis. See README.md.
+"""Two workers on one crawl, one of them killed: skitter, and Scrapy with its scheduler, beside Scrapy-Redis. See README.md.
 
 Each worker is a machine of its own: a process in a folder of its own, joined with the other by a Valkey server only. The
 web server's log says which pages were asked for; the items are those that the two have left for good.
@@ -48,6 +48,7 @@ class Place(NamedTuple):
 
 class Skitter:
     name = "skitter"
+    job = "bench"
 
     def prepare(self, place):
         pass
@@ -59,12 +60,21 @@ class Skitter:
     def items(self, place):
         """Merge what both machines have, the dead one's disk included, as a user would."""
         exported = place.folder / "all.jsonl"
-        command = [str(Path(sys.executable).with_name("skitter")), "export", "bench", "-o", str(exported)]
+        command = [str(Path(sys.executable).with_name("skitter")), "export", self.job, "-o", str(exported)]
         command += ["--frontier", place.server.url]
         for number in (1, 2):
-            command += ["--parts", str(place.worker(number) / ".skitter/bench/parts")]
+            command += ["--parts", str(place.worker(number) / f".skitter/{self.job}/parts")]
         subprocess.run(command, cwd=place.folder, check=True, stderr=subprocess.DEVNULL)
         return read_items(exported.read_bytes().splitlines())
+
+
+class SkitterScheduler(Skitter):
+    name = "Scrapy with skitter"
+    job = "titles"
+
+    def command(self, place, number):
+        words = [place.start, place.worker(number) / "out.jsonl", 32, "skitter", place.server.url]
+        return [sys.executable, str(HERE / "scrapy_driver.py"), *map(str, words)]
 
 
 class ScrapyRedis:
@@ -228,7 +238,8 @@ def print_table(outcomes):
 
 def main():
     contenders = {
-        contender.name: contender for contender in (Skitter(), ScrapyRedis("feed"), ScrapyRedis("pipeline"))
+        contender.name: contender
+        for contender in (Skitter(), SkitterScheduler(), ScrapyRedis("feed"), ScrapyRedis("pipeline"))
     }
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pages", type=int, default=2_000)

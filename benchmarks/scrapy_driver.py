@@ -1,6 +1,7 @@
 """Scrapy on the same job, tuned: everything off that the job does not need, uvloop underneath.
 
-Usage: ``python scrapy_driver.py URL OUT.jsonl [CONCURRENCY]``.
+Usage: ``python scrapy_driver.py URL OUT.jsonl [CONCURRENCY [SCHEDULER [FRONTIER]]]``. The scheduler is ``memory`` (the default),
+``jobdir`` or ``skitter``, and the frontier a URL of skitter.
 """
 
 import sys
@@ -54,9 +55,22 @@ def settings(path, concurrency):
     }
 
 
+LEASE_SECONDS = 5
+"""As in ``beside_scrapy_redis.py``."""
+SCHEDULERS = {
+    "memory": {},
+    "jobdir": {"JOBDIR": "jobdir"},
+    "skitter": {"ADDONS": {"skitter.scrapy.Addon": 0}},
+}
+
+
 def main():
     start, path, *rest = sys.argv[1:]
-    process = CrawlerProcess(settings(path, int(rest[0]) if rest else 32))
+    concurrency, scheduler = int(rest[0]) if rest else 32, rest[1] if len(rest) > 1 else "memory"
+    chosen = dict(SCHEDULERS[scheduler])
+    if len(rest) > 2:
+        chosen |= {"SKITTER_FRONTIER": rest[2], "SKITTER_SETTINGS": {"lease_seconds": LEASE_SECONDS}}
+    process = CrawlerProcess(settings(path, concurrency) | chosen)
     process.crawl(Titles, start=start)
     process.start()
 

@@ -12,6 +12,7 @@ from scrapy.utils.misc import load_object
 from skitter.scrapy.leases import leases_of
 
 if TYPE_CHECKING:
+    from scrapy import Spider
     from scrapy.core.downloader import Downloader
     from scrapy.crawler import Crawler
     from scrapy.http import Response
@@ -36,7 +37,12 @@ class OutputMiddleware:
         async for result in self._leases.seeds.read(start):
             yield result
 
-    def process_spider_output(self, response: Response, result: Iterable[Any]) -> Iterable[Any]:
+    def process_spider_output(
+        self,
+        response: Response,
+        result: Iterable[Any],
+        spider: Spider | None = None,  # noqa: ARG002 - Scrapy 2.13 passes it
+    ) -> Iterable[Any]:
         """Note which lease each request belongs to."""
         lease = self._leases.of_result(response)
         for output in result:
@@ -45,7 +51,10 @@ class OutputMiddleware:
             yield output
 
     async def process_spider_output_async(
-        self, response: Response, result: AsyncIterator[Any]
+        self,
+        response: Response,
+        result: AsyncIterator[Any],
+        spider: Spider | None = None,  # noqa: ARG002 - as above
     ) -> AsyncIterator[Any]:
         """As :meth:`process_spider_output`."""
         lease = self._leases.of_result(response)
@@ -66,7 +75,7 @@ class CallbackMiddleware:
         """Create the middleware of a crawler."""
         return cls(leases_of(crawler))
 
-    def process_spider_input(self, response: Response) -> None:
+    def process_spider_input(self, response: Response, spider: Spider | None = None) -> None:  # noqa: ARG002 - as above
         """Note that no middleware has kept the response from its callback."""
         lease = self._leases.of_result(response)
         if lease is not None:

@@ -196,11 +196,14 @@ def _pack(value: Any, path: str) -> Any:
     """Return a value as MessagePack can encode it. ``path``: its place in the request."""
     kind = value.__class__
     if kind in _PLAIN:
+        if kind is int and not -(2**63) <= value < 2**64:
+            raise _Unstorable(f"{path} is an integer of more than 64 bits")
         return value
     if kind is dict:
-        return {
-            _pack(key, f"a key of {path}"): _pack(inner, f"{path}[{key!r}]") for key, inner in value.items()
-        }
+        for key in value:
+            if key.__class__ not in _PLAIN:
+                raise _Unstorable(f"a key of {path} is a {key.__class__.__qualname__}")
+        return {key: _pack(inner, f"{path}[{key!r}]") for key, inner in value.items()}
     if kind is list:
         return [_pack(inner, f"{path}[{place}]") for place, inner in enumerate(value)]
     return _pack_other(value, path)

@@ -4,7 +4,7 @@ from scrapy.exceptions import DropItem
 
 
 class Checked:
-    def process_item(self, item):
+    def process_item(self, item, spider=None):
         adapter = ItemAdapter(item)
         if adapter.get("drop"):
             raise DropItem("not wanted")
@@ -24,7 +24,7 @@ class Following:
     def from_crawler(cls, crawler):
         return cls(crawler)
 
-    def process_item(self, item):
+    def process_item(self, item, spider=None):
         if ItemAdapter(item).get("path") == "/coroutine":
             url = f"{self.crawler.spider.start_urls[0]}from-pipeline"
             self.crawler.engine.crawl(Request(url, self.crawler.spider.parse_page))
@@ -34,7 +34,7 @@ class Following:
 class OddRetry:
     """Retries a request with a value that no queue on disk can hold."""
 
-    def process_response(self, request, response):
+    def process_response(self, request, response, spider=None):
         if response.url.endswith("/odd") and "lock" not in request.meta:
             return request.replace(dont_filter=True, meta={**request.meta, "lock": object()})
         return response
