@@ -38,7 +38,6 @@ _CONSEQUENCES = {
 """What a table that is incomplete means to the user."""
 
 if TYPE_CHECKING:
-    from skitter.frontier.embedded.repair import Repair
     from skitter.run.control import OpenFrontier
     from skitter.run.job import JobFolder
 
@@ -254,10 +253,6 @@ def repair(job: str) -> int:
     if not result.damage:
         say(f"{path} is sound")
         return 0
-    return _tell_repair(path, result)
-
-
-def _tell_repair(path: Path, result: Repair) -> int:
     kept = result.kept
     say(f"{path} was damaged: {result.damage[0]}; the damaged file is in {path.with_name(result.saved)}")
     say(f"kept: {kept['queue'] + kept['delayed']:,} waiting requests, {kept['dead']:,} dead letters")

@@ -47,23 +47,15 @@ def status_lines(job: JobStatus, width: int = 0) -> str:
         ("banned", ", ".join(job.banned)),
     ]
     rows += [("violated", visible(describe(verdict))) for verdict in job.violated]
-    rows += [("waits", line) for line in queue_warnings(job)]
+    if job.counts is not None and job.workers:
+        for queue, count in queues_without_workers(job.counts.queues, job.workers).items():
+            rows.append(("waits", f"no worker serves queue {queue}, where {count:,} requests wait"))
     if job.unwritten:
         rows.append(("unwritten", f"{job.unwritten:,} bytes of items are in no output yet"))
     if job.elsewhere:
         rows.append(("elsewhere", f"{job.elsewhere:,} bytes of items are in part files of other machines"))
     text = aligned([row for row in rows if row[1]])
     return f"{text}\n\n{worker_lines(job.workers, width)}" if job.workers else text
-
-
-def queue_warnings(job: JobStatus) -> list[str]:
-    """Return a line for each queue that has waiting requests but no worker."""
-    if job.counts is None or not job.workers:
-        return []
-    waiting = queues_without_workers(job.counts.queues, job.workers)
-    return [
-        f"no worker serves queue {queue}, where {count:,} requests wait" for queue, count in waiting.items()
-    ]
 
 
 def worker_lines(workers: Sequence[WorkerStatus], width: int = 0) -> str:

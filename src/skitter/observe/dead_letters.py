@@ -9,7 +9,7 @@ import msgspec
 
 from skitter.errors import SkitterError
 from skitter.frontier.records import DeadLetter
-from skitter.request import Request, decode_request
+from skitter.request import decode_request
 from skitter.secrets import is_secret_name, shown_url
 
 
@@ -36,7 +36,7 @@ class DeadLetterFilter(msgspec.Struct, frozen=True):
 
 
 def letter_fields(letter: DeadLetter) -> dict[str, Any]:
-    """Return a dead letter with its request as plain values."""
+    """Return a dead letter with its request as plain values, with ``***`` in place of credentials."""
     fields: dict[str, Any] = {
         "id": letter.id,
         "url": letter.url,
@@ -50,22 +50,16 @@ def letter_fields(letter: DeadLetter) -> dict[str, Any]:
     if letter.traceback:
         fields["traceback"] = letter.traceback
     try:
-        fields["request"] = _shown(decode_request(letter.url, letter.record))
+        request = decode_request(letter.url, letter.record)
     except SkitterError as error:
-        fields["request"] = None
-        fields["request_error"] = str(error)
-    return fields
-
-
-def _shown(request: Request) -> dict[str, Any]:
-    """Return a request as plain values, with ``***`` in place of credentials."""
-    fields: dict[str, Any] = msgspec.to_builtins(request)
+        return fields | {"request": None, "request_error": str(error)}
+    shown = fields["request"] = msgspec.to_builtins(request)
     if request.headers:
-        fields["headers"] = {
+        shown["headers"] = {
             name: "***" if is_secret_name(name) else value for name, value in request.headers.items()
         }
     if request.proxy:
-        fields["proxy"] = shown_url(request.proxy)
+        shown["proxy"] = shown_url(request.proxy)
     return fields
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -97,14 +98,12 @@ async def _end_of(log: AppendLog) -> int:
 
 def details_of(body: bytes, content_type: str) -> dict[str, Any]:
     """Return the fields of a request for an entry. Values that are long or may be secret are left out."""
-    if "json" not in content_type:
-        return {"bytes": len(body)} if body else {}
-    try:
-        fields = msgspec.json.decode(body or b"{}")
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
-        return {"bytes": len(body)}
+    fields = None
+    if "json" in content_type:
+        with suppress(msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+            fields = msgspec.json.decode(body or b"{}")
     if not isinstance(fields, dict):
-        return {"bytes": len(body)}
+        return {"bytes": len(body)} if body else {}
     return {name[:_MAX_TEXT]: _shown(name, value) for name, value in itertools.islice(fields.items(), 20)}
 
 

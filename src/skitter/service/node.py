@@ -102,17 +102,14 @@ class Node:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(stopping.wait(), POLL_INTERVAL)
         finally:
-            await self._leave()
-
-    async def _leave(self) -> None:
-        for process in self._running.values():
-            process.stop()
-        await asyncio.gather(*(process.wait() for process in self._running.values()))
-        for run in list(self._logs):
-            self._logs[run].note("info", "this node has left")
-            await self._logs.pop(run).close()
-        with contextlib.suppress(SkitterError):
-            await self._jobs.store.announce(self.name, b"", 0)
+            for process in self._running.values():
+                process.stop()
+            await asyncio.gather(*(process.wait() for process in self._running.values()))
+            for run in list(self._logs):
+                self._logs[run].note("info", "this node has left")
+                await self._logs.pop(run).close()
+            with contextlib.suppress(SkitterError):
+                await self._jobs.store.announce(self.name, b"", 0)
 
     async def _poll(self) -> None:
         jobs = await self._jobs.records.jobs()

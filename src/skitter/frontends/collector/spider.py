@@ -268,11 +268,6 @@ class _Page:
     def _continues(self) -> bool:
         return not (self.request.aborted or self.request.wants_retry)
 
-    def _emit(self, point: str, values: dict[str, Any]) -> None:
-        group = self._member.group
-        if group.debugger is not None:
-            group.emit(point, self._member, self._raw.url, values)
-
 
 def _runner_of(group: CollectorGroup) -> CallbackRunner:
     return CallbackRunner() if group.worker is None else group.worker.callbacks

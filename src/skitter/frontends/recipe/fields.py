@@ -127,7 +127,10 @@ class FieldReader:
         try:
             value = self._read(node, context, item)
             if self._field.script is not None:
-                value = self._run(self._field.script, value, context, item)
+                assert context.scripts is not None, "a recipe with scripts has a script engine"
+                url, data = context.response.url, dict(context.data)
+                variables = {"value": value, "item": dict(item), "data": data, "url": url}
+                value = context.scripts.evaluate(self._field.script, variables)
         except PageError:
             raise
         except SkitterError as error:
@@ -251,16 +254,6 @@ class FieldReader:
         if url is None:
             raise ValueError(f"invalid URL {text!r:.80}")
         return url
-
-    def _run(self, script: str, value: Any, context: PageContext, item: Mapping[str, Any]) -> Any:
-        assert context.scripts is not None, "a recipe with scripts has a script engine"
-        variables = {
-            "value": value,
-            "item": dict(item),
-            "data": dict(context.data),
-            "url": context.response.url,
-        }
-        return context.scripts.evaluate(script, variables)
 
 
 _NUMBER = re.compile(r"(?:[-+\u2212]\s*+)?(?:\d[\d.,'\u2019\s\u00a0\u202f]*|[.,]\d+)(?:[eE][-+]?\d+)?")
