@@ -154,12 +154,14 @@ class PassTracker:
         assert passes.current is not None
         self._number = passes.current.number
         self._alarmed = {verdict.monitor for verdict in passes.current.alarms}
-        await self._note_seen()
+        self._next_seen = 0.0
+        await self.note_seen()
 
     async def note_seen(self) -> None:
         """Record every few seconds that a process is working on the pass."""
         if self._number and time.time() >= self._next_seen:
-            await self._note_seen()
+            self._next_seen = time.time() + _SEEN_INTERVAL
+            await self._notes.put(_SEEN_NOTE, msgspec.msgpack.encode(time.time()), NOTE_TTL)
 
     @property
     def due(self) -> list[CompiledMonitor]:
@@ -298,10 +300,6 @@ class PassTracker:
     async def _swap(self, note: bytes | None, passes: Passes, **changes: object) -> bool:
         new = msgspec.msgpack.encode(msgspec.structs.replace(passes, **changes))
         return await self._notes.compare_and_swap(NOTE, note, new, NOTE_TTL)
-
-    async def _note_seen(self) -> None:
-        self._next_seen = time.time() + _SEEN_INTERVAL
-        await self._notes.put(_SEEN_NOTE, msgspec.msgpack.encode(time.time()), NOTE_TTL)
 
     async def _seen(self) -> float:
         """Return when a process has last seen the pass. All of them may have been killed before they could close it."""

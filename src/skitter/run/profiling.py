@@ -119,17 +119,8 @@ async def cpu_profile(pid: int, seconds: float, rate: int, folder: Path) -> Stac
     """
     program = Path(sys.executable).with_name("py-spy")
     path = folder / f"profile-{pid}.json"
-    command = [
-        str(program),
-        "record",
-        "--pid",
-        str(pid),
-        "--duration",
-        str(max(1, round(seconds))),
-        "--rate",
-        str(rate),
-    ]
-    command += ["--function", "--full-filenames", "--format", "speedscope", "--output", str(path)]
+    options = f"--pid {pid} --duration {max(1, round(seconds))} --rate {rate} --function --full-filenames"
+    command = [str(program), "record", *options.split(), "--format", "speedscope", "--output", str(path)]
     try:
         process = await asyncio.create_subprocess_exec(
             *command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE

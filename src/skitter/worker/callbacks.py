@@ -265,12 +265,10 @@ class CallbackNames:
     def check(self, request: Request) -> None:
         """Raise :class:`~skitter.errors.SpiderError` if the callback or the errback does not exist."""
         callback, errback = request.callback, request.errback
-        if callback not in self._known:
-            self._find(self._spider, callback if isinstance(callback, str) else None)
-            self._known.add(callback)
-        if errback is not None and errback not in self._known:
-            self._find(self._spider, errback if isinstance(errback, str) else None)
-            self._known.add(errback)
+        for name in (callback,) if errback is None else (callback, errback):
+            if name not in self._known:
+                self._find(self._spider, name if isinstance(name, str) else None)
+                self._known.add(name)
 
 
 def unsupported_result(result: object) -> SpiderError:

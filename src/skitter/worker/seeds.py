@@ -144,9 +144,7 @@ class SeedLoader:
                 await self._capacity.wait()  # more seeds may be added to the batch in the meantime
                 self._capacity.take(len(self._batch))
             seen = 0
-            while new := self._batch[
-                seen:
-            ]:  # the batch is kept until now, because this call may be cancelled
+            while new := self._batch[seen:]:  # the batch stays, because this call may be cancelled
                 seen += len(new)
                 await self._guard.open_for_seeds(entry.url for entry in new)
             batch, self._batch = self._batch, []

@@ -458,16 +458,17 @@ class SqliteTables:
     def find_dead(self, ids: Sequence[int] | None) -> list[tuple[int, RequestRow, str]]:
         """Return dead letters by id (all for ``None``), each with its request and its error."""
         if ids is None:
-            rows = list(self.file.execute(f"SELECT id, {_COLUMNS}, error FROM dead ORDER BY id"))  # noqa: S608 - constants
-        else:
-            query = f"SELECT id, {_COLUMNS}, error FROM dead WHERE id = ?"  # noqa: S608 - constants
-            rows = [row for number in dict.fromkeys(ids) for row in self.file.execute(query, (number,))]
-        return [(row[0], RequestRow(*row[1:-1]), row[-1]) for row in rows]
+            return self._letters("ORDER BY id", ())
+        return [
+            letter for number in dict.fromkeys(ids) for letter in self._letters("WHERE id = ?", (number,))
+        ]
 
     def find_forgotten(self, after: int, limit: int) -> list[tuple[int, RequestRow, str]]:
         """Return dead letters whose fingerprint was forgotten, by id, each with its request and its error."""
-        query = f"SELECT id, {_COLUMNS}, error FROM dead WHERE id > ? AND dedup = ? ORDER BY id LIMIT ?"  # noqa: S608 - constants
-        rows = self.file.execute(query, (after, FORGOTTEN, limit))
+        return self._letters("WHERE id > ? AND dedup = ? ORDER BY id LIMIT ?", (after, FORGOTTEN, limit))
+
+    def _letters(self, which: str, values: Sequence[int]) -> list[tuple[int, RequestRow, str]]:
+        rows = self.file.execute(f"SELECT id, {_COLUMNS}, error FROM dead {which}", values)  # noqa: S608 - constants
         return [(row[0], RequestRow(*row[1:-1]), row[-1]) for row in rows]
 
     # --- fingerprints ------------------------------------------------------------------------------------
