@@ -163,6 +163,28 @@ def test_two_processes_share_a_job_and_one_output(site, tmp_path):
     assert sorted(item["number"] for item in items_of(tmp_path / "items.jsonl")) == list(range(200))
 
 
+def test_skitter_pauses_and_stops_a_running_project(site, tmp_path):
+    settings = ADDON | {"DOWNLOAD_DELAY": 0.05, "RANDOMIZE_DOWNLOAD_DELAY": 0}
+    arguments = {"url": site.url, "number": 60}
+    command = command_of("crawl", "starting", "-o", "items.jsonl", settings=settings, arguments=arguments)
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True
+    ) as process:
+        while site.site.visits.total() < 10:
+            assert process.poll() is None
+            time.sleep(0.01)
+        assert "is paused" in skitter("pause", "starting", cwd=tmp_path).stderr
+        assert json.loads(skitter("status", "starting", "--json", cwd=tmp_path).stdout)["state"] == "paused"
+        assert "is running" in skitter("resume", "starting", cwd=tmp_path).stderr
+        skitter("stop", "starting", cwd=tmp_path)
+        log = process.communicate(timeout=100)[1]
+    assert "Spider closed (stopped)" in log, log
+    before = len(items_of(tmp_path / "items.jsonl"))
+    assert 0 < before < 60
+    crawl("starting", site, tmp_path, "-o", "items.jsonl", number=60)
+    assert sorted(item["number"] for item in items_of(tmp_path / "items.jsonl")) == list(range(60))
+
+
 def test_delays_hold_over_all_processes(site, tmp_path):
     delay = 0.05
     settings = ADDON | {"DOWNLOAD_DELAY": delay, "RANDOMIZE_DOWNLOAD_DELAY": 0, "ROBOTSTXT_OBEY": 0}
