@@ -1,4 +1,4 @@
-"""A Scrapy spider for the kill tests: every page once, with retries and redirects in between. Scrapy runs it."""
+"""A Scrapy spider for the kill tests: every page once, with arguments, coroutines and an errback. Scrapy runs it."""
 
 from urllib.parse import urldefrag
 
