@@ -168,12 +168,11 @@ class ItemWriter:
         Return the written ranges of each page.
         """
         ranges: list[list[OutputRange]] = [[] for _ in pages]
+        # A failed page has items only in a Scrapy project, which keeps them.
         done = [
             index
             for index, page in enumerate(pages)
-            if (
-                page.decision.resolution is _DONE or page.items
-            )  # a Scrapy project keeps the items of a failed page
+            if (page.decision.resolution is _DONE or page.items)
             and page.has_output
             and (page.visit is None or page.items or not keeps_items(page))
         ]
