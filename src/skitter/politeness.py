@@ -223,9 +223,8 @@ class Politeness:
             index = int(number) if number.isdigit() else None
         else:
             index = self._rule_of(slot, slot)
-        return (
-            None if index is None or index >= len(self.rules) else index
-        )  # the job was resumed with fewer rules
+        # The job was resumed with fewer rules.
+        return None if index is None or index >= len(self.rules) else index
 
 
 _RULE = "rule:"

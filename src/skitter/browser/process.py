@@ -68,9 +68,8 @@ class BrowserProcess:
         try:
             async with asyncio.timeout(_START_TIMEOUT):
                 with _temporary_files_in(folder):
-                    driver = await asyncio.shield(
-                        starting
-                    )  # Playwright forgets a driver whose start is cancelled
+                    # Playwright forgets a driver whose start is cancelled.
+                    driver = await asyncio.shield(starting)
                 if settings.browser_url:
                     browser = await driver.chromium.connect_over_cdp(settings.browser_url)
                 else:
@@ -220,9 +219,8 @@ def delete_left_folders() -> None:
     """Delete the folders of workers that were killed before a watchdog ran, or together with it."""
     for folder in Path(_temporary_folder()).glob(_FOLDER_PREFIX + "*"):
         with contextlib.suppress(OSError):  # it is of another user, or just deleted
-            lifeline = os.open(
-                folder / LIFELINE, os.O_RDONLY | os.O_NONBLOCK
-            )  # fails before the FIFO is made
+            # Fails before the FIFO is made.
+            lifeline = os.open(folder / LIFELINE, os.O_RDONLY | os.O_NONBLOCK)
             try:
                 is_left = has_ended(lifeline)
             finally:

@@ -369,9 +369,8 @@ class Tab:
         cookies.update(pair.partition("=")[::2] for pair in header.split("; ") if pair)
         found = await self._session.send("Network.getCookies", {"urls": [request.url]})
         changes, expired = cookies_to_set(request.url, cookies, found["cookies"])
-        for cookie in (
-            () if request.session else expired
-        ):  # another tab of the session may have just received it
+        # Another tab of the session may have just received it.
+        for cookie in () if request.session else expired:
             await self._session.send("Network.deleteCookies", cookie)
         if changes:
             await self._session.send("Network.setCookies", {"cookies": changes})
@@ -649,9 +648,8 @@ class Tab:
         await self._answer("Fetch.failRequest", {"requestId": event["requestId"], "errorReason": reason})
 
     async def _answer(self, method: str, arguments: dict[str, Any]) -> None:
-        with contextlib.suppress(
-            Exception
-        ):  # the request has ended, or the page is gone, which other events report
+        # The request has ended, or the page is gone, which other events report.
+        with contextlib.suppress(Exception):
             await self._session.send(method, arguments)
 
 

@@ -212,9 +212,8 @@ class CookieJar:
             found.append(cookie)
         for key in expired:
             self._drop(key)
-        found.sort(
-            key=lambda cookie: len(cookie.path), reverse=True
-        )  # stable: of equal lengths, the older one is first
+        # Stable: of equal lengths, the older one is first.
+        found.sort(key=lambda cookie: len(cookie.path), reverse=True)
         return found
 
     def _put(self, cookie: Cookie) -> None:

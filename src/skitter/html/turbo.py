@@ -136,9 +136,8 @@ def _structured_data(document: Document, base_url: str) -> dict[str, Any]:
     base = base_url or None
     try:
         data = to_builtins(document.structured_data(base))
-    except (
-        RecursionError
-    ):  # only a page that was made for it nests items in a circle or hundreds of levels deep
+    except RecursionError:
+        # Only a page that was made for it nests items in a circle or hundreds of levels deep.
         properties = {f"og:{name}": value for name, value in document.opengraph(base).items()}
         data = {"json_ld": document.json_ld(), "opengraph": properties, "dublin_core": document.dublin_core()}
     return {kind: data.get(kind, []) for kind in ("json_ld", "microdata", "rdfa", "opengraph", "dublin_core")}

@@ -82,9 +82,8 @@ class ProgressLine:
         """Print the line again."""
         state = progress.status.state
         text = f"{state}, {duration(progress.seconds)}: {progress_line(progress)}"
-        end = (
-            "\n" if state is JobState.FINISHED else ""
-        )  # the next output of the program starts on a new line
+        # The next output of the program starts on a new line.
+        end = "\n" if state is JobState.FINISHED else ""
         self._stream.write(f"\r{text.ljust(self._length)}{end}")
         self._stream.flush()
         self._length = 0 if end else len(text)

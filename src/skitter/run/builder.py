@@ -458,9 +458,8 @@ class JobBuilder:
                 await frontier.control.change_settings(SettingsChanges(shared_cookies=True))
 
         sharing = CookieSharing(begin)
-        sharing.is_on = self.settings.cookie_file is not None or bool(
-            self.settings.initial_cookies
-        )  # all workers have its cookies
+        # All workers have its cookies.
+        sharing.is_on = self.settings.cookie_file is not None or bool(self.settings.initial_cookies)
         return sharing
 
     async def open_stores(self, worker: str) -> Sequence[Store]:

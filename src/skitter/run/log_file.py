@@ -56,9 +56,8 @@ class SharedLogFile(WatchedFileHandler):
                 older = self._backup(number)
                 if older.exists():
                     older.replace(self._backup(number + 1))
-            self._path.rename(
-                self._backup(1)
-            )  # renamed last, because another process may then rotate the new file
+            # Renamed last, because another process may then rotate the new file.
+            self._path.rename(self._backup(1))
         except FileNotFoundError:
             pass  # renamed or removed meanwhile
         finally:

@@ -182,9 +182,8 @@ class ScrapyLeases:
         self._ready.append(held)
         self.wake()
         concluded = await held.done
-        if (
-            self._adding is not None
-        ):  # requests that its pipelines have put into the engine are durable before the page
+        # Requests that its pipelines have put into the engine are durable before the page.
+        if self._adding is not None:
             await asyncio.shield(self._adding)
         return concluded
 
@@ -319,9 +318,8 @@ class ScrapyLeases:
         """Store a request with the page that it comes from. Return ``False`` if it is known."""
         codec = self.codec
         if (held := self._continuations.pop(request, None)) is not None:
-            if (
-                codec is not None and not held.done.done()
-            ):  # otherwise another worker has the lease, and all is discarded
+            # If another worker has the lease by now, all is discarded.
+            if codec is not None and not held.done.done():
                 return self._enqueue_continuation(codec, held, request)
             return True
         if (held := self._owners.pop(request, None)) is not None:

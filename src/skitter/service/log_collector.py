@@ -121,9 +121,8 @@ class LogPipe:
         self._reader = LogFrameReader()
         self._pipe, self.writer = os.pipe()
         os.set_blocking(self._pipe, False)
-        with contextlib.suppress(
-            OSError, AttributeError
-        ):  # not on this system, or too many pipes: the usual size
+        # Not on this system, or too many pipes: the usual size.
+        with contextlib.suppress(OSError, AttributeError):
             fcntl.fcntl(self._pipe, fcntl.F_SETPIPE_SZ, _PIPE_SIZE)
 
     def listen(self) -> None:

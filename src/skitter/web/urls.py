@@ -46,7 +46,8 @@ def upa_parser() -> UrlParser:
         except (
             RuntimeError,
             TypeError,
-        ):  # an invalid base, or a lone surrogate, which no compiled parser accepts
+        ):
+            # An invalid base, or a lone surrogate, which no compiled parser accepts.
             return None
         return None if parsed is None else str(parsed.href)
 

@@ -375,9 +375,8 @@ class MediaPipeline:
     ) -> None:
         """Give a page the items that waited for their files, which are all known now."""
         if work.visit is not None and not self._is_here(request, page.lease.slot, [work.page]):
-            page.entries.append(
-                self._again(request, work.page)
-            )  # only the page's own slot can hold its visit
+            # Only the page's own slot can hold its visit.
+            page.entries.append(self._again(request, work.page))
             return
         items = self._complete(work, found)
         if self._settings.files_required and (error := _first_error(items, work)):

@@ -79,9 +79,8 @@ class TaskSpider(Spider):
         settings = dict(type(self).custom_settings)
         rules = [*settings.get("limit_rules", ()), *self._limit_rules()]
         if any(task.defaults.reloads for task in self.by_key.values()):
-            settings.setdefault(
-                "visited_ttl", _VISITED_TTL
-            )  # a recrawl of the job fetches only pages of a new period
+            # A recrawl of the job fetches only pages of a new period.
+            settings.setdefault("visited_ttl", _VISITED_TTL)
         return settings | ({"limit_rules": rules} if rules else {})
 
     def _limit_rules(self) -> list[dict[str, Any]]:

@@ -334,9 +334,8 @@ class TaskFileSpider(TaskSpider):
     async def find_task(self, name: str) -> Task:
         """Return a task, including one added just now. Raises as :meth:`TaskSpider.find_task`."""
         await self.refresh()
-        if (
-            name and name not in self.by_key
-        ):  # the worker that made the request may have read the file earlier
+        # The worker that made the request may have read the file earlier.
+        if name and name not in self.by_key:
             deadline = time.monotonic() + (_TASK_TIMEOUT if self._watch else 0.0)
             self._polled = -POLL_INTERVAL
             await self.refresh()

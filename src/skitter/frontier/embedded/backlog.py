@@ -210,9 +210,8 @@ class Backlog:
             await asyncio.shield(self._reader)
 
     async def _read(self, file: SqliteJournal, slots: list[Slot]) -> None:
-        slots = [
-            slot for slot in slots if slot.head_end is not None
-        ]  # the other slots were dropped meanwhile
+        # The other slots were dropped meanwhile.
+        slots = [slot for slot in slots if slot.head_end is not None]
         if not slots:
             return
         self._arrivals = {slot: [] for slot in slots}

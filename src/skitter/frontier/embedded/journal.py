@@ -109,9 +109,8 @@ class SqliteJournal:
             level = "FULL" if self._durability == "machine" else "NORMAL"
             connection.execute(f"PRAGMA synchronous = {level}")
             connection.execute("PRAGMA wal_autocheckpoint = 0")  # it would block the event loop
-            connection.execute(
-                "PRAGMA journal_size_limit = 0"
-            )  # so that the size of the log shows what is in it
+            # So that the size of the log shows what is in it.
+            connection.execute("PRAGMA journal_size_limit = 0")
             # Otherwise a statement that changes many pages saves them in a temporary file.
             connection.execute("PRAGMA temp_store = MEMORY")
             self._size_cache(connection)

@@ -205,9 +205,8 @@ class SqliteTables:
                 query = f"INSERT INTO delayed SELECT ?, {_COLUMNS} FROM queue WHERE seq = ?"  # noqa: S608 - constants
                 self.file.execute(query, (now + retry_delay_after_loss(held[0]), seq))
                 self.file.execute("DELETE FROM queue WHERE seq = ?", (seq,))
-        self.file.execute(
-            "DELETE FROM leases WHERE id <> ?", (OWNER,)
-        )  # this owner may be killed before it is open
+        # This owner may be killed before it is open.
+        self.file.execute("DELETE FROM leases WHERE id <> ?", (OWNER,))
         if lost:
             counters = self.counters()
             counters["leases/lost"] = counters.get("leases/lost", 0) + lost
