@@ -109,7 +109,9 @@ SPIDERS = {
     "domains_text": (START + "    allowed_domains = '127.0.0.1'\n" + PARSE, "allowed_domains = ["),
     "domain_url": (START + "    allowed_domains = ['http://127.0.0.1']\n" + PARSE, "without a scheme"),
     "scrapy_setting": (START + "    custom_settings = {{'DOWNLOAD_DELAY': 1}}\n" + PARSE, "write delay"),
-    "scrapy_import": (START + PARSE + "\n\nimport scrapy\n", "from skitter import"),
+    "scrapy_import": (
+        START + PARSE + "\n\nraise ModuleNotFoundError('No module named scrapy', name='scrapy')\n", "from skitter import",
+    ),
     "missing_import": (START + PARSE + "\n\nimport pandaz\n", "pandaz"),
     "relative_import": (START + PARSE + "\n\nfrom ..items import Book\n", "shop.spiders.mine"),
     "syntax": (START + "    def parse(self, response)\n", "line 8"),
@@ -133,6 +135,15 @@ def test_a_mistake_in_a_spider_is_found_before_the_crawl(command, site, tmp_path
     output = tmp_path / "x.jsonl"
     assert not output.exists() or not output.read_bytes()
     assert not [hit for hit in site.log.hits if hit.target != "/robots.txt"]
+
+
+def test_a_spider_of_scrapy_is_refused_with_both_ways_on(command, tmp_path):
+    (tmp_path / "mine.py").write_text("import scrapy\n\n\nclass Mine(scrapy.Spider):\n    name = 'mine'\n")
+    status, shown = command("run", "mine.py")
+    assert status == 2
+    assert len(shown.splitlines()) == 1
+    assert "skitter.scrapy.Addon" in shown
+    assert "from skitter import" in shown
 
 
 SEEDS = {

@@ -22,6 +22,9 @@ from skitter.worker.callbacks import describe, find_method
 
 _MODULE_PREFIX = "skitter_spider_"
 """Prefix of the names of modules that were loaded from a file."""
+_SCRAPY_REMEDY = (
+    "write `from skitter import Request, Spider`; the guide for Scrapy users lists what else differs"
+)
 _loads = Counter[int]()
 """Running imports of user code, by thread."""
 
@@ -65,6 +68,12 @@ def load_spider_class(name: str) -> type[Spider]:
         return _named(spiders, getattr(module, class_name, None), class_name, place)
     if len(spiders) == 1:
         return next(iter(spiders.values()))
+    if not spiders and _has_scrapy_spider(module):
+        raise SpiderError(
+            f"the spider in {place} is one of Scrapy",
+            remedy="start it with Scrapy and skitter.scrapy.Addon (see the guide on Scrapy projects), or "
+            + _SCRAPY_REMEDY,
+        )
     if not spiders:
         raise SpiderError(f"{place} contains no spider", remedy="define a subclass of skitter.Spider")
     raise SpiderError(
@@ -93,6 +102,15 @@ def _spiders_in(module: ModuleType) -> dict[str, type[Spider]]:
         elif isinstance(value, SpiderProvider) and (spider := value.__spider__(name, job)) is not None:
             found[name] = spider
     return found
+
+
+def _has_scrapy_spider(module: ModuleType) -> bool:
+    return any(
+        inspect.isclass(value)
+        and value.__module__ == module.__name__
+        and any(base.__module__.startswith("scrapy.") for base in value.__mro__)
+        for value in vars(module).values()
+    )
 
 
 def spiders_in_file(path: Path) -> dict[str, type[Spider]]:
@@ -160,9 +178,7 @@ def _module_of_file(path: Path) -> ModuleType:
 
 def _import_remedy(path: Path, error: Exception) -> str:
     if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] == "scrapy":
-        return (
-            "write `from skitter import Request, Spider`; the guide for Scrapy users lists what else differs"
-        )
+        return _SCRAPY_REMEDY
     if isinstance(error, ImportError) and "relative import" in str(error):
         folder = path.resolve().parent
         names = [path.stem]
