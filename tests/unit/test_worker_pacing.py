@@ -5,7 +5,8 @@ import time
 
 import pytest
 
-from skitter.worker.callbacks import _REFILL_TURNS, CallbackPacer
+from skitter.worker import callbacks
+from skitter.worker.callbacks import CallbackPacer
 
 BURST = 60
 
@@ -40,7 +41,8 @@ async def turns():
 
 
 async def burst(pacer, done, number, seconds):
-    await pacer.turn()
+    if (turn := pacer.next_turn()) is not None:
+        await turn
     work(seconds)
     done.append(number)
 
@@ -66,7 +68,7 @@ async def test_short_callbacks_share_a_turn(turns):
 async def test_no_callback_runs_before_the_next_request_is_sent(turns):
     begun = turns.count
     await burst(CallbackPacer(), [], 1, 0)
-    assert turns.count - begun >= _REFILL_TURNS
+    assert turns.count - begun >= callbacks._REFILL_TURNS
 
 
 async def test_a_cancelled_callback_does_not_hold_up_the_others():
@@ -77,3 +79,52 @@ async def test_a_cancelled_callback_does_not_hold_up_the_others():
     tasks[3].cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
     assert done == [0, 1, 2, 4, 5]
+
+
+class Clock:
+    """A clock on which each callback takes a millisecond, a part of it CPU time."""
+
+    def __init__(self, monkeypatch, cpu_share):
+        self.cpu_share = cpu_share
+        self._now = 0.0
+        self._cpu_seconds = 0.0
+        monkeypatch.setattr(callbacks, "time", self)
+
+    def perf_counter(self):
+        return self._now
+
+    def thread_time(self):
+        return self._cpu_seconds
+
+    def advance(self, seconds):
+        self._now += seconds
+        self._cpu_seconds += seconds * self.cpu_share
+
+    async def callback(self, pacer):
+        if (turn := pacer.next_turn()) is not None:
+            await turn
+        self.advance(0.001)
+
+
+async def turns_of_a_burst(monkeypatch, cpu_share):
+    clock, turns = Clock(monkeypatch, cpu_share), Turns()
+    pacer = CallbackPacer()
+    await asyncio.gather(*(clock.callback(pacer) for _ in range(2000)))
+    turns.stop()
+    return turns.count
+
+
+async def test_callbacks_run_longer_while_the_event_loop_has_no_idle_time(monkeypatch):
+    idle = await turns_of_a_burst(monkeypatch, 0.5)
+    assert await turns_of_a_burst(monkeypatch, 0.95) < idle * 0.6
+
+
+async def test_callbacks_wait_again_once_the_event_loop_has_idle_time(monkeypatch):
+    clock = Clock(monkeypatch, 0.95)
+    pacer = CallbackPacer()
+    await asyncio.gather(*(clock.callback(pacer) for _ in range(2000)))
+    assert pacer.next_turn() is None
+    clock.cpu_share = 0.5
+    clock.advance(1)
+    await asyncio.sleep(0)
+    assert pacer.next_turn() is not None

@@ -28,8 +28,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("skitter.crawl")
 
-_RUN_SECONDS = 0.002
+_SHORT_RUN = 0.002
 """Seconds that callbacks may run before the event loop reads its sockets again."""
+_LONG_RUN = 0.004
+"""The same while the event loop is saturated."""
+_SATURATED = 0.9
+"""Share of CPU time above which the event loop counts as saturated: empty places do not limit the worker then, and a large
+page that waits for its callback has left the caches of the processor."""
+_MEASURED_SECONDS = 0.3
+"""Seconds over which the share is measured. The first pages of a crawl, all of whose links are new, take less."""
 _READ_TURNS = 2
 """Turns of the event loop until it has read the answers that came in the meantime, and reported the ends of their fetches."""
 _REFILL_TURNS = 3
@@ -41,7 +48,7 @@ class CallbackPacer:
 
     The end of a fetch frees a place. The place is taken again a few turns of the event loop later, and callbacks that
     run in these turns would keep it empty. So callbacks wait for these turns. Then they run for a while, and sockets
-    are read again.
+    are read again. While the event loop is saturated, callbacks do not wait for free places.
     """
 
     def __init__(self) -> None:
@@ -59,46 +66,60 @@ class CallbackPacer:
         """Number of callbacks that were started in the last turn."""
         self._began = 0.0
         """Time at which they were started."""
+        self._is_saturated = False
+        self._measured_at = time.perf_counter()
+        self._cpu_seconds = time.thread_time()
+        """CPU time of the event loop's thread at that time."""
 
-    def turn(self) -> asyncio.Future[None]:
-        """Return a future that is done when a callback may run."""
+    def next_turn(self) -> asyncio.Future[None] | None:
+        """Return what a callback has to wait for; ``None`` if it may run at once."""
         if not self._is_active:
             self._is_active = True
-            self._loop.call_soon(self._next_turn)
+            self._turns_to_skip, self._began = 0, time.perf_counter()
+            self._loop.call_soon(self._turn)
+        if self._is_saturated and not self._waiting and time.perf_counter() - self._began <= _LONG_RUN:
+            return None
         self._has_new = True
         turn = self._loop.create_future()
         self._waiting.append(turn)
         return turn
 
-    def _next_turn(self) -> None:
+    def _turn(self) -> None:
         """Run once per turn of the event loop while callbacks wait, and until their time has been recorded."""
+        now = time.perf_counter()
         if self._running:
-            self._adapt_share(time.perf_counter() - self._began)
-        if self._turns_to_skip == 0 and self._has_new:
+            self._adapt_share(now - self._began)
+        if now - self._measured_at >= _MEASURED_SECONDS:
+            used = time.thread_time()
+            self._is_saturated = used - self._cpu_seconds > (now - self._measured_at) * _SATURATED
+            self._measured_at, self._cpu_seconds = now, used
+        if self._turns_to_skip == 0 and self._has_new and not self._is_saturated:
             self._has_new = False
             self._turns_to_skip = _REFILL_TURNS
         if self._turns_to_skip:
             self._turns_to_skip -= 1
         elif self._waiting:
-            self._run_some()
+            self._run_some(now)
         else:
             self._is_active = False
             return
-        self._loop.call_soon(self._next_turn)
+        self._loop.call_soon(self._turn)
 
-    def _run_some(self) -> None:
-        self._began, self._running = time.perf_counter(), min(self._share, len(self._waiting))
+    def _run_some(self, now: float) -> None:
+        self._began, self._running = now, min(self._share, len(self._waiting))
         for _ in range(self._running):
             turn = self._waiting.popleft()
             if not turn.done():
                 turn.set_result(None)
-        self._turns_to_skip = _READ_TURNS
+        if not self._is_saturated:
+            self._turns_to_skip = _READ_TURNS
 
     def _adapt_share(self, seconds: float) -> None:
         """Record how long the last callbacks ran."""
-        if seconds > _RUN_SECONDS:
+        limit = _LONG_RUN if self._is_saturated else _SHORT_RUN
+        if seconds > limit:
             self._share = max(1, self._share // 2)
-        elif seconds < _RUN_SECONDS / 2 and self._running == self._share:
+        elif seconds < limit / 2 and self._running == self._share:
             self._share *= 2
         self._running = 0
 

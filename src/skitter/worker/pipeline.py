@@ -673,7 +673,8 @@ class RequestPipeline:
         response.max_memory = self._settings.max_page_memory
         if page.share:
             page.share = await self._large_pages.prepare(response, page.share)
-        await self._pacer.turn()
+        if (turn := self._pacer.next_turn()) is not None:
+            await turn
         began = time.perf_counter()
         streamed: CallbackResult | None = None
         if self._spider.streaming_callbacks and self._may_stream_links(page, response):
