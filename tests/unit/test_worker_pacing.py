@@ -9,6 +9,7 @@ from skitter.worker import callbacks
 from skitter.worker.callbacks import CallbackPacer
 
 BURST = 60
+SIZE = 20_000
 
 
 def work(seconds):
@@ -41,7 +42,7 @@ async def turns():
 
 
 async def burst(pacer, done, number, seconds):
-    if (turn := pacer.next_turn()) is not None:
+    if (turn := pacer.next_turn(SIZE)) is not None:
         await turn
     work(seconds)
     done.append(number)
@@ -101,7 +102,7 @@ class Clock:
         self._cpu_seconds += seconds * self.cpu_share
 
     async def callback(self, pacer):
-        if (turn := pacer.next_turn()) is not None:
+        if (turn := pacer.next_turn(SIZE)) is not None:
             await turn
         self.advance(0.001)
 
@@ -123,8 +124,18 @@ async def test_callbacks_wait_again_once_the_event_loop_has_idle_time(monkeypatc
     clock = Clock(monkeypatch, 0.95)
     pacer = CallbackPacer()
     await asyncio.gather(*(clock.callback(pacer) for _ in range(2000)))
-    assert pacer.next_turn() is None
+    assert pacer.next_turn(SIZE) is None
     clock.cpu_share = 0.5
     clock.advance(1)
     await asyncio.sleep(0)
-    assert pacer.next_turn() is not None
+    assert pacer.next_turn(SIZE) is not None
+
+
+async def test_large_pages_run_at_once_for_a_while(monkeypatch):
+    clock = Clock(monkeypatch, 0.1)
+    pacer = CallbackPacer()
+    at_once = 0
+    while pacer.next_turn(1 << 20) is None:
+        clock.advance(0.001)
+        at_once += 1
+    assert at_once == 5

@@ -33,8 +33,9 @@ _SHORT_RUN = 0.002
 _LONG_RUN = 0.004
 """The same while the event loop is saturated."""
 _SATURATED = 0.9
-"""Share of CPU time above which the event loop counts as saturated: empty places do not limit the worker then, and a large
-page that waits for its callback has left the caches of the processor."""
+"""Share of CPU time above which the event loop counts as saturated: empty places do not limit the worker then."""
+_LARGE = 128 * 1024
+"""Bytes of a body that leaves the caches of the processor while it waits for its callback."""
 _MEASURED_SECONDS = 0.3
 """Seconds over which the share is measured. The first pages of a crawl, all of whose links are new, take less."""
 _READ_TURNS = 2
@@ -48,7 +49,7 @@ class CallbackPacer:
 
     The end of a fetch frees a place. The place is taken again a few turns of the event loop later, and callbacks that
     run in these turns would keep it empty. So callbacks wait for these turns. Then they run for a while, and sockets
-    are read again. While the event loop is saturated, callbacks do not wait for free places.
+    are read again. While the event loop is saturated, and for large pages, callbacks do not wait for free places.
     """
 
     def __init__(self) -> None:
@@ -71,13 +72,14 @@ class CallbackPacer:
         self._cpu_seconds = time.thread_time()
         """CPU time of the event loop's thread at that time."""
 
-    def next_turn(self) -> asyncio.Future[None] | None:
-        """Return what a callback has to wait for; ``None`` if it may run at once."""
+    def next_turn(self, size: int) -> asyncio.Future[None] | None:
+        """Return what a callback has to wait for; ``None`` if it may run at once. ``size``: of the body, in bytes."""
         if not self._is_active:
             self._is_active = True
             self._turns_to_skip, self._began = 0, time.perf_counter()
             self._loop.call_soon(self._turn)
-        if self._is_saturated and not self._waiting and time.perf_counter() - self._began <= _LONG_RUN:
+        runs_at_once = self._is_saturated or size > _LARGE
+        if runs_at_once and not self._waiting and time.perf_counter() - self._began <= _LONG_RUN:
             return None
         self._has_new = True
         turn = self._loop.create_future()

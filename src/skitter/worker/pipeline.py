@@ -673,7 +673,7 @@ class RequestPipeline:
         response.max_memory = self._settings.max_page_memory
         if page.share:
             page.share = await self._large_pages.prepare(response, page.share)
-        if (turn := self._pacer.next_turn()) is not None:
+        if (turn := self._pacer.next_turn(len(response.body))) is not None:
             await turn
         began = time.perf_counter()
         streamed: CallbackResult | None = None
