@@ -26,7 +26,6 @@ from skitter.fetch.contract import (
     UNCONDITIONAL,
     FetcherCapabilities,
     FetchError,
-    ForbiddenAddress,
     HeaderHook,
     SendPermit,
     TimedOut,
@@ -131,11 +130,7 @@ class BrowserFetcher:
             request = request.replace(url=url)
         proxy = self._proxies.proxy_for(request)
         if proxy:
-            try:  # the literal address of a URL; the proxy looks up names
-                self._guard.check_url(url)
-            except ForbiddenAddress:
-                await self._guard.learn()
-                self._guard.check_url(url)
+            await self._guard.check_url_by_now(url)  # a literal address; the proxy looks up names
             request = request.replace(proxy=proxy)
         await self._places.acquire()
         if not permit.may_send():

@@ -200,6 +200,14 @@ class AddressGuard:
         await self.learn()
         return self.allows(ip)
 
+    async def check_url_by_now(self, url: str) -> None:
+        """As :meth:`check_url`, and ask once whether another worker has opened the network meanwhile."""
+        try:
+            self.check_url(url)
+        except ForbiddenAddress:
+            await self.learn()
+            self.check_url(url)
+
     async def learn(self) -> None:
         """Read the networks that seeds have opened on other workers."""
         shared = (

@@ -195,7 +195,7 @@ class HttpFetcher:
         resolver = self._resolver
         if proxy:
             if self._guard is not None:
-                await self._check_behind_proxy(self._guard, url)
+                await self._guard.check_url_by_now(url)
             return []
         if resolver is None:
             return []
@@ -229,14 +229,6 @@ class HttpFetcher:
             multi.close()
         while self._idle:
             self._idle.pop().curl.close()
-
-    @staticmethod
-    async def _check_behind_proxy(guard: AddressGuard, url: str) -> None:
-        try:
-            guard.check_url(url)
-        except ForbiddenAddress:
-            await guard.learn()
-            guard.check_url(url)
 
     def _prepare(
         self, transfer: Transfer, request: Request, url: str, cookie: str | None, proxy: str
