@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, settings
 from services import processes
 from sites.docs import DocsUnavailable, docs_folder
 from skitter.testing import SiteServer, StaticSite
+from skitter.worker import links
 
 # What is shown depends on the terminal from which the tests are run, unless they say what it is.
 os.environ.update(COLUMNS="80", LINES="25", TERM="xterm")
@@ -114,3 +115,13 @@ def free_port():
 def tests_folder():
     """Where ``sites`` can be imported from, for :class:`~skitter.testing.SiteProcess`."""
     return Path(__file__).parent
+
+
+@pytest.fixture(params=["compiled", "python"])
+def link_table(request):
+    """Both classes of the table of known links in turn."""
+    if request.param == "python":
+        return links.PythonLinkTable
+    if links.LinkTable is links.PythonLinkTable:
+        pytest.skip("the table of links was not compiled: install a C compiler, then skitter again")
+    return links.LinkTable

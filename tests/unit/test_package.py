@@ -1,5 +1,7 @@
 """What an installation gets: the wheel holds everything that the code reads beside itself."""
 
+import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -7,28 +9,59 @@ from pathlib import Path
 
 import pytest
 
+from skitter.worker import links
+
 ROOT = Path(__file__).parents[2]
+
+
+def build_wheel(folder, **environment):
+    """Build the wheel from a copy, which holds nothing that an earlier build left."""
+    copy = folder / "skitter"
+    skipped = shutil.ignore_patterns("__pycache__", "*.so", "*.egg-info")
+    shutil.copytree(ROOT / "src", copy / "src", ignore=skipped)
+    for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, copy)
+    build = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", "."]
+    subprocess.run(
+        [*build, "./skitter"], cwd=folder, check=True, capture_output=True, env=os.environ | environment
+    )
+    (file,) = folder.glob("skitter-*.whl")
+    return file
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("wheel")
-    build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)]
-    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
-    (file,) = folder.glob("skitter-*.whl")
-    with zipfile.ZipFile(file) as archive:
+    with zipfile.ZipFile(build_wheel(tmp_path_factory.mktemp("wheel"))) as archive:
         yield archive
 
 
+def packed_files(archive):
+    return {name for name in archive.namelist() if ".dist-info/" not in name}
+
+
+SOURCE_FILES = {
+    str(path.relative_to(ROOT / "src"))
+    for path in (ROOT / "src/skitter").rglob("*")
+    if path.is_file() and "__pycache__" not in path.parts and path.suffix not in {".c", ".so"}
+}
+COMPILED = "skitter/worker/_link_table.abi3.so"
+
+
 def test_the_wheel_has_every_file_of_the_package_and_no_other(wheel):
-    source = {
-        str(path.relative_to(ROOT / "src"))
-        for path in (ROOT / "src/skitter").rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts
-    }
-    packed = {name for name in wheel.namelist() if ".dist-info/" not in name}
-    assert packed == source
-    assert {"skitter/py.typed", "skitter/frontier/scripts/redis/lease.lua"} <= packed
+    assert packed_files(wheel) - {COMPILED} == SOURCE_FILES
+    assert {"skitter/py.typed", "skitter/frontier/scripts/redis/lease.lua"} <= SOURCE_FILES
+
+
+def test_one_wheel_with_the_compiled_table_serves_all_versions_of_python(wheel):
+    if links.LinkTable is links.PythonLinkTable:
+        pytest.skip("there is no C compiler")
+    assert COMPILED in packed_files(wheel)
+    assert "-cp311-abi3-" in wheel.filename
+
+
+def test_the_wheel_is_built_without_a_compiler_too(tmp_path):
+    with zipfile.ZipFile(build_wheel(tmp_path, CC=shutil.which("false"))) as archive:
+        assert packed_files(archive) == SOURCE_FILES
 
 
 def test_the_wheel_has_the_licence_and_the_command(wheel):

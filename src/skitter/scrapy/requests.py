@@ -27,6 +27,7 @@ from skitter.errors import RequestError, UndecodableRecord
 from skitter.frontier.records import Entry, Lease
 from skitter.request import Request, decode_request, encode_request, rejected_record
 from skitter.worker.callbacks import describe
+from skitter.worker.links import DUPLICATE
 
 if TYPE_CHECKING:
     from scrapy.crawler import Crawler
@@ -87,7 +88,7 @@ class RequestCodec:
 
     def is_known(self, request: scrapy.Request) -> bool:
         """Return whether the job knows a request for certain. ``False`` may mean that it does."""
-        return request.url in self._links.cache.urls and self.is_plain(request)
+        return self._links.cache.reason(request.url) == DUPLICATE and self.is_plain(request)
 
     def is_plain(self, request: scrapy.Request) -> bool:
         """Return whether only the URL identifies the request."""

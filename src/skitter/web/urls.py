@@ -113,15 +113,19 @@ def normalize(url: str, base: str | None = None) -> str | None:
 class UrlBase:
     """The base URL of a page, prepared for joining its links."""
 
-    __slots__ = ("_root", "_skipped", "_starts", "folder", "url")
+    __slots__ = ("_root", "_skipped", "_starts", "prefixes", "url")
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self.folder, _, page = url.partition("?")[0].rpartition("/")
-        """The URL up to the last slash of its path, without the slash."""
-        doubtful = page[:1] in _DOUBTFUL or "\\" in url or "#" in url
-        self._starts = None if doubtful else _starts_of(self.folder)
-        self._root = "" if self._starts is None else self._starts["/"]
+        path = url.partition("?")[0]
+        folder, _, page = path.rpartition("/")
+        doubtful = _MAY_BE_DOTS.match(page) is not None or "\\" in url or "#" in url
+        self._starts = starts = None if doubtful else _starts_of(folder)
+        self._root = "" if starts is None else starts["/"]
+        self.prefixes: HrefPrefixes | None = None
+        """See :func:`absolute_text`; ``None`` if the URL is unusual."""
+        if starts is not None:
+            self.prefixes = (starts["//"], self._root, starts["../"], path, starts[""])
         self._skipped = len(self._root) - 1
         """Characters to skip in an absolute link of the same host."""
 
@@ -135,23 +139,6 @@ class UrlBase:
             if plain is not None:
                 return starts[plain[1]] + plain[2]
         return normalize(href, self.url)
-
-    def guess_all(self, hrefs: Sequence[str]) -> list[str]:
-        """Return a guess for each raw ``href``, in few steps: if it is a normalized URL, :meth:`join` returns the same.
-
-        Any other guess means nothing. The result is empty if there is a line break in an ``href``, or if the base is unusual.
-        """
-        starts = self._starts
-        if starts is None:
-            return []
-        text = "\n" + "\n".join(hrefs)
-        if "#" in text:
-            text = _FRAGMENTS("", text)
-        if "\n//" in text:
-            text = text.replace("\n//", f"\n{scheme_of(self._root)}://")
-        text = text.replace("\n/", f"\n{self._root}").replace("\n../", f"\n{starts['../']}")
-        guesses = text.split("\n")
-        return guesses[1:] if len(guesses) == len(hrefs) + 1 else []
 
     def join_all(self, hrefs: Sequence[str]) -> list[str | None]:
         """Resolve raw ``href`` values; see :func:`join_all`."""
@@ -247,9 +234,33 @@ _PLAIN_HREF = re.compile(
 ).fullmatch
 
 
-_FRAGMENTS = re.compile("#[^\n]*").sub
-_DOUBTFUL = frozenset(".%\t\r\n")
-"""First characters of a last segment of a base that may change the folder, or that the parser removes."""
+_MAY_BE_DOTS = re.compile(r"[.\t\r\n]|%2e", re.IGNORECASE)
+"""A last segment of a base that may change the folder begins like this."""
+HrefPrefixes = tuple[str, str, str, str, str]
+"""What the absolute text of an href begins with if the href begins with ``//``, ``/``, ``../`` or ``?``, and for other hrefs."""
+_START_OF_HREF = re.compile(r"//|/|\.\./|\?|[A-Za-z][A-Za-z0-9+.-]*:").match
+
+
+def absolute_text(href: str, prefixes: HrefPrefixes) -> str:
+    """Return the text of a link that is not empty after that of its page, without its fragment and without parsing either.
+
+    Two links with the same text lead to the same URL, whatever pages they are on, unless they contain white space, control
+    characters or backslashes. A text that is a normalized URL is the URL of the link.
+    """
+    text = href.partition("#")[0]
+    start = _START_OF_HREF(text)
+    if start is None:
+        return prefixes[4] + text
+    match start[0]:
+        case "//":
+            return prefixes[0] + text
+        case "/":
+            return prefixes[1] + text[1:]
+        case "../":
+            return prefixes[2] + text[3:]
+        case "?":
+            return prefixes[3] + text
+    return text
 
 
 @lru_cache(maxsize=4096)
@@ -263,7 +274,8 @@ def _starts_of(folder: str) -> dict[str, str] | None:
         return None
     path_at = folder.index("/", len("https://"))
     parent = folder[: folder.rindex("/", path_at, -1) + 1] if len(folder) > path_at + 1 else folder
-    return {"": folder, "/": folder[: path_at + 1], "../": parent}
+    scheme = folder[: folder.index("/")]
+    return {"": folder, "//": scheme, "/": folder[: path_at + 1], "../": parent}
 
 
 def canonical(url: str) -> str:

@@ -12,7 +12,6 @@ import re
 import sys
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import filterfalse
 from typing import Any
 
 import msgspec
@@ -29,7 +28,16 @@ from skitter.queues import DEFAULT_QUEUE, slot_in
 from skitter.request import Request, encode_request, fingerprint
 from skitter.scope import Scope
 from skitter.secrets import authorization_of_userinfo
-from skitter.web.urls import UrlBase, host_of, identity, normalize, split_userinfo, url_base
+from skitter.web.urls import (
+    HrefPrefixes,
+    UrlBase,
+    absolute_text,
+    host_of,
+    identity,
+    normalize,
+    split_userinfo,
+    url_base,
+)
 from skitter.worker.callbacks import CallbackNames, unsupported_result
 from skitter.worker.inflight import QueueCapacity
 from skitter.worker.traps import TrapDetector
@@ -44,166 +52,122 @@ _HAS_USERINFO = "userinfo"
 _IDENTITY_FIELDS = frozenset({"method", "body", "fingerprint_keys", "dont_filter"})
 """Fields that are part of the identity of a request. Links with one of them are processed one by one."""
 _MAX_CACHED_ORIGINS = 65_536
-_MAX_CACHED_URLS = 250_000
-"""About 25 MB. When it is reached, the cache of URLs is emptied."""
-_MAX_CACHED_HREFS = 150_000
-"""When it is reached, the cache of hrefs is emptied. Several hrefs may lead to one URL, so this happens more often."""
-_FOLDER_WEIGHT = 5
-"""Memory of an empty folder cache, in hrefs."""
-_SIZE_CHECK_INTERVAL = 1024
-"""Look-ups between two checks of the size."""
-_ABSOLUTE = ("http://", "https://", "mailto:", "javascript:", "tel:", "data:")
+_MAX_CACHED_LINKS = 390_000
+"""8 MB, or 50 MB without the compiled table. When it is reached, the cache is emptied."""
+_AMBIGUOUS = re.compile(r"^(?:$|[\0-\x20#])|[\t\n\r\\]|^https?:(?!//)", re.IGNORECASE).search
+"""Links whose meaning does not follow from their absolute text: parsers skip white space and control characters, take a
+backslash for a slash, and resolve ``http:x`` like ``x`` on some pages."""
 _WEB_SCHEMES = ("http://", "https://")
 _SCHEME = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]*:")
 _GROUP = 64
 """New links that are checked together, if all of them are alike."""
 _MIN_GROUP = 8
-_MANY = 256
-"""Links of a page from which on it is tried whether all of them are new."""
 _UNKNOWN_ORIGIN = ("unknown", "")
-_HOST_WIDE = ("/", "http://", "https://")
-"""Prefixes of hrefs that mean the same on all pages of a host; ``http.html`` and ``http:x`` are relative."""
+
+
+class PythonLinkTable:
+    """Reasons to skip links, by the absolute text of a link (:func:`~skitter.web.urls.absolute_text`).
+
+    ``own_page``: the reason to skip a link to a part of its own page (``#top``).
+
+    ``_link_table.c`` has the same class in C, which takes a sixth of the time and memory. This one is used if it was
+    not compiled.
+    """
+
+    def __init__(self, own_page: str) -> None:
+        self._own_page = own_page
+        self._reasons: dict[str, str] = {}
+
+    def __len__(self) -> int:
+        return len(self._reasons)
+
+    def add(self, texts: Sequence[str], reason: str) -> None:
+        """Add texts with their reason."""
+        self._reasons.update(dict.fromkeys(texts, reason))
+
+    def get(self, text: str) -> str | None:
+        """Return the reason for an absolute text, or ``None``."""
+        return self._reasons.get(text)
+
+    def unknown(
+        self, hrefs: Sequence[str], prefixes: HrefPrefixes, counts: defaultdict[str, int]
+    ) -> list[str]:
+        """Return the links of a page that are not in the table, and count the others by their reason."""
+        unknown = []
+        get, own_page = self._reasons.get, self._own_page
+        for href in hrefs:
+            reason = own_page if href[:1] == "#" else get(absolute_text(href, prefixes))
+            if reason is None or not href:
+                unknown.append(href)
+            else:
+                counts[reason] += 1
+        return unknown
+
+    def clear(self) -> None:
+        """Remove all texts."""
+        self._reasons.clear()
+
+
+try:
+    from skitter.worker._link_table import LinkTable
+except ImportError:
+    LinkTable = PythonLinkTable  # type: ignore[assignment,misc]
 
 
 class LinkCache:
     """Links that a worker has seen before and need not check again.
 
     Four out of five links lead to a known page. The cache recognises such a link by its raw text, before it is joined
-    and parsed, or by its URL, before the scope is checked and the fingerprint computed. It holds only URLs that are in
-    the frontier for certain, and URLs that the scope refuses everywhere.
+    and parsed. It holds only links to URLs that are in the frontier for certain, and links that the scope refuses.
 
-    ``known_forever``: a URL in the frontier stays known. Otherwise nothing is cached.
+    ``known_forever``: a URL in the frontier stays known. Otherwise only refused links are cached.
     """
 
     def __init__(self, *, known_forever: bool) -> None:
         self.known_forever = known_forever
-        self.urls: set[str] = set()
-        """Normalized URLs that are in the frontier."""
-        self._folders: dict[str, FolderLinkCache] = {}
-        self._parents: dict[str, set[str]] = {}
-        """By folder, the known hrefs with the prefix ``../`` in its subfolders."""
-        self._hosts: dict[str, HostLinkCache] = {}
-        self._lookups = 0
+        self._table = LinkTable(DUPLICATE)
 
-    def of(self, base: UrlBase) -> FolderLinkCache:
-        """Return the cache for the folder of a page."""
-        folder = base.folder
-        cache = self._folders.get(folder)
-        if cache is None:
-            host = self._hosts.setdefault(base.url[: base.url.find("/", 8)], HostLinkCache())
-            cache = self._folders[folder] = FolderLinkCache(
-                host, self._parents.setdefault(_parent_of(folder), set())
-            )
-        self._lookups += 1
-        if self._lookups % _SIZE_CHECK_INTERVAL == 0 and self._hrefs() > _MAX_CACHED_HREFS:
-            self._forget_hrefs()
-        return cache
+    def unknown(self, hrefs: Sequence[str], base: UrlBase, counts: defaultdict[str, int]) -> list[str]:
+        """Return the links of a page that are not in the cache, each once. Count the others by the reason to skip them."""
+        if base.prefixes is None:
+            unknown = [href for href in hrefs if href[:1] != "#"]
+            left = len(hrefs)
+        else:
+            unknown = self._table.unknown(hrefs, base.prefixes, counts)
+            left = len(unknown)
+        if len(unknown) > 1:
+            unknown = list(dict.fromkeys(unknown))
+        if len(unknown) < left:
+            counts[DUPLICATE] += left - len(unknown)
+        return unknown
 
-    def forget(self) -> None:
-        """Empty the cache."""
-        self.urls.clear()
-        self._forget_hrefs()
+    def reason(self, url: str) -> str | None:
+        """Return the reason to skip a normalized URL, or ``None`` if it is not in the cache."""
+        return self._table.get(url)
 
-    def _forget_hrefs(self) -> None:
-        self._folders.clear()
-        self._parents.clear()
-        self._hosts.clear()
-
-    def _hrefs(self) -> int:
-        hosts = sum(len(host.known) + len(host.refused) for host in self._hosts.values())
-        folders = sum(len(folder.known) + _FOLDER_WEIGHT for folder in self._folders.values())
-        return hosts + folders + sum(map(len, self._parents.values()))
+    def has_any(self, urls: Sequence[str]) -> bool:
+        """Return whether one of the normalized URLs is in the cache."""
+        return any(map(self._table.get, urls))
 
     def learn(self, urls: Sequence[str]) -> None:
         """Add URLs that the frontier has accepted."""
         if self.known_forever:
-            if len(self.urls) > _MAX_CACHED_URLS:
-                self.urls.clear()
-            self.urls.update(urls)
+            self._add(urls, DUPLICATE)
 
+    def add(self, href: str, base: UrlBase, reason: str) -> None:
+        """Add a link of a page whose URL is known or refused, unless its text may mean something else on another page."""
+        if base.prefixes is None or _AMBIGUOUS(href) is not None:
+            return
+        self._add([absolute_text(href, base.prefixes)], reason)
 
-def _parent_of(folder: str) -> str:
-    """Return the parent of a folder. The root is its own parent (RFC 3986, 5.2.4)."""
-    cut = folder.rfind("/")
-    return folder[:cut] if cut > len("https:/") else folder
+    def _add(self, texts: Sequence[str], reason: str) -> None:
+        if len(self._table) > _MAX_CACHED_LINKS:
+            self._table.clear()
+        self._table.add(texts, reason)
 
-
-class HostLinkCache:
-    """Hrefs that lead to the same URL from every page of a host."""
-
-    __slots__ = ("known", "refused")
-
-    def __init__(self) -> None:
-        self.known: set[str] = set()
-        self.refused: dict[str, str] = {}
-
-
-class FolderLinkCache:
-    """Hrefs that lead to the same URL from every page of a folder.
-
-    It uses the caches of its host and of its sibling folders, too.
-    """
-
-    __slots__ = ("_host", "_parent", "known")
-
-    def __init__(self, host: HostLinkCache, parent: set[str]) -> None:
-        self._host = host
-        self._parent = parent
-        """Known hrefs with the prefix ``../``: they lead to the same URL from all sibling folders."""
-        self.known: set[str] = set()
-
-    def unknown(self, hrefs: Sequence[str], counts: defaultdict[str, int]) -> list[str]:
-        """Return the hrefs that are not in the cache, each once. Count the others by the reason to skip them."""
-        on_host, parent, known = self._host.known, self._parent, self.known
-        if (
-            len(hrefs) >= _MANY  # all at once, which costs little if the first link is known
-            and on_host.isdisjoint(hrefs)
-            and parent.isdisjoint(hrefs)
-            and known.isdisjoint(hrefs)
-        ):
-            new = list(dict.fromkeys(hrefs))
-        else:
-            new = list(filterfalse(on_host.__contains__, hrefs))
-            if new and parent:
-                new = list(filterfalse(parent.__contains__, new))
-            if new and known:
-                new = list(filterfalse(known.__contains__, new))
-            if len(new) > 1:
-                new = list(dict.fromkeys(new))
-        if len(new) < len(hrefs):
-            counts[DUPLICATE] += len(hrefs) - len(new)
-        refused = self._host.refused
-        if new and refused and not refused.keys().isdisjoint(new):
-            for href in filter(refused.__contains__, new):
-                counts[refused[href]] += 1
-            return list(filterfalse(refused.__contains__, new))
-        return new
-
-    def refusal(self, url: str) -> str | None:
-        """Return the reason why the scope refuses an absolute URL, if the URL is in the cache."""
-        return self._host.refused.get(url)
-
-    def add_known(self, href: str) -> None:
-        """Add an href whose URL is in the frontier, unless it may mean something else on another page.
-
-        That is so for a prefix of ``?`` or ``#``, and for white space or control characters, which parsers skip.
-        """
-        if href.startswith(_HOST_WIDE):
-            self._host.known.add(href)
-        elif href.startswith("../"):
-            self._parent.add(href)
-        elif href[:1] > " " and href[0] not in "?#":
-            self.known.add(href)
-
-    def add_part(self, href: str) -> None:
-        """Add an href such as ``#top``, which leads to the page itself. Parts with numbers are left out: other pages rarely have them."""
-        if href == "#" or href[1:].isalpha():
-            self._host.known.add(href)
-
-    def add_refused(self, href: str, reason: str) -> None:
-        """Add an absolute href that the scope refuses."""
-        if href.startswith(_ABSOLUTE):
-            self._host.refused[href] = reason
+    def forget(self) -> None:
+        """Empty the cache."""
+        self._table.clear()
 
 
 _STREAMED_LINKS = 400
@@ -392,58 +356,28 @@ class LinkCollector:
             return
         found.links += len(hrefs)
         base = url_base(links.base_url)
-        cache = self.cache.of(base)
         if base.url != parent.url:  # "#part" does not lead to the page itself
             hrefs = [base.url + href if href[:1] == "#" else href for href in hrefs]
-        new = cache.unknown(hrefs, found.refused)
+        new = self.cache.unknown(hrefs, base, found.refused)
         if new:
-            new = self._without_known(cache, base, new, found.refused)
-        if new:
-            batch = self._new_batch(found, cache, base, new, parent, self.traps)
+            batch = self._new_batch(found, base, new, parent, self.traps)
             if batch.urls:  # most links that are not in the cache lead to known URLs as well
                 self._add_batch(found, batch, Request("", **links.fields), links.base_url, parent)
 
     def _new_batch(
         self,
         found: CallbackResult,
-        cache: FolderLinkCache,
         base: UrlBase,
         hrefs: list[str],
         parent: Request,
         traps: TrapDetector | None = None,
     ) -> LinkBatch:
-        """Return those links that are not in the cache, that are not refused, and that are not known by their URL."""
+        """Return those links that are not refused, and that are not known by their URL."""
         batch = LinkBatch(_NO_TEMPLATE, [], [], [], [])
-        self._fill(batch, cache, hrefs, base.join_all(hrefs), found.refused, traps)
+        self._fill(batch, base, hrefs, found.refused, traps)
         if traps is not None and batch.urls:
             self._judge(batch, traps, found, parent)
         return batch
-
-    def _without_known(
-        self,
-        cache: FolderLinkCache,
-        base: UrlBase,
-        hrefs: list[str],
-        refused: defaultdict[str, int],
-    ) -> list[str]:
-        """Return the links that do not certainly lead to a known URL. ``#part`` leads to the page itself."""
-        guesses = base.guess_all(hrefs) if len(hrefs) < _GROUP else []
-        if guesses:
-            known, left = self.cache.urls, []
-            for href, guess in zip(hrefs, guesses, strict=True):
-                if guess in known:
-                    cache.add_known(href)
-                elif guess or not href:
-                    left.append(href)
-                else:
-                    cache.add_part(href)
-        elif "#" not in "".join(hrefs):
-            return hrefs
-        else:
-            left = [href for href in hrefs if href[:1] != "#"]
-        if len(left) < len(hrefs):
-            refused[DUPLICATE] += len(hrefs) - len(left)
-        return left
 
     def _add_batch(
         self, found: CallbackResult, batch: LinkBatch, common: Request, base_url: str, parent: Request
@@ -468,31 +402,27 @@ class LinkCollector:
             for request in requests:
                 self._collect_request(found, request, parent)
             return
-        known, base = self.cache.urls, url_base(parent.url)
-        cache = self.cache.of(base)
+        base = url_base(parent.url)
         urls: list[str] = []
         common: Request | None = None
         for request in requests:
             url = request.url
             if request.method != "GET" or request.body or request.fingerprint_keys or request.dont_filter:
                 self._collect_request(found, request, parent)
-            elif url in known:
-                found.refused[DUPLICATE] += 1
-            elif (refusal := cache.refusal(url)) is not None:
-                found.refused[refusal] += 1
+            elif (reason := self.cache.reason(url)) is not None:
+                found.refused[reason] += 1
             elif not url.startswith(_WEB_SCHEMES) or ("@" in url and split_userinfo(url)[1]):
                 self._collect_request(found, request, parent)  # relative to nothing, or with credentials
             elif common is not None and request.replace(url="") == common:
                 urls.append(url)
             else:
-                self._add_urls(found, cache, base, urls, common, parent)
+                self._add_urls(found, base, urls, common, parent)
                 urls, common = [url], request.replace(url="")
-        self._add_urls(found, cache, base, urls, common, parent)
+        self._add_urls(found, base, urls, common, parent)
 
     def _add_urls(
         self,
         found: CallbackResult,
-        cache: FolderLinkCache,
         base: UrlBase,
         urls: list[str],
         common: Request | None,
@@ -500,29 +430,29 @@ class LinkCollector:
     ) -> None:
         if common is None:
             return
-        new = cache.unknown(urls, found.refused)
+        new = self.cache.unknown(urls, base, found.refused)
         if new:
-            batch = self._new_batch(found, cache, base, new, parent)
+            batch = self._new_batch(found, base, new, parent)
             if batch.urls:
                 self._add_batch(found, batch, common, parent.url, parent)
 
     def _fill(
         self,
         batch: LinkBatch,
-        cache: FolderLinkCache,
+        base: UrlBase,
         hrefs: list[str],
-        urls: list[str | None],
         refused: defaultdict[str, int],
         traps: TrapDetector | None,
     ) -> None:
         """Add the links that are in scope to the batch, and the others to the cache."""
+        urls = base.join_all(hrefs)
         if len(urls) < _MIN_GROUP:
-            self._fill_singly(batch, cache, hrefs, urls, refused, traps)
+            self._fill_singly(batch, base, hrefs, urls, refused, traps)
             return
         for start in range(0, len(urls), _GROUP):
             part = slice(start, start + _GROUP)
             if not self._fill_alike(batch, urls[part]):
-                self._fill_singly(batch, cache, hrefs[part], urls[part], refused, traps)
+                self._fill_singly(batch, base, hrefs[part], urls[part], refused, traps)
 
     def _fill_alike(self, batch: LinkBatch, urls: list[Any]) -> bool:
         """Add links of one origin that are in scope, new and their own identities, in few steps.
@@ -535,7 +465,7 @@ class LinkCollector:
             return False
         origin = text[: text.find("/", 8)]
         refusal, slot = self._origins.get(origin, _UNKNOWN_ORIGIN)
-        if refusal is not None or not self.cache.urls.isdisjoint(urls):
+        if refusal is not None or self.cache.has_any(urls):
             return False
         if not self._scope.admits_paths(urls, len(text)) or text.count(f"\n{origin}/") != len(urls) - 1:
             return False
@@ -550,34 +480,35 @@ class LinkCollector:
     def _fill_singly(
         self,
         batch: LinkBatch,
-        cache: FolderLinkCache,
+        base: UrlBase,
         hrefs: list[str],
         urls: list[str | None],
         refused: defaultdict[str, int],
         traps: TrapDetector | None,
     ) -> None:
-        digest, seed, origins, known = xxhash.xxh3_128_digest, self._seed, self._origins, self.cache.urls
+        digest, seed, origins, cache = xxhash.xxh3_128_digest, self._seed, self._origins, self.cache
         for href, url in zip(hrefs, urls, strict=True):
-            if url is not None and traps is not None and ("?" in url or ";" in url):
-                url = traps.strip(url)  # noqa: PLW2901 - from here on, only this form counts
-            if url in known:
-                refused[DUPLICATE] += 1
-                cache.add_known(href)
-                continue
             if url is None:
                 refused[reasons.UNPARSABLE] += 1
-                cache.add_refused(href, reasons.UNPARSABLE)
+                cache.add(href, base, reasons.UNPARSABLE)
+                continue
+            if traps is not None and ("?" in url or ";" in url):
+                url = traps.strip(url)  # noqa: PLW2901 - from here on, only this form counts
+            reason = cache.reason(url)
+            if reason is not None:
+                refused[reason] += 1
+                cache.add(href, base, reason)
                 continue
             origin = origins.get(url[: url.find("/", 8)])
             refusal, slot = self._check_origin(url) if origin is None else origin
             if refusal is _HAS_USERINFO:  # credentials in a link of a page are not used
-                self._fill_singly(batch, cache, [href], [split_userinfo(url)[0]], refused, None)
+                self._fill_singly(batch, base, [href], [split_userinfo(url)[0]], refused, None)
                 continue
             if refusal is None:
                 refusal = self._scope.refuse_path(url)
             if refusal is not None:
                 refused[refusal] += 1
-                cache.add_refused(href, refusal)
+                cache.add(href, base, refusal)
                 continue
             batch.urls.append(url)
             plain = "?" not in url and "%" not in url

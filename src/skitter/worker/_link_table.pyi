@@ -1,0 +1,3 @@
+from skitter.worker.links import PythonLinkTable
+
+class LinkTable(PythonLinkTable): ...
