@@ -71,9 +71,9 @@ async def test_a_request_delivered_twice_is_added_once(cluster, join_cluster, jo
     parcels = await partition_of(frontier, HERE).outbox(10, 0.0)
     assert len(parcels) == 2
     target = partition_of(frontier, THERE)
-    assert (await target.deliver(parcels, again=False)).added == 2
+    assert (await target.deliver(parcels, 0, again=False)).added == 2
     assert len(await finish_all(frontier)) == 2
-    assert (await target.deliver(parcels, again=True)).added == 0
+    assert (await target.deliver(parcels, 0, again=True)).added == 0
     assert await counts(frontier) == {"done": 3}
 
 

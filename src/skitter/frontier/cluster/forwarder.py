@@ -80,7 +80,8 @@ class Forwarder:
     ) -> AddResult:
         self.undelivered += len(group)
         try:
-            result = await target.partition.deliver([request for _, request in group], again=again)
+            recrawls = self._partitions.recrawls_for(target)
+            result = await target.partition.deliver([request for _, request in group], recrawls, again=again)
         finally:
             self.undelivered -= len(group)
         target.touch()

@@ -149,7 +149,10 @@ class ClusterFrontier:
         groups: dict[PartitionClient, list[Entry]] = defaultdict(list)
         for entry in entries:
             groups[self._partitions.of_slot(entry.slot)].append(entry)
-        results = await gather_all(client.frontier.add(group) for client, group in groups.items())
+        results = await gather_all(
+            client.partition.add(group, self._partitions.recrawls_for(client))
+            for client, group in groups.items()
+        )
         for client in groups:
             client.touch()
         return sum(results, AddResult(0, 0))

@@ -78,7 +78,7 @@ class PartitionJob(Protocol):
     is_complete: bool
     """In the first partition: whether all other partitions existed before."""
     recrawls: int
-    """How often the job was recrawled, as far as this worker knows."""
+    """How often the partition was recrawled, as far as this worker knows."""
 
 
 class Partition(Protocol):
@@ -107,7 +107,14 @@ class Partition(Protocol):
         """Note, in the first partition, that all others exist."""
 
     async def follow_recrawl(self, recrawls: int) -> None:
-        """Forget the known fingerprints if the job was recrawled since."""
+        """Begin the pass that the first partition has begun, unless that is done.
+
+        Forget the known fingerprints, except those of unfinished requests: these were added after the first partition
+        had begun the pass.
+        """
+
+    async def add(self, entries: Sequence[Entry], recrawls: int) -> AddResult:
+        """Add requests of this partition, after :meth:`follow_recrawl` in the same step."""
 
     async def add_seeds(
         self, entries: Sequence[Entry], seeds: SeedProgress, forwarded: Sequence[ForwardedRequest]
@@ -128,8 +135,13 @@ class Partition(Protocol):
     ) -> list[bool]:
         """Commit, and keep the new requests of other partitions, by lease id, in the outbox in the same step."""
 
-    async def deliver(self, forwarded: Sequence[ForwardedRequest], *, again: bool) -> AddResult:
-        """Add requests from other partitions. Idempotent. ``again``: they may have been delivered before."""
+    async def deliver(
+        self, forwarded: Sequence[ForwardedRequest], recrawls: int, *, again: bool
+    ) -> AddResult:
+        """Add requests from other partitions, after :meth:`follow_recrawl` in the same step.
+
+        Idempotent. ``again``: they may have been delivered before.
+        """
 
     async def outbox(self, limit: int, age: float) -> list[ForwardedRequest]:
         """Read some requests that have been in the outbox for at least ``age`` seconds."""

@@ -146,6 +146,16 @@ class PartitionMap:
         digest = xxhash.xxh3_64_intdigest(key.encode("utf-8", "surrogatepass"))
         return self.clients[digest % len(self.clients)]
 
+    def recrawls_for(self, client: PartitionClient) -> int:
+        """Return the number of recrawls that a partition has to follow.
+
+        It is the highest number that any partition has returned: a partition follows before it takes requests of a new
+        pass. The first partition follows no other.
+        """
+        if client.number == 0:
+            return 0
+        return max(other.partition.job.recrawls for other in self.clients)
+
     def touch(self) -> None:
         """Record that any partition may have new requests."""
         for client in self.clients:

@@ -95,8 +95,7 @@ class RedisControl:
 
     async def recrawl(self) -> bool:
         recrawls = int(await self._job.run_once("recrawl"))
-        if recrawls:
-            self._job.recrawls = recrawls
+        self._job.note_recrawls(recrawls)
         return recrawls > 0
 
 

@@ -156,6 +156,11 @@ class RedisFrontier:
         result, _, _ = await self._add(entries, seeds)
         return result
 
+    async def add_following(self, entries: Sequence[Entry], recrawls: int) -> AddResult:
+        """Add to a partition of a job that has begun this many recrawls."""
+        result, _, _ = await self._add(entries, None, recrawls=recrawls)
+        return result
+
     async def add_reported(
         self, entries: Sequence[Entry], seeds: SeedProgress | None = None
     ) -> tuple[AddResult, list[bool]]:
@@ -177,6 +182,7 @@ class RedisFrontier:
         outbox: Sequence[msgspec.Raw] = (),
         *,
         wants_report: bool = False,
+        recrawls: int = 0,
     ) -> tuple[AddResult, bool, list[bool]]:
         """Return the result, whether the seeds were accepted, and the report if it is wanted."""
         total, is_accepted = AddResult(0, 0), True
@@ -191,7 +197,7 @@ class RedisFrontier:
                 before = self._seed_positions.get(seeds.token)
                 progress = (str(seeds.token), before, seeds.position, seeds.done, outbox, seeds.refused)
             packed = encode((writer.names, written, progress))
-            answer = await self.job.run_once("add", packed, *(("1",) if wants_report else ()))
+            answer = await self.job.run_once("add", packed, "1" if wants_report else "", recrawls)
             if seeds is not None:
                 self._seed_positions[seeds.token] = seeds.position
             counts, _, mask = answer.partition(b"|")
@@ -203,11 +209,13 @@ class RedisFrontier:
 
     async def claim_seeds(self, worker: str) -> SeedClaim | None:
         token = secrets.randbits(62)
-        position = await self.job.run("claim_seeds", worker, token)
-        if position is None:
+        claim = await self.job.run("claim_seeds", worker, token)
+        if claim is None:
             return None
-        self._seed_positions = {token: int(position)}
-        return SeedClaim(token, int(position))
+        position = int(claim[0])
+        self.job.note_recrawls(claim[1])
+        self._seed_positions = {token: position}
+        return SeedClaim(token, position)
 
     # --- leases ------------------------------------------------------------------------------------------
 
@@ -248,7 +256,8 @@ class RedisFrontier:
         while True:
             count = min(limit - len(leases), LEASES_BATCH)
             answer = await self._ask_for_leases(worker, count, reports, quotas_left, offer)
-            state, reason, now, ready, delayed, late, has_more, revision, found, capacity = answer
+            state, reason, now, ready, delayed, late, has_more, revision, found, capacity, recrawls = answer
+            self.job.note_recrawls(recrawls)
             batch = [read_lease(data) for data in found]
             leases += batch
             reports = ()
@@ -333,14 +342,17 @@ class RedisFrontier:
 
     async def commit_reported(self, outcomes: Sequence[Outcome]) -> tuple[list[bool], list[list[bool]]]:
         """Commit, and return also which entries of each outcome were accepted."""
-        accepted, report = await self._commit(outcomes, wants_report=True)
-        return accepted, _by_outcome(outcomes, accepted, report)
+        accepted, report = await self._commit(outcomes, report="1")
+        mask = [flag for part in report for flag in _mask(part)]
+        return accepted, _by_outcome(outcomes, accepted, mask)
 
     async def commit_with_outbox(
         self, outcomes: Sequence[Outcome], outbox: Mapping[int, Sequence[msgspec.Raw]]
     ) -> list[bool]:
         """Commit, and keep the new requests of other partitions, by lease id, in the outbox."""
-        accepted, _ = await self._commit(outcomes, outbox)
+        accepted, report = await self._commit(outcomes, outbox, report="recrawls")
+        for recrawls in report:
+            self.job.note_recrawls(recrawls)
         return accepted
 
     async def _commit(
@@ -348,21 +360,22 @@ class RedisFrontier:
         outcomes: Sequence[Outcome],
         outbox: Mapping[int, Sequence[msgspec.Raw]] | None = None,
         *,
-        wants_report: bool = False,
-    ) -> tuple[list[bool], list[bool]]:
+        report: str = "",
+    ) -> tuple[list[bool], list[bytes]]:
+        """Return which outcomes were accepted, and the reports that were asked for, one of each script."""
         accepted: list[bool] = []
-        report: list[bool] = []
+        reports: list[bytes] = []
         outbox = outbox or {}
         for batch in in_batches(outcomes):
             writer = self.job.entry_writer()
             written = [write_outcome(outcome, writer, outbox.get(outcome.lease_id, ())) for outcome in batch]
             grows = bool(outbox) or any(o.visit is not None and o.visit.memory is not None for o in batch)
             packed = encode((writer.names, written, grows))
-            answer = await self.job.run_once("commit", packed, *(("1",) if wants_report else ()))
-            taken, _, mask = answer.partition(b"|")
+            answer = await self.job.run_once("commit", packed, *((report,) if report else ()))
+            taken, _, part = answer.partition(b"|")
             accepted += _mask(taken)
-            report += _mask(mask)
-        return accepted, report
+            reports.append(part)
+        return accepted, reports
 
     # --- reading -----------------------------------------------------------------------------
 

@@ -74,7 +74,7 @@ class RedisJob:
         self.is_complete = False
         """Whether all its partitions existed before this call."""
         self.recrawls = 0
-        """Number of recrawls of the job."""
+        """Number of recrawls of the job that this client knows of."""
         self.lease_id_heads = 128
         """Lease ids have 63 bits: their first byte is below this."""
         self._client_name = secrets.token_bytes(8)
@@ -207,6 +207,10 @@ class RedisJob:
     async def erase(self) -> None:
         """Delete the job from the server."""
         await self._server.command("UNLINK", *self.keys)
+
+    def note_recrawls(self, recrawls: int | bytes) -> None:
+        """Note the number of recrawls in an answer of the server."""
+        self.recrawls = max(self.recrawls, int(recrawls))
 
     # --- calling -----------------------------------------------------------------------------------------
 

@@ -61,6 +61,9 @@ class RedisPartition:
 
     # --- forwarded requests ------------------------------------------------------------------------------
 
+    async def add(self, entries: Sequence[Entry], recrawls: int) -> AddResult:
+        return await self.frontier.add_following(entries, recrawls)
+
     async def add_seeds(
         self, entries: Sequence[Entry], seeds: SeedProgress, forwarded: Sequence[ForwardedRequest]
     ) -> AddResult | None:
@@ -81,7 +84,9 @@ class RedisPartition:
         outbox = {lease_id: _packed(requests) for lease_id, requests in forwarded.items()}
         return await self.frontier.commit_with_outbox(outcomes, outbox)
 
-    async def deliver(self, forwarded: Sequence[ForwardedRequest], *, again: bool) -> AddResult:
+    async def deliver(
+        self, forwarded: Sequence[ForwardedRequest], recrawls: int, *, again: bool
+    ) -> AddResult:
         total = AddResult(0, 0)
         for start in range(0, len(forwarded), ENTRIES_BATCH):
             batch = forwarded[start : start + ENTRIES_BATCH]
@@ -89,12 +94,14 @@ class RedisPartition:
             written = [writer.write(request.entry) for request in batch]
             ids = [text(request.id) for request in batch]
             packed = encode((writer.names, written, ids, [request.is_seed for request in batch]))
-            new, refused, over = await self.job.run("deliver", int(again), packed, repeated=4)
+            arguments = int(again), packed, recrawls
+            new, refused, over = await self.job.run("deliver", *arguments, repeated=4)
             total += AddResult(new, len(batch) - new - refused - over, refused, over)
         return total
 
     async def outbox(self, limit: int, age: float) -> list[ForwardedRequest]:
-        found: list[bytes] = await self.job.run("outbox", limit, age)
+        recrawls, *found = await self.job.run("outbox", limit, age)
+        self.job.note_recrawls(recrawls)
         return [_unpacked(name, value) for name, value in zip(found[::2], found[1::2], strict=True)]
 
     async def clear_outbox(self, ids: Sequence[bytes]) -> None:

@@ -54,7 +54,9 @@ class RedisSeedKeys:
         written = [writer.write(entry) for entry in entries]
         dead = [(writer.write(entry), text(to_bytes(error))) for entry, error in rejected]
         packed = encode((writer.names, written, dead, outbox))
-        return await self._job.run_once("settle_seeds", str(token), packed) == b"1"
+        is_settled, recrawls = (await self._job.run_once("settle_seeds", str(token), packed)).split()
+        self._job.note_recrawls(recrawls)
+        return is_settled == b"1"
 
 
 def _seed(key: msgspec.Raw, value: msgspec.Raw, score: float) -> ExternalSeed:

@@ -1,9 +1,10 @@
 -- add: add requests, and store the progress of the seeds if the requests are seeds.
 -- ARGV: 5 names, entries, seeds (token, position before, position after, whether all are loaded, outbox,
---       counters to add), 6 see report()
+--       counters to add), 6 see report(), 7 number of recrawls to follow, see follow_recrawl()
 -- Returns the numbers of new, known, refused (banned) requests, whether the seeds were accepted, and the number of requests that
 -- a budget refuses.
 begin(true)
+follow_recrawl(tonumber(ARGV[7]))
 local names, entries, seeds = unpack(decode(ARGV[5]))
 if seeds then
   local claim = call('HMGET', JOB, 'seed_token', 'seed_position')

@@ -1,4 +1,5 @@
--- claim_seeds: claim the loading of the seeds. Returns the position, or nothing if the claim is refused.
+-- claim_seeds: claim the loading of the seeds. Returns the position and the number of recrawls, or nothing if the claim is
+-- refused.
 -- ARGV: 5 worker, 6 token
 begin(false)
 local claim = call('HMGET', JOB, 'seed_token', 'seed_deadline', 'seed_position')
@@ -8,4 +9,4 @@ if meta[5] == '1' or not is_free then
 end
 call('HSET', JOB, 'seed_token', ARGV[6], 'seed_worker', ARGV[5], 'seed_deadline',
   text(now + config.lease_seconds))
-return claim[3]
+return {claim[3], recrawls}

@@ -1,7 +1,9 @@
 -- deliver: add requests from other partitions. Each is added once, even if it is delivered several times. Returns the numbers
 -- of new requests, of those for banned slots, and of those that a budget refuses.
--- ARGV: 5 '1' if they may have been delivered before, 6 names, entries, ids, which of the entries are seeds
+-- ARGV: 5 '1' if they may have been delivered before, 6 names, entries, ids, which of the entries are seeds, 7 number of
+--       recrawls to follow, see follow_recrawl()
 begin(true)
+follow_recrawl(tonumber(ARGV[7]))
 local names, entries, ids, seeds = unpack(decode(ARGV[6]))
 local fresh = {}
 for i, entry in ipairs(entries) do

@@ -225,6 +225,7 @@ end
 
 local result = {
   state, limit, text(now), ready and text(ready[1]) or '', delayed, late, more and 1 or 0, meta[6], answer, capacity,
+  recrawls,
 }
 if offered then
   local decisions = {}

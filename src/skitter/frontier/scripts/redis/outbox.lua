@@ -1,6 +1,7 @@
--- outbox: return some of the requests for other partitions that wait in the outbox, ids and values by turns.
+-- outbox: return the number of recrawls, and some of the requests for other partitions that wait in the outbox, ids and
+-- values by turns.
 -- ARGV: 5 maximum number, 6 minimum age in seconds
-local answer = {}
+local answer = {recrawls}
 if call('EXISTS', OUTBOX) == 1 then
   local found = call('HRANDFIELD', OUTBOX, ARGV[5], 'WITHVALUES')
   for i = 1, #found, 2 do

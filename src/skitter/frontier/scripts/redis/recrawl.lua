@@ -10,4 +10,6 @@ if config.remembers then
   call('UNLINK', OUTPUTS)
 end
 call('HSET', JOB, 'seeds_done', '0', 'seed_position', '0')
-return finish(tostring(call('HINCRBY', JOB, 'recrawls', 1)))
+recrawls = recrawls + 1
+set_in_job('recrawls', text(recrawls))
+return finish(text(recrawls))

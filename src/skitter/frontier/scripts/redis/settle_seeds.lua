@@ -1,8 +1,9 @@
--- settle_seeds: turn a claimed batch into requests and dead letters. Returns 1, or 0 if another worker has the batch.
+-- settle_seeds: turn a claimed batch into requests and dead letters. Returns 1, or 0 if another worker has the batch,
+-- and the number of recrawls.
 -- ARGV: 5 token, 6 names, entries, rejected (entry, error), outbox
 begin(true)
 if call('HDEL', CLAIMED, ARGV[5]) == 0 then
-  return finish('0')
+  return finish('0 ' .. recrawls)
 end
 local names, entries, rejected, outbox = unpack(decode(ARGV[6]))
 insert(names, entries)
@@ -13,4 +14,4 @@ for _, one in ipairs(rejected) do
   mark_dead(names[entry[1]][1], rank .. next_number(), entry[3], one[2])
   count('failed/seed', 1)
 end
-return finish('1')
+return finish('1 ' .. recrawls)

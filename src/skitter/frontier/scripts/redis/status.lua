@@ -3,7 +3,7 @@ begin(false)
 local more = queue_due()
 finish('')
 local state, limit = current_state()
-local job = call('HMGET', JOB, 'done', 'seeds_done', 'recrawls')
+local job = call('HMGET', JOB, 'done', 'seeds_done')
 local _, oldest = first_of(GRANTED, 'granted')
 keep_floors()
 local busiest = {}
@@ -27,5 +27,5 @@ end
 return {
   state, limit, text(now), call('ZCARD', QUEUE), call('ZCARD', DELAYED), call('HLEN', LEASES), job[1],
   call('ZCARD', DEAD), job[2], call('ZCARD', BUSY), oldest or '', more and 1 or 0,
-  call('HGETALL', COUNTERS), busiest, queued, fetchable, (job[3] or 0) + 1,
+  call('HGETALL', COUNTERS), busiest, queued, fetchable, recrawls + 1,
 }

@@ -15,7 +15,7 @@ local sub, byte, format = string.sub, string.byte, string.format
 local min, max = math.min, math.max
 
 local meta = call('HMGET', JOB, 'generation', 'config', 'sequence', 'state', 'seeds_done', 'revision', 'bans',
-  'queues', 'floors', 'done', 'seen')
+  'queues', 'floors', 'done', 'seen', 'recrawls')
 if meta[1] ~= ARGV[1] then
   return redis.error_reply('GONE the job is not the one that was opened')
 end
@@ -41,6 +41,7 @@ end
 local config = decode(meta[2])
 local sequence = tonumber(meta[3])
 local first_sequence = sequence
+local recrawls = tonumber(meta[12] or 0)
 local finished_requests = 0
 local queues = meta[8] -- names of all queues that the job ever had, without the default queue: ',list,detail,'
 local is_active = false -- whether a request was added or a lease ended

@@ -6,7 +6,8 @@
 -- Below, "key" is rank and number: within a slot, the order of the bytes is the order of the queue.
 -- Format of a lease: landed(1) granted(8, double) worker-length(1) worker request.
 local split, is_banned, enqueue_again, insert, report, put_outbox, dequeue, read_leases, lease_of, write_lease,
-  end_lease, GONE, is_valid, remember, mark_dead, lose_lease, queue_due, take_dead, settle, finish = (function()
+  end_lease, GONE, is_valid, remember, mark_dead, lose_lease, queue_due, take_dead, follow_recrawl, settle, finish =
+  (function()
   local to_queue, from_queue, to_delayed = {}, {}, {}
   local to_leases, ended_ids, ended = {}, {}, {}
 
@@ -59,8 +60,11 @@ local split, is_banned, enqueue_again, insert, report, put_outbox, dequeue, read
 
   local taken = {} -- for each entry of this call: '1' if it was added, '0' if it was known or refused
 
-  -- The second part of the answers of add and commit if ARGV[6] is '1': which entries were added.
+  -- The second part of the answers of add and commit. ARGV[6] is '1': which entries were added; 'recrawls': their number.
   local function report()
+    if ARGV[6] == 'recrawls' then
+      return '|' .. recrawls
+    end
     return ARGV[6] == '1' and '|' .. table.concat(taken) or ''
   end
 
@@ -194,11 +198,9 @@ local split, is_banned, enqueue_again, insert, report, put_outbox, dequeue, read
   -- Visits of pages that the job remembers; docs/design/revisiting.md. Format: pass(4) change(1) status(2) since(4)
   -- listing-length(4) listing memory. The listing is read by redis/records.py.
   local GONE, UNCHECKED = 4, 5 -- codes of changes
-  local this_pass
 
   local function pass_now()
-    this_pass = this_pass or (call('HGET', JOB, 'recrawls') or 0) + 1
-    return this_pass
+    return recrawls + 1
   end
 
   -- Whether a visit is valid: pages that an earlier pass found gone, or did not find, are forgotten.
@@ -303,6 +305,43 @@ local split, is_banned, enqueue_again, insert, report, put_outbox, dequeue, read
     return letters, taken_numbers
   end
 
+  -- Make the fingerprints of all requests known that are not done.
+  local function learn_unfinished()
+    local function learn_request(request)
+      local _, _, rest = split(request)
+      if byte(rest, 5) == 1 then
+        learn(sub(rest, 6, 21))
+      end
+    end
+    for _, key in ipairs({QUEUE, DELAYED}) do
+      for first = 0, call('ZCARD', key) - 1, BATCH_SIZE do
+        for _, request in ipairs(call('ZRANGE', key, first, first + BATCH_SIZE - 1)) do
+          learn_request(request)
+        end
+      end
+    end
+    for _, packed in ipairs(call('HVALS', LEASES)) do
+      learn_request(sub(packed, 11 + byte(packed, 10)))
+    end
+  end
+
+  -- Begin the pass that the first partition has begun before. Requests may have been added here in the meantime: they stay
+  -- known, because they belong to the new pass.
+  local function follow_recrawl(of_first)
+    if recrawls >= of_first then
+      return
+    end
+    if not config.visited_ttl then
+      forget_all()
+      learn_unfinished()
+    end
+    if config.remembers then
+      call('UNLINK', OUTPUTS)
+    end
+    recrawls = of_first
+    set_in_job('recrawls', text(recrawls))
+  end
+
   -- Write the requests that the script has moved.
   local function settle()
     call_with_many('HSET', LEASES, to_leases)
@@ -354,5 +393,6 @@ local split, is_banned, enqueue_again, insert, report, put_outbox, dequeue, read
   end
 
   return split, is_banned, enqueue_again, insert, report, put_outbox, dequeue, read_leases, lease_of, write_lease,
-    end_lease, GONE, is_valid, remember, mark_dead, lose_lease, queue_due, take_dead, settle, finish
+    end_lease, GONE, is_valid, remember, mark_dead, lose_lease, queue_due, take_dead, follow_recrawl, settle,
+    finish
 end)()
