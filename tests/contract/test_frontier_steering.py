@@ -289,6 +289,22 @@ async def test_a_ban_can_be_lifted(job):
     assert await job.add("a") == 1, "a refused request was not made known"
 
 
+async def test_workers_learn_from_the_revision_that_a_ban_was_lifted(job):
+    hosts = [f"h{number}.test" for number in range(4)]
+    revisions = [(await job.ask()).revision]
+    for host in hosts:
+        await job.frontier.control.drop_slot(host, True)
+    assert (await job.ask()).revision == revisions[0]
+    for host in hosts:
+        await job.frontier.control.unban(host)
+        await job.clock.advance(1.0)
+        revisions.append((await job.ask()).revision)
+    assert sorted(set(revisions)) == revisions
+    await job.frontier.control.unban(hosts[0])
+    await job.clock.advance(1.0)
+    assert (await job.ask()).revision == revisions[-1]
+
+
 async def test_a_dead_letter_of_a_banned_host_is_not_replayed_into_the_queue(job):
     await job.add("a")
     await job.fail(await job.one())

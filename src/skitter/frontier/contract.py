@@ -70,7 +70,11 @@ class Control(Protocol):
         """
 
     async def unban(self, slot: str) -> bool:
-        """Accept requests for a slot again. Return ``False`` if it was not banned."""
+        """Accept requests for a slot again. Return ``False`` if it was not banned.
+
+        Workers learn it from a new :attr:`~skitter.frontier.records.LeaseResult.revision`: links that were refused before
+        are not known to the frontier, but to their caches.
+        """
 
     async def banned(self) -> list[str]:
         """List the banned slots."""

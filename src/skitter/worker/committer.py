@@ -255,7 +255,7 @@ class Committer:
         uncounted, self._uncounted = self._uncounted, {}
         if uncounted and outcomes:
             _add_counters(outcomes[0].counters, uncounted)
-        began = self._loop.time()
+        began, cache_generation = self._loop.time(), self._links.cache.generation
         answers = await self._frontier.commit(outcomes)
         seconds = self._loop.time() - began
         counters: dict[str, int] = {}
@@ -268,17 +268,22 @@ class Committer:
         for page, accepted in zip(pages, answers, strict=True):
             if not accepted:
                 _log_late(page.lease.url)
-        self._learn(pages if all(answers) else list(compress(pages, answers)))
+        self._learn(pages if all(answers) else list(compress(pages, answers)), cache_generation)
         adds_requests = any(
             outcome.batches or outcome.entries or outcome.resolution is _RETRY for outcome in outcomes
         )
         self._inflight.close([page.lease.id for page in pages], adds_requests=adds_requests)
 
-    def _learn(self, pages: list[Page]) -> None:
-        """Record what the frontier has accepted: the totals of this worker, and the links, which are known now."""
+    def _learn(self, pages: list[Page], cache_generation: int) -> None:
+        """Record what the frontier has accepted: the totals of this worker, and the links, which are known now.
+
+        ``cache_generation``: that of the links when the commit began.
+        """
         counters = [page.counters for page in pages]
         for name in self.committed:
             self.committed[name] += sum([counts.get(name, 0) for counts in counters])
+        if cache_generation != self._links.cache.generation:
+            return  # the commit may have been refused links that are accepted by now
         for page in pages:
             for batch in page.batches:
                 self._links.cache.learn(batch.urls)

@@ -126,6 +126,8 @@ class LinkCache:
     def __init__(self, *, known_forever: bool) -> None:
         self.known_forever = known_forever
         self._table = LinkTable(DUPLICATE)
+        self.generation = 0
+        """Number of times that the cache was emptied because the frontier may have changed its mind."""
 
     def unknown(self, hrefs: Sequence[str], base: UrlBase, counts: defaultdict[str, int]) -> list[str]:
         """Return the links of a page that are not in the cache, each once. Count the others by the reason to skip them."""
@@ -166,7 +168,11 @@ class LinkCache:
         self._table.add(texts, reason)
 
     def forget(self) -> None:
-        """Empty the cache."""
+        """Empty the cache: the frontier may accept links that it has refused or lost.
+
+        Do not learn the links of a commit that started before; see :attr:`generation`.
+        """
+        self.generation += 1
         self._table.clear()
 
 

@@ -197,6 +197,7 @@ class Worker:
             self._control.start(self._guard.restore())
         if result.revision != self._revision:
             self._revision = result.revision
+            self._links.cache.forget()  # it may hold links of a host whose ban was lifted, or whose budget was raised
             changes = await self._frontier.control.settings_changes()
             wanted = changes.settings.get("concurrency", self._default_concurrency)
             limit = self._max_fetches

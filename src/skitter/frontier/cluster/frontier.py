@@ -194,7 +194,7 @@ class ClusterFrontier:
         reason = ""
         if self._state.budget.has_limits:
             parts = await self._state.read()
-            await self._state.load_settings(parts[0].revision)
+            await self._state.load_settings(sum(part.revision for part in parts))
             reason = self._state.budget.reached(parts)
             limit = 0 if reason else self._state.budget.remaining(parts, limit)
         if self.forwarder.undelivered > MAX_UNDELIVERED:
@@ -208,7 +208,7 @@ class ClusterFrontier:
         state = self._leasing.state()
         if state is None or reason:
             state = await self._state.job_state(reason)
-        await self._state.load_settings(max(client.revision for client in self._partitions.clients))
+        await self._state.load_settings(sum(client.revision for client in self._partitions.clients))
         budget = self._state.budget
         return LeaseResult(
             leases=taken.leases,

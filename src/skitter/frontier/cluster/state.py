@@ -72,6 +72,7 @@ class ClusterState:
         self._forwarder = forwarder
         self.budget = ClusterBudget(FrontierSettings())
         self.revision = 0
+        """Sum of the revisions of all partitions: bans are lifted in one of them."""
 
     async def read(self) -> list[PartitionStatus]:
         """Read all partitions, each at some moment within the call."""
@@ -117,7 +118,7 @@ class ClusterState:
         self._tasks.check()
         statuses = await gather_all(client.frontier.status() for client in self._partitions.clients)
         parts = await self.read()
-        await self.load_settings(parts[0].revision)
+        await self.load_settings(sum(part.revision for part in parts))
         reason = self.budget.reached(parts)
         return aggregate_status(statuses, await self.job_state(reason), reason)
 

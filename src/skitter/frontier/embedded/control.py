@@ -86,6 +86,7 @@ class EmbeddedControl:
             self._job.banned.add(slot)
         else:
             self._job.banned.discard(slot)
+            self._job.revision += 1
         self._journal.put("set_ban", slot, (slot, int(banned)))
         await self._journal.flush()
 

@@ -68,6 +68,8 @@ class FrontierServer:
         self._server: asyncio.Server | None = None
         self._connections: set[_Connection] = set()
         self.tasks: set[asyncio.Task[None]] = set()
+        self.revision = 0
+        """That of the last answer with leases."""
 
     # Made at the first call: a job with one worker often makes no call.
 
@@ -204,12 +206,15 @@ class _Connection(asyncio.Protocol):
 
     async def _lease(self, worker: str, *arguments: Any) -> LeaseResult:
         result = await self._server.frontier.lease(worker, *arguments)
+        self._server.revision = result.revision
         if self._transport is None:  # the worker died during the call
             await self._server.frontier.abandon(worker)
         known_urls, self.known_urls = self.known_urls, []
         return msgspec.structs.replace(result, known_urls=known_urls) if known_urls else result
 
     async def _commit(self, outcomes: Sequence[Outcome]) -> list[bool]:
+        revision = self._server.revision
         accepted = await self._server.frontier.commit(outcomes)
-        self._server.share_links(self, outcomes, accepted)
+        if self._server.revision == revision:  # otherwise, links that it refused may be accepted by now
+            self._server.share_links(self, outcomes, accepted)
         return accepted
