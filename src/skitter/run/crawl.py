@@ -214,6 +214,7 @@ class Crawl:
         _warn_about_user_agent(self._builder.settings)
         for name, remedy in unused_attributes(type(self._builder.spider)):
             log.warning("spider %s: skitter does not use %s; %s", self._builder.spider.name, name, remedy)
+        await asyncio.to_thread(folder.check_frontier_owner, self.spec)
         if self._fresh:
             await asyncio.to_thread(folder.empty)
             await frontier.erase()

@@ -236,6 +236,17 @@ class JobFolder:
         if before.frontier.startswith("sqlite:"):
             self._check_frontier_file(before.frontier)
 
+    def check_frontier_owner(self, spec: JobSpec) -> None:
+        """Check that the frontier file that a specification names does not belong to another job.
+
+        The frontier checks it too, but only after ``--fresh`` has emptied the folder of the job, and not while another
+        job is using the file. Raises :class:`~skitter.errors.FrontierError`.
+        """
+        if spec.frontier.startswith("sqlite:") and spec.frontier != "sqlite:":
+            from skitter.frontier.embedded.tables import check_owner, file_of  # noqa: PLC0415 - most jobs name no file
+
+            check_owner(file_of(spec.frontier, self.path), spec.created_as)
+
     def _check_frontier_file(self, frontier: str) -> None:
         """Check that the frontier file of a started job exists. With a new file, the job would silently start again."""
         from skitter.frontier.embedded.tables import file_of  # noqa: PLC0415 - reading a job does not need it

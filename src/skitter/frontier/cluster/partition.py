@@ -107,10 +107,9 @@ class Partition(Protocol):
         """Note, in the first partition, that all others exist."""
 
     async def follow_recrawl(self, recrawls: int) -> None:
-        """Begin the pass that the first partition has begun, unless that is done.
+        """Start the pass that the first partition has started, unless that is done.
 
-        Forget the known fingerprints, except those of unfinished requests: these were added after the first partition
-        had begun the pass.
+        Forget the known fingerprints, except those of unfinished requests: these were added after the start of the pass.
         """
 
     async def add(self, entries: Sequence[Entry], recrawls: int) -> AddResult:

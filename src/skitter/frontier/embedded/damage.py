@@ -13,9 +13,14 @@ import msgspec
 import xxhash
 
 from skitter.errors import FrontierError, SkitterError
-from skitter.frontier.embedded.inspection import read_only_address
 from skitter.frontier.embedded.packs import unpack
-from skitter.frontier.embedded.tables import check_format, decode_counters, decode_members, hide_removed
+from skitter.frontier.embedded.tables import (
+    check_format,
+    decode_counters,
+    decode_members,
+    hide_removed,
+    read_only_address,
+)
 from skitter.request import decode_request, fingerprint
 
 HASHED_BYTES = 2**30

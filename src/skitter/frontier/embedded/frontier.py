@@ -84,7 +84,7 @@ class EmbeddedFrontier:
     """A frontier that this process owns. Implements :class:`~skitter.frontier.contract.Frontier`.
 
     ``path``: the file of the job; ``None`` (default): the job stays in memory and ends with the object. ``clock``
-    returns Unix time in seconds.
+    returns Unix time in seconds. ``job``: the name of the job; a file belongs to one job. Empty: the name is not checked.
     """
 
     shared = False
@@ -97,13 +97,14 @@ class EmbeddedFrontier:
         *,
         path: str | Path | None = None,
         clock: Callable[[], float] | None = None,
+        job: str = "",
     ) -> None:
         politeness = politeness if politeness is not None else Politeness()
         options = options if options is not None else FrontierSettings()
         self._clock = clock if clock is not None else steady_clock()
-        file = None if path is None else SqliteJournal(Path(path), options.durability)
+        file = None if path is None else SqliteJournal(Path(path), options.durability, job)
         self._journal: Journal = MemoryJournal() if file is None else file
-        self._job = EmbeddedJob(self._journal, options, self._clock)
+        self._job = EmbeddedJob(self._journal, options, self._clock, job)
         budgets = SlotBudgets(options)
         stats = StatsTable(options.stats_max_keys, keep_hosts=budgets.limits_use)
         self._usage = SlotUsage(budgets, stats)
@@ -124,14 +125,15 @@ class EmbeddedFrontier:
     def from_url(cls, url: str, context: FrontierContext) -> Self:
         """Build the frontier of ``memory:``, ``sqlite:`` (a file in the job's folder) or ``sqlite:PATH``."""
         path = file_of(url, context.directory) if url.startswith("sqlite:") else None
-        return cls(context.politeness, context.options, path=path)
+        return cls(context.politeness, context.options, path=path, job=context.job)
 
     # --- opening and closing ---------------------------------------------------------------------------
 
     async def open(self) -> JobInfo:
         """Open or create the job, and load its state.
 
-        Raises :class:`~skitter.errors.FrontierError` if another process owns the file, or if it cannot be used.
+        Raises :class:`~skitter.errors.FrontierError` if another process owns the file, if it belongs to another job, or
+        if it cannot be used.
         """
         await self._journal.open()
         try:

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from operator import itemgetter
 from pathlib import Path
-from urllib.parse import quote
 
 import msgspec
 
@@ -22,6 +21,7 @@ from skitter.frontier.embedded.tables import (
     create_tables,
     explain_error,
     hide_removed,
+    read_only_address,
 )
 from skitter.frontier.options import SettingsChanges
 from skitter.frontier.records import (
@@ -108,13 +108,6 @@ def _reading(path: Path) -> Iterator[SqliteTables]:
             yield SqliteTables(file)
     except (sqlite3.Error, msgspec.DecodeError) as error:
         raise explain_error(error, path) from error
-
-
-def read_only_address(path: Path) -> str:
-    """Return the URI under which SQLite opens a file without changing it."""
-    # Without a log to replay, nothing has to be written, not even for a moment.
-    has_log = path.with_name(f"{path.name}-wal").exists()
-    return f"file:{quote(str(path))}?mode=ro" + ("" if has_log else "&immutable=1")
 
 
 def _status(tables: SqliteTables) -> FrontierStatus | None:

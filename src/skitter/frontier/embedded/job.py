@@ -30,8 +30,11 @@ SKIPPED_NUMBERS = 1 << 20
 class EmbeddedJob:
     """The facts about a job as a whole. Its counts of requests are kept by the request table."""
 
-    def __init__(self, journal: Journal, options: FrontierSettings, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, journal: Journal, options: FrontierSettings, clock: Callable[[], float], name: str = ""
+    ) -> None:
         self._journal = journal
+        self._name = name
         self._initial_options = options
         self.options = options
         """The options in force, with the changes made during the job."""
@@ -123,7 +126,7 @@ class EmbeddedJob:
         return (
             1, self.state.value, self.added, self.done, self._last_number, self.seeds.position,
             int(self.seeds.is_done), signed, FINGERPRINT_VERSION,
-            self.pass_number, self._initial_options.changes or "", pack_counters(self.counters),
+            self.pass_number, self._initial_options.changes or "", pack_counters(self.counters), self._name,
         )  # fmt: skip
 
 

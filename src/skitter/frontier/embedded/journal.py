@@ -23,6 +23,7 @@ from skitter.frontier.embedded.packs import CACHED_STATEMENTS, Values, execute_r
 from skitter.frontier.embedded.tables import (
     SqliteTables,
     check_format,
+    check_owner,
     create_tables,
     explain_error,
     remove_file,
@@ -62,8 +63,9 @@ class SqliteJournal:
     releases the interpreter lock at every step, and a busy event loop returns it late.
     """
 
-    def __init__(self, path: Path, durability: str) -> None:
+    def __init__(self, path: Path, durability: str, job: str = "") -> None:
         self.path = path
+        self._job = job
         self._durability = durability
         self._lock = OwnerLock(path)
         self._thread = SingleThreadExecutor("journal")
@@ -86,10 +88,11 @@ class SqliteJournal:
         """Open or create the file.
 
         Raises :class:`~skitter.errors.FrontierError` if another process owns the file, if it is not a frontier, if it
-        has another format, or if it cannot be written.
+        has another format or belongs to another job, or if it cannot be written.
         """
         await asyncio.to_thread(self._lock.acquire)
         try:
+            await asyncio.to_thread(check_owner, self.path, self._job)
             await asyncio.to_thread(take_checksum, self.path)
             self._tables = SqliteTables(await self._thread.run(self._connect))
         except BaseException:
@@ -127,7 +130,7 @@ class SqliteJournal:
 
     async def erase(self) -> None:
         """Delete the file, before it is opened; see :func:`~skitter.frontier.embedded.tables.remove_file`."""
-        await asyncio.to_thread(remove_file, self.path)
+        await asyncio.to_thread(remove_file, self.path, self._job)
 
     def append(self, statement: str, row: Values) -> None:
         """Append a row for a statement of ``scripts/transitions.sql``."""

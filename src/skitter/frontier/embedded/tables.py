@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import sqlite3
@@ -11,6 +12,7 @@ from contextlib import closing
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 import msgspec
 
@@ -26,7 +28,7 @@ from skitter.request import FINGERPRINT_VERSION
 
 APPLICATION_ID = 0x736B6974
 """``skit``: identifies a frontier file, also for ``file(1)``."""
-FORMAT_VERSION = 10
+FORMAT_VERSION = 11
 
 COUNTERS_IN_ROWS = "values/"
 """Prefix of the counters with a row each: there may be thousands of them (:mod:`skitter.worker.bounded_counters`). All
@@ -541,6 +543,13 @@ def file_of(url: str, directory: str | Path) -> Path:
     return Path(name) if name else Path(directory) / "frontier.db"
 
 
+def read_only_address(path: Path) -> str:
+    """Return the URI under which SQLite opens a file without changing it."""
+    # Without a log to replay, nothing has to be written, not even for a moment.
+    has_log = path.with_name(f"{path.name}-wal").exists()
+    return f"file:{quote(str(path))}?mode=ro" + ("" if has_log else "&immutable=1")
+
+
 def check_format(connection: sqlite3.Connection, path: Path) -> bool:
     """Check that a file can be used as a frontier. Return whether it is new and empty.
 
@@ -607,17 +616,41 @@ def _explain_failed_write(error: Exception, path: Path) -> FrontierError:
     )
 
 
-def remove_file(path: Path) -> None:
-    """Delete a frontier file and its write-ahead log, if they exist.
+def check_owner(path: Path, job: str) -> None:
+    """Raise :class:`~skitter.errors.FrontierError` if a frontier file belongs to a job of another name.
 
-    Raises :class:`~skitter.errors.FrontierError` if another process owns the file, or if it is not a frontier: a
-    mistyped name must not delete a foreign file.
+    An empty name stands for any job: programs may use a file without naming their job. Files that cannot be read belong
+    to no job.
+    """
+    stored = ""
+    if path.exists():
+        address = read_only_address(path)
+        with contextlib.suppress(sqlite3.Error), closing(sqlite3.connect(address, uri=True)) as file:
+            (application,) = file.execute("PRAGMA application_id").fetchone()
+            (version,) = file.execute("PRAGMA user_version").fetchone()
+            if (application, version) == (APPLICATION_ID, FORMAT_VERSION):
+                found = file.execute("SELECT name FROM job").fetchone()
+                stored = found[0] if found else ""
+    if stored and job and stored != job:
+        raise FrontierError(
+            f"frontier file {path} belongs to job {stored!r}, so job {job!r} cannot use it",
+            remedy=f"give each job a file of its own with --frontier, or continue the other job with --job {stored}",
+            field="frontier",
+        )
+
+
+def remove_file(path: Path, job: str) -> None:
+    """Delete the frontier file of a job and its write-ahead log, if they exist.
+
+    Raises :class:`~skitter.errors.FrontierError` if another process owns the file, if it is not a frontier, or if it
+    belongs to another job: a mistyped name must not delete a foreign file.
     """
     lock = OwnerLock(path)
     lock.acquire()
     try:
         if path.exists():
             _check_is_frontier(path)
+            check_owner(path, job)
             for name in (path.name, f"{path.name}-wal", f"{path.name}-shm", f"{path.name}.sum"):
                 path.with_name(name).unlink(missing_ok=True)
     except OSError as error:

@@ -157,7 +157,7 @@ class RedisFrontier:
         return result
 
     async def add_following(self, entries: Sequence[Entry], recrawls: int) -> AddResult:
-        """Add to a partition of a job that has begun this many recrawls."""
+        """Add to a partition of a job, after the recrawls that it has to follow."""
         result, _, _ = await self._add(entries, None, recrawls=recrawls)
         return result
 

@@ -1,4 +1,4 @@
--- The file of an embedded frontier, format 10. One owner process writes it; any process may read it.
+-- The file of an embedded frontier, format 11. One owner process writes it; any process may read it.
 
 CREATE TABLE job (                 -- one row: the state of the job as a whole
     id             INTEGER PRIMARY KEY CHECK (id = 1),
@@ -12,7 +12,8 @@ CREATE TABLE job (                 -- one row: the state of the job as a whole
     fingerprint_version INTEGER NOT NULL,
     pass_number    INTEGER NOT NULL,       -- 1: the first crawl
     changes        TEXT    NOT NULL,       -- the setting; '': the job does not remember pages
-    counters       TEXT    NOT NULL        -- JSON: those without a row in `counters`
+    counters       TEXT    NOT NULL,       -- JSON: those without a row in `counters`
+    name           TEXT    NOT NULL        -- '': any job may use the file
 );
 
 CREATE TABLE slots (               -- units of politeness
