@@ -266,3 +266,21 @@ async def test_an_error_of_the_frontier_at_a_page_ends_the_worker_and_loses_noth
         await crawl.run()
     status = await crawl.frontier.status()
     assert (status.done, status.queued, status.leased, status.failed) == (1, 1, 0, 0)
+
+
+async def test_no_page_is_leased_while_large_bodies_wait_for_their_callbacks(monkeypatch):
+    monkeypatch.setattr(inflight, "_MAX_WAITING_BYTES", 100)
+    held, turns = inflight.Inflight(4), []
+    waiting = []
+    for size in (60, 40, 1):
+        turns.append(held.loop.create_future())
+        waiting.append(held.loop.create_task(held.wait_for_turn(turns[-1], size)))
+    await asyncio.sleep(0)
+    assert (held.free(), held.lease_wakeup.is_set()) == (0, False)
+    waiting[2].cancel()
+    await asyncio.wait([waiting[2]])
+    assert (held.free(), held.lease_wakeup.is_set()) == (4, True)
+    for turn in turns[:2]:
+        turn.set_result(None)
+    await asyncio.gather(*waiting[:2])
+    assert held.free() == 4

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 _ALLOCATOR = {
-    "M_TRIM_THRESHOLD": (-1, 16 * 1024 * 1024),
+    "M_TRIM_THRESHOLD": (-1, 40 * 1024 * 1024),
     "M_MMAP_THRESHOLD": (-3, 1024 * 1024),
     "M_ARENA_MAX": (-8, 2),
 }

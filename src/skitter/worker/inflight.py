@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from skitter.fetch.contract import FetchPhases
@@ -33,6 +33,9 @@ _BUSY_SHARE = 8
 """Once one request per this many concurrent fetches is set aside, further ones are set aside from the start."""
 _UNCOMMITTED_PER_FETCH = 3
 """Pages that may wait for their commit, per concurrent fetch, unless a store buffers more."""
+_MAX_WAITING_BYTES = 8_000_000
+"""Size of the bodies that may wait for their callbacks while further pages are leased. Bodies that
+wait take memory, and leave the caches of the processor."""
 
 
 class QueueCapacity:
@@ -163,6 +166,10 @@ class InflightRequest:
         if not self.fetched:
             self._connecting = max(self._connecting, seconds)
 
+    def wait_for_turn(self, turn: asyncio.Future[None], size: int) -> Awaitable[None]:
+        """See :meth:`Inflight.wait_for_turn`."""
+        return self._inflight.wait_for_turn(turn, size)
+
     def begin_contact(self) -> float:
         """Prepare for a request to an origin that has not answered yet, and may never.
 
@@ -253,6 +260,8 @@ class Inflight:
         self._contact_at = 0.0
         self.aside = 0
         """Number of running requests to origins that have not answered yet, and that do not count as fetches."""
+        self._waiting_bytes = 0
+        """Size of the bodies that wait for their callbacks."""
         self.draining = False
         """Whether the worker no longer leases requests."""
         self.wants_more = True
@@ -299,10 +308,20 @@ class Inflight:
 
     def free(self) -> int:
         """Return how many leases the worker can take now."""
-        if self.draining:
+        if self.draining or self._waiting_bytes > _MAX_WAITING_BYTES:
             return 0
         most = self.concurrency + self.backlog + self.aside
         return max(0, min(self.concurrency - self.fetching, most - len(self._held)))
+
+    async def wait_for_turn(self, turn: asyncio.Future[None], size: int) -> None:
+        """Wait until a callback may run. ``size``: of the body that waits, in bytes."""
+        self._waiting_bytes += size
+        try:
+            await turn
+        finally:
+            self._waiting_bytes -= size
+            if self._waiting_bytes <= _MAX_WAITING_BYTES < self._waiting_bytes + size:
+                self.lease_wakeup.set()
 
     def add(self, lease: Lease, task: asyncio.Task[None]) -> None:
         """Record a new lease and the task that processes it."""

@@ -229,7 +229,7 @@ class RequestPipeline:
             (200 <= response.status < 300 and not self._after_request_hooks and response.moved_to is None)
             or await self._after_request(page, response)
         ):
-            await self._parse(page, page.response or response)
+            await self._parse(page, page.response or response, inflight)
 
     def _report_seed(self, page: Page) -> None:
         """Log why a seed gives no page. Only the first ones are named."""
@@ -662,7 +662,7 @@ class RequestPipeline:
         for hop in hops:
             self._add(page, hop)
 
-    async def _parse(self, page: Page, response: Response) -> None:
+    async def _parse(self, page: Page, response: Response, inflight: InflightRequest) -> None:
         revisits = self.revisits
         if revisits is not None and revisits.is_unchanged(page, response):
             mark_unchanged(page, response.status)  # its items stay
@@ -674,7 +674,7 @@ class RequestPipeline:
         if page.share:
             page.share = await self._large_pages.prepare(response, page.share)
         if (turn := self._pacer.next_turn(len(response.body))) is not None:
-            await turn
+            await inflight.wait_for_turn(turn, len(response.body))
         began = time.perf_counter()
         streamed: CallbackResult | None = None
         if self._spider.streaming_callbacks and self._may_stream_links(page, response):
