@@ -3,22 +3,29 @@
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from cli_command import skitter
+from services.redis_servers import running
 from sites.scrapy_site import ENTRIES, ScrapySite
 from skitter.testing import SiteServer
 
 HERE = Path(__file__).parent
 ADDON = {"ADDONS": '{"skitter.scrapy.Addon": 0}'}
+OTHER_SCRAPY = os.environ.get("SKITTER_TEST_SCRAPY", "")
+"""Folder with another version of Scrapy to test with, as ``pip install --target`` makes it."""
 ENVIRONMENT = {
-    **os.environ, "PYTHONPATH": str(HERE), "SCRAPY_SETTINGS_MODULE": "scrapy_project.settings",
-}  # fmt: skip
+    **os.environ,
+    "PYTHONPATH": os.pathsep.join(filter(None, (OTHER_SCRAPY, str(HERE)))),
+    "SCRAPY_SETTINGS_MODULE": "scrapy_project.settings",
+}
 
 
 def command_of(*words, settings=(), arguments=()):
@@ -161,6 +168,132 @@ def test_two_processes_share_a_job_and_one_output(site, tmp_path):
     assert sum("joined job starting" in log for log in logs) == 1
     assert all("Spider closed (finished)" in log for log in logs)
     assert sorted(item["number"] for item in items_of(tmp_path / "items.jsonl")) == list(range(200))
+
+
+class Waiting:
+    """A database with numbers of pages that a spider has still to crawl."""
+
+    def __init__(self, path, numbers):
+        self.path = path
+        self._run("CREATE TABLE waiting (number INTEGER PRIMARY KEY)")
+        self.add(numbers)
+
+    def add(self, numbers):
+        self._run(f"INSERT INTO waiting VALUES {', '.join(f'({number})' for number in numbers)}")
+
+    def _run(self, statement):
+        with closing(sqlite3.connect(self.path, timeout=30)) as file, file:
+            file.execute(statement)
+
+
+def entries(numbers):
+    return [f"/entry/{number}" for number in sorted(numbers, key=str)]
+
+
+def paths(folder):
+    return sorted((item["path"] for item in items_of(folder / "items.jsonl")), key=str)
+
+
+@pytest.fixture
+def waiting(tmp_path):
+    return Waiting(tmp_path / "waiting.db", range(1, 31))
+
+
+def feeding(site, tmp_path, settings=(), **arguments):
+    """Start the spider that feeds itself when it is idle."""
+    arguments = {"url": site.url, "database": tmp_path / "waiting.db", **arguments}
+    quick = {"DOWNLOAD_DELAY": 0, "CONCURRENT_REQUESTS_PER_DOMAIN": 16, **dict(settings)}
+    command = command_of("crawl", "feeding", "-o", "items.jsonl", settings=ADDON | quick, arguments=arguments)
+    return subprocess.Popen(command, cwd=tmp_path, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True)
+
+
+def end_of(process):
+    log = process.communicate(timeout=100)[1]
+    assert process.returncode == 0, log
+    return log
+
+
+def until(fact, process):
+    while not fact():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.02)
+
+
+def test_requests_of_a_handler_of_spider_idle_are_crawled_batch_by_batch(site, tmp_path, waiting):
+    log = end_of(feeding(site, tmp_path))
+    assert paths(tmp_path) == entries(range(31))
+    assert "Spider closed (finished)" in log
+    assert "'idle_signals': 4" in log
+    assert "takes no further request" not in log
+
+
+def test_a_later_run_asks_the_handlers_again(site, tmp_path, waiting):
+    end_of(feeding(site, tmp_path))
+    log = end_of(feeding(site, tmp_path))
+    assert "'idle_signals': 1" in log
+    assert "SKITTER_FRESH=1" in log
+    waiting.add(range(40, 45))
+    log = end_of(feeding(site, tmp_path))
+    assert "SKITTER_FRESH=1" not in log
+    assert paths(tmp_path) == entries([*range(31), *range(40, 45)])
+
+
+@pytest.mark.parametrize("frontier", ["sqlite:", "valkey"])
+def test_no_process_ends_while_a_handler_of_another_may_add_requests(site, tmp_path, waiting, frontier):
+    url = running("valkey").url if frontier == "valkey" else frontier
+    settings = {"SKITTER_FRONTIER": url, "SKITTER_JOB": f"feeding-{tmp_path.name}"}
+    slow = feeding(site, tmp_path, settings, slow=3)
+    until(lambda: site.site.visits["/entry/0"], slow)
+    quick = feeding(site, tmp_path, settings)
+    logs = [end_of(quick)]
+    visits = site.site.visits.copy()
+    logs.append(end_of(slow))
+    assert site.site.visits == visits
+    assert paths(tmp_path) == entries(range(31))
+    assert all("Spider closed (finished)" in log for log in logs)
+
+
+def test_dont_close_spider_keeps_the_spider_open(site, tmp_path, waiting):
+    process = feeding(site, tmp_path, keep=tmp_path / "enough")
+    until(lambda: len(site.site.visits) >= 31, process)
+    waiting.add(range(40, 45))
+    until(lambda: len(site.site.visits) >= 36, process)
+    (tmp_path / "enough").touch()
+    assert "Spider closed (finished)" in end_of(process)
+    assert paths(tmp_path) == entries([*range(31), *range(40, 45)])
+
+
+def test_ctrl_c_ends_a_spider_that_a_handler_keeps_open(site, tmp_path, waiting):
+    process = feeding(site, tmp_path, keep=tmp_path / "enough")
+    until(lambda: len(site.site.visits) >= 31, process)
+    process.send_signal(signal.SIGINT)
+    assert "Spider closed (shutdown)" in end_of(process)
+    assert paths(tmp_path) == entries(range(31))
+
+
+def test_a_process_that_dies_when_it_is_idle_is_continued(site, tmp_path, waiting):
+    process = feeding(site, tmp_path, kill=2)
+    process.communicate(timeout=100)
+    assert process.returncode == -signal.SIGKILL
+    end_of(feeding(site, tmp_path))
+    assert paths(tmp_path) == entries(range(31))
+
+
+def test_a_killed_process_does_not_keep_the_others_open(site, tmp_path, waiting):
+    idle = feeding(site, tmp_path, keep=tmp_path / "enough")
+    until(lambda: len(site.site.visits) >= 31, idle)
+    other = feeding(site, tmp_path)
+    until(lambda: "joined job feeding" in other.stderr.readline(), other)
+    idle.kill()
+    idle.communicate()
+    assert "Spider closed (finished)" in end_of(other)
+    assert paths(tmp_path) == entries(range(31))
+
+
+def test_a_handler_of_spider_idle_closes_the_spider_with_its_reason(site, tmp_path, waiting):
+    log = end_of(feeding(site, tmp_path, stop="enough"))
+    assert "Spider closed (enough)" in log
+    assert paths(tmp_path) == entries(range(31))
 
 
 def test_skitter_pauses_and_stops_a_running_project(site, tmp_path):

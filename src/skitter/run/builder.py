@@ -219,6 +219,11 @@ class JobBuilder:
         if spider.start_urls and type(spider).start is Spider.start and not spider.rules:
             CallbackRunner().find(spider, None)
 
+    @property
+    def has_foreign_worker(self) -> bool:
+        """Whether another program fetches the requests of the job."""
+        return self._overrides.make_worker is not None
+
     def frontier_context(self, *, joining: bool = False) -> FrontierContext:
         """Return the context for a frontier backend. ``joining``: other processes work on the job already."""
         settings = self.settings

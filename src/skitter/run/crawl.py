@@ -234,11 +234,14 @@ class Crawl:
                 await self._written.join()
             passes = self._passes = PassTracker(frontier.notes, self._builder.rules, self._builder.passes)
             before = await self._begin(frontier, info, passes)
-            if before.state is JobState.RUNNING and not self._stop_reason:
-                if not before.reason:
+            runs = before.state is JobState.RUNNING
+            # A worker of another program may find more to do.
+            may_run = runs or (before.state is JobState.FINISHED and self._builder.has_foreign_worker)
+            if may_run and not self._stop_reason:
+                if runs and not before.reason:
                     await passes.begin(before)
                 await self._work(frontier, info, began)
-                if self._builder.settings.retry_failed_at_end and await self._replay(frontier):
+                if runs and self._builder.settings.retry_failed_at_end and await self._replay(frontier):
                     await self._work(frontier, info, began)
             result = await self._result(frontier, before, began, passes)
         except BaseException:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import enum
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import scrapy
+from scrapy import signals
+from scrapy.exceptions import CloseSpider, DontCloseSpider
+from twisted.python.failure import Failure
 
 from skitter.errors import UsageError
 
@@ -23,6 +28,17 @@ class _ObservedSet(set[Any]):
     def remove(self, request: scrapy.Request) -> None:
         super().remove(request)
         self._on_removed(request)
+
+
+class IdleAnswer(enum.Enum):
+    """What the handlers of ``spider_idle`` want."""
+
+    END = enum.auto()
+    """The crawl may end, unless they have added requests."""
+    KEEP_OPEN = enum.auto()
+    """One of them has raised ``DontCloseSpider``."""
+    CLOSE = enum.auto()
+    """One of them has raised ``CloseSpider``: the spider of this process is being closed."""
 
 
 class EngineSlot:
@@ -45,17 +61,49 @@ class EngineSlot:
         if type(in_progress) is not set or in_progress:
             raise _unknown_engine(f"inprogress is {in_progress!r:.100}")
         slot.inprogress = _ObservedSet(on_done)
+        self.is_probed = False
+        """Whether :meth:`is_idle` asks the engine. The engine itself never finds that the scheduler has no requests."""
+        self._closing: asyncio.Future[Any] | None = None
 
     def wake(self) -> None:
-        """Let the engine ask for requests soon, and notice that it is idle."""
+        """Let the engine ask for requests soon."""
         self._wake()
 
-    def close(self, reason: str) -> Any:
-        """Close the spider. Return what can be awaited: a coroutine, or a Deferred before Scrapy 2.14."""
+    def is_idle(self) -> bool:
+        """Return whether the engine has nothing to do but requests that the scheduler may have."""
+        engine: Any = self._crawler.engine
+        self.is_probed = True
+        try:
+            return bool(engine.spider_is_idle()) and not engine.paused
+        finally:
+            self.is_probed = False
+
+    def send_idle(self) -> IdleAnswer:
+        """Send the signal ``spider_idle``, as the engine does when the scheduler has no requests."""
+        expected = (DontCloseSpider, CloseSpider)
+        found: list[tuple[Any, Any]] = self._crawler.signals.send_catch_log(
+            signals.spider_idle, spider=self._crawler.spider, dont_log=expected
+        )
+        errors = [result.value for _, result in found if isinstance(result, Failure)]
+        if any(isinstance(error, DontCloseSpider) for error in errors):
+            return IdleAnswer.KEEP_OPEN
+        for error in errors:
+            if isinstance(error, CloseSpider):
+                self.close(error.reason)
+                return IdleAnswer.CLOSE
+        return IdleAnswer.END
+
+    def close(self, reason: str) -> None:
+        """Close the spider soon, unless it is being closed."""
+        if self._closing is None:
+            self._closing = asyncio.ensure_future(self._close(reason))
+
+    async def _close(self, reason: str) -> None:
         engine: Any = self._crawler.engine
         if scrapy.version_info >= (2, 14):
-            return engine.close_spider_async(reason=reason)
-        return engine.close_spider(self._crawler.spider, reason)
+            await engine.close_spider_async(reason=reason)
+        else:
+            await engine.close_spider(self._crawler.spider, reason)
 
 
 def _unknown_engine(problem: str) -> UsageError:

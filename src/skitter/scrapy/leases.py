@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     from skitter.frontier.contract import Frontier
     from skitter.frontier.records import Lease
+    from skitter.scrapy.idle import CrawlEnd
     from skitter.scrapy.requests import RequestCodec
     from skitter.worker.inflight import InflightRequest
 
@@ -105,8 +106,8 @@ class ScrapyLeases:
         """``None`` as long as no worker runs."""
         self.began = asyncio.Event()
         """Set when a worker runs."""
-        self.has_ended = False
-        """Whether the run of the job has ended, so that no request can come any more."""
+        self.crawl_end: CrawlEnd
+        """Decides when the crawl has ended. The scheduler sets it before a worker runs."""
         self.wake: Callable[[], object] = lambda: None
         """Lets the engine ask for requests."""
         self._frontier: Frontier | None = None
@@ -158,7 +159,6 @@ class ScrapyLeases:
 
     def stop(self) -> None:
         """Note that the run of the job has ended."""
-        self.has_ended = True
         self.seeds.stop()
 
     # --- from skitter to Scrapy ------------------------------------------------------------------------
@@ -182,9 +182,7 @@ class ScrapyLeases:
         self._ready.append(held)
         self.wake()
         concluded = await held.done
-        # Requests that its pipelines have put into the engine are durable before the page.
-        if self._adding is not None:
-            await asyncio.shield(self._adding)
+        await self.added()  # requests that its pipelines have put into the engine are durable before the page
         return concluded
 
     def give_up(self, lease: Lease, error: Exception) -> Page:
@@ -205,10 +203,6 @@ class ScrapyLeases:
                 return held.request
             held.done.set_result(None)  # the permit has run out: another turn of the host follows
         return None
-
-    def has_pending(self) -> bool:
-        """Return whether the job may still have requests for the engine."""
-        return not self.has_ended
 
     # --- what becomes of a request ---------------------------------------------------------------------
 
@@ -370,6 +364,12 @@ class ScrapyLeases:
         if self._adding is None:
             self._adding = asyncio.get_running_loop().create_task(self._add_loose())
         return True
+
+    async def added(self) -> int:
+        """Wait until the requests that extensions have put into the engine are in the frontier. Return their number so far."""
+        if self._adding is not None:
+            await asyncio.shield(self._adding)
+        return self._number_loose
 
     async def _add_loose(self) -> None:
         try:

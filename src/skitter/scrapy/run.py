@@ -92,7 +92,7 @@ class ScrapyRun:
         if self._stop_reason:
             self._crawl.stop(self._stop_reason)
         result = await self._crawl.run()
-        if result.already_finished:
+        if result.already_finished and result.status.added == result.before.added:
             log.warning(
                 "job %s is finished: nothing is left to crawl. To crawl it again, set SKITTER_FRESH=1",
                 result.job,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from scrapy.core.scheduler import BaseScheduler
 from scrapy.utils.defer import deferred_from_coro
@@ -13,6 +13,7 @@ from skitter.errors import SkitterError, UsageError
 from skitter.frontier.records import JobState
 from skitter.scrapy.addon import Addon
 from skitter.scrapy.engine import EngineSlot
+from skitter.scrapy.idle import CrawlEnd
 from skitter.scrapy.leases import leases_of
 from skitter.scrapy.run import ScrapyRun
 
@@ -71,6 +72,7 @@ class Scheduler(BaseScheduler):
         leases = self._leases
         self._engine = engine = EngineSlot(self._crawler, leases.engine_is_done)
         leases.wake = engine.wake
+        leases.crawl_end = CrawlEnd(engine, leases.added)
         leases.seeds.on_failed = self._run.stop
         self._running = asyncio.ensure_future(self._run.run())
         began = asyncio.ensure_future(leases.began.wait())
@@ -108,21 +110,13 @@ class Scheduler(BaseScheduler):
             reason = running.result().value
         if self._stats is not None:
             self._stats.set_value("skitter/state", reason)
-        if self._is_closing:
-            return
-        if reason == JobState.FINISHED:
-            self._engine.wake()
-        else:
+        if not self._is_closing:
             self._is_closing = True
-            asyncio.ensure_future(self._close_spider(self._engine.close(reason)))  # noqa: RUF006 - the engine waits for it
-
-    @staticmethod
-    async def _close_spider(closing: Any) -> None:
-        await closing
+            self._engine.close(reason)
 
     def has_pending_requests(self) -> bool:
-        """Return whether the job may have further requests, from whichever process."""
-        return self._leases.has_pending()
+        """Return whether the job may have further requests, from whichever process: until the spider is closed."""
+        return self._engine is None or not self._engine.is_probed
 
     def enqueue_request(self, request: Request) -> bool:
         """Store a request together with the page that it comes from. Return ``False`` if the job knows it."""

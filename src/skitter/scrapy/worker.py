@@ -53,8 +53,10 @@ class ScrapyWorker:
         self._most_fetches = settings.concurrency
         control = CrawlControl(frontier, self._inflight)
         committer = Committer(frontier, outputs, Hooks(), self._inflight, links, control, Stats())
-        leaser = Leaser(name, frontier, self._inflight, leases, committer, self._on_answer)
-        reporter = WorkerReporter(name, frontier, self._inflight, committer)
+        leaser = Leaser(
+            name, frontier, self._inflight, leases, committer, self._on_answer, leases.crawl_end.confirm
+        )
+        self._reporter = reporter = WorkerReporter(name, frontier, self._inflight, committer)
         self._loop = LeaseLoop(name, frontier, info, control, leaser, committer, reporter)
         self._revision = 0
         """Number of the settings changes that the worker has applied."""
@@ -63,10 +65,13 @@ class ScrapyWorker:
         """Work until the job is finished or stopped. Return its state."""
         self._leases.begin(self._frontier, self._codec, self._name)
         try:
+            await self._reporter.announce()
+            await self._leases.crawl_end.join(self._frontier, self._name)
             return await self._loop.run()
         finally:
             await self._loop.release()
             await self._leases.end()
+            await self._leases.crawl_end.leave()
             await self._loop.leave()
 
     def drain(self) -> None:

@@ -60,10 +60,14 @@ class WorkerReporter:
             pages_per_second=round(self._throughput.note(age, committed["pages"]), 2), queues=self._queues,
         )  # fmt: skip
 
+    async def announce(self) -> None:
+        """Report once."""
+        await self._frontier.reports.announce(self.report(), _TTL)
+
     async def run(self) -> None:
         """Report until cancelled."""
         while True:
-            await self._frontier.reports.announce(self.report(), _TTL)
+            await self.announce()
             await asyncio.sleep(_REPORT_SECONDS)
 
     async def leave(self) -> None:

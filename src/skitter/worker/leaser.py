@@ -44,14 +44,19 @@ class Leaser:
         processor: LeaseProcessor,
         committer: Committer,
         on_answer: Callable[[LeaseResult], Awaitable[None]],
+        confirm_end: Callable[[], Awaitable[bool]] | None = None,
     ) -> None:
-        """``on_answer`` is called with each answer of the frontier, before any of its leases is processed."""
+        """``on_answer`` is called with each answer of the frontier, before any of its leases is processed.
+
+        ``confirm_end`` is asked whether the crawl has ended, as long as the frontier is finished; ``None``: it has.
+        """
         self._worker = worker
         self._frontier = frontier
         self._inflight = inflight
         self._processor = processor
         self._committer = committer
         self._on_answer = on_answer
+        self._confirm_end = confirm_end
         self._idle_since: float | None = None
         """Event loop time since which the worker has had capacity, but politeness allowed no fetch from any host."""
         self._failure: SkitterError | None = None
@@ -85,13 +90,17 @@ class Leaser:
                 self._idle_since = inflight.loop.time()
             if result.state is JobState.STOPPING:
                 inflight.drain()
-            if result.state is JobState.FINISHED or (inflight.draining and not inflight.held):
+            is_finished = result.state is JobState.FINISHED
+            if (is_finished and await self._has_ended()) or (inflight.draining and not inflight.held):
                 inflight.end_leasing()
                 return result.state
             inflight.wants_more = not limit or len(result.leases) < limit
             if inflight.is_starved:
                 inflight.commit_wakeup.set()
-            await self._wait(limit, result.ask_again)
+            await self._wait(limit, 0.0 if is_finished else result.ask_again)
+
+    async def _has_ended(self) -> bool:
+        return self._confirm_end is None or await self._confirm_end()
 
     def wake(self) -> None:
         """Ask for leases soon, because there may be more."""

@@ -1,9 +1,17 @@
 """Spiders that use what Scrapy projects use. Each yields items with the path of a page, not with its port."""
 
+import os
+import signal
+import sqlite3
+import time
+from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import scrapy
+from scrapy import signals
+from scrapy.exceptions import CloseSpider, DontCloseSpider
 from scrapy.linkextractors import LinkExtractor
 from scrapy.spiders import CrawlSpider, Rule, SitemapSpider
 
@@ -200,3 +208,45 @@ class StartItems(scrapy.Spider):
 
     async def start(self):
         yield {"path": "an item without a response"}
+
+
+class Feeding(scrapy.Spider):
+    """Takes its requests from a database, a batch whenever it is idle.
+
+    ``keep``: keep the spider open until this file exists. ``slow``: seconds that the first batch takes.
+    ``kill``: the process dies when it is idle for this time. ``stop``: reason to close the spider when nothing is left.
+    """
+
+    name = "feeding"
+    url = database = keep = stop = ""
+    slow = kill = 0
+
+    @classmethod
+    def from_crawler(cls, crawler, *args, **kwargs):
+        spider = super().from_crawler(crawler, *args, **kwargs)
+        crawler.signals.connect(spider.feed, signals.spider_idle)
+        return spider
+
+    async def start(self):
+        yield scrapy.Request(self.url + "entry/0")
+
+    def parse(self, response):
+        yield {"path": path_of(response)}
+
+    def feed(self):
+        self.crawler.stats.inc_value("idle_signals")
+        if int(self.kill) == self.crawler.stats.get_value("idle_signals"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(float(self.slow))
+        self.slow = 0
+        with closing(sqlite3.connect(self.database, timeout=30)) as file, file:
+            query = (
+                "DELETE FROM waiting WHERE number IN (SELECT number FROM waiting LIMIT 10) RETURNING number"
+            )
+            numbers = [number for (number,) in file.execute(query).fetchall()]
+        for number in numbers:
+            self.crawler.engine.crawl(scrapy.Request(f"{self.url}entry/{number}"))
+        if self.keep and not Path(self.keep).exists():
+            raise DontCloseSpider
+        if self.stop and not numbers:
+            raise CloseSpider(self.stop)

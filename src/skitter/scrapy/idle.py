@@ -1,0 +1,144 @@
+"""CrawlEnd: asks the handlers of ``spider_idle`` for requests, and agrees on the end of the crawl with the other processes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from skitter._utils.notes import NOTE_TTL
+from skitter.errors import SkitterError
+from skitter.frontier.records import JobState
+from skitter.scrapy.engine import EngineSlot, IdleAnswer
+
+if TYPE_CHECKING:
+    from skitter.frontier.contract import Frontier
+
+NOTE = "skitter:scrapy:processes"
+_FORMAT = 1
+_SIGNAL_INTERVAL = 5.0
+"""Seconds between two signals to handlers that keep the spider open. Scrapy's engine waits as long."""
+
+
+class _Processes(msgspec.Struct, frozen=True):
+    """The note: the processes that work on the job."""
+
+    format: int = _FORMAT
+    idle_at: dict[str, str] = {}
+    """By process, the reading of the frontier at which its handlers had nothing to add; empty: they may add requests."""
+
+
+_decode = msgspec.msgpack.Decoder(_Processes).decode
+
+
+class CrawlEnd:
+    """Decides when the crawl of a Scrapy project has ended, in one of its processes.
+
+    The frontier is finished when it has no request. But the handlers of ``spider_idle`` may add some, in any process. So
+    each process asks its handlers, and notes that they have added nothing. The crawl has ended when all have noted that
+    for the same reading of the frontier. ``docs/design/scrapy.md`` describes the protocol.
+    """
+
+    def __init__(self, engine: EngineSlot, added: Callable[[], Awaitable[int]]) -> None:
+        """Create it. ``added`` waits until the requests that handlers have added are in the frontier, and counts them."""
+        self._engine = engine
+        self._added = added
+        self._frontier: Frontier | None = None
+        self._worker = ""
+        self._idle_at = ""
+        """Reading at which the handlers of this process had nothing to add. It stays if another process becomes the owner."""
+        self._asked_at = ""
+        """Reading at which the handlers were asked last."""
+        self._next_signal = -math.inf
+        """Event loop time before which they are not asked again for the same reading."""
+        self._has_ended = False
+
+    async def join(self, frontier: Frontier, worker: str) -> None:
+        """Take part. Call it after the worker was announced, so that the others know that it is alive."""
+        self._frontier, self._worker, self._has_ended = frontier, worker, False
+        await self._note("", joins=True)
+
+    async def leave(self) -> None:
+        """Take part no more, if the frontier is still reachable."""
+        with contextlib.suppress(SkitterError):
+            await self._note(None)
+
+    async def confirm(self) -> bool:
+        """Return whether the crawl has ended. Called again and again while the frontier is finished."""
+        reading = await self._read()
+        if reading is None:
+            return False
+        if self._idle_at == reading or await self._has_nothing_to_add(reading):
+            await self._agree(reading)
+        return self._has_ended
+
+    async def _read(self) -> str | None:
+        """Return what distinguishes a finished frontier from itself after more work; ``None`` if it is not finished."""
+        status = await self._open_frontier.status()
+        if status.state is not JobState.FINISHED:
+            return None
+        return f"{status.added} {status.done} {status.failed}"
+
+    async def _has_nothing_to_add(self, reading: str) -> bool:
+        """Ask the handlers of this process, if it is time."""
+        now = asyncio.get_running_loop().time()
+        if self._asked_at == reading and now < self._next_signal:
+            return False
+        # From the note on, this process may add requests.
+        if not self._engine.is_idle() or not await self._note("") or not self._engine.is_idle():
+            return False
+        before = await self._added()
+        answer = self._engine.send_idle()
+        if await self._added() == before:
+            self._next_signal = now + _SIGNAL_INTERVAL
+        self._asked_at = reading
+        if answer is not IdleAnswer.END or await self._read() != reading:
+            return False
+        self._idle_at = reading
+        return True
+
+    async def _agree(self, reading: str) -> None:
+        """End the crawl if all processes that are alive have nothing to add."""
+        frontier = self._open_frontier
+        if not await self._note(reading):
+            return
+        found = await frontier.notes.get(NOTE)
+        if found is None or await self._read() != reading:
+            return
+        alive = {status.report.name for status in await frontier.reports.workers()}
+        if all(at == reading for name, at in _decode(found).idle_at.items() if name in alive):
+            # It fails if a process has joined, or has asked its handlers, since the note was read.
+            self._has_ended = await _swap(frontier, found, {})
+
+    async def _note(self, idle_at: str | None, *, joins: bool = False) -> bool:
+        """Note what this process may add; ``None``: nothing, because it leaves. Return ``False`` if the crawl has ended."""
+        frontier = self._open_frontier
+        while not self._has_ended:
+            found = await frontier.notes.get(NOTE)
+            processes = {} if found is None else dict(_decode(found).idle_at)
+            if found is not None and not joins and self._worker not in processes:
+                self._has_ended = True  # another process has found that all have nothing to add
+                break
+            if processes.get(self._worker) == idle_at:
+                return True
+            if idle_at is None:
+                del processes[self._worker]
+            else:
+                processes[self._worker] = idle_at
+            if await _swap(frontier, found, processes):
+                return True
+        return False
+
+    @property
+    def _open_frontier(self) -> Frontier:
+        assert self._frontier is not None, "a worker has joined"
+        return self._frontier
+
+
+async def _swap(frontier: Frontier, found: bytes | None, idle_at: dict[str, str]) -> bool:
+    new = msgspec.msgpack.encode(_Processes(idle_at=idle_at))
+    return await frontier.notes.compare_and_swap(NOTE, found, new, NOTE_TTL)
