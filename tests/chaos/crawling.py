@@ -192,7 +192,7 @@ class Crawling:
             return file.execute(query).fetchall()
 
 
-def check_exact(crawling, pages, dead=()):
+def check_items(crawling, pages, dead=()):
     """The output holds each page once and nothing else; the dead letters are the dead links."""
     urls = crawling.urls()
     missing, strange = set(pages) - set(urls), set(urls) - set(pages)
@@ -204,6 +204,11 @@ def check_exact(crawling, pages, dead=()):
     assert set(letters) == set(dead), (
         f"missing: {sorted(set(dead) - set(letters))}, strange: {[(u, e) for u, e in letters.items() if u not in dead]}"
     )
+
+
+def check_exact(crawling, pages, dead=()):
+    """As :func:`check_items`; and each page and dead link was one request."""
+    check_items(crawling, pages, dead)
     counts = crawling.counts()
     assert counts == {
         "added": len(pages) + len(dead), "done": len(pages), "queue": 0, "delayed": 0, "dead": len(dead),

@@ -4,7 +4,8 @@ import random
 import signal
 
 import pytest
-from crawling import CONCURRENCY, ROUNDS, at_moments, check_exact, visits
+from crawling import CONCURRENCY, ROUNDS, at_moments, check_exact, check_items, visits
+from moving_site import MovingSite
 from scrapy_crawling import ScrapyCrawling, SharedScrapyCrawling
 
 from services.redis_servers import server_of
@@ -14,16 +15,26 @@ pytestmark = pytest.mark.chaos
 PAGES, HOLES, HOSTS = 200, 20, 2
 KILLS = 4
 IN_HAND = 4 * CONCURRENCY
+MOVING = {
+    "pages": 160,
+    "every": 20,
+    "hosts": HOSTS,
+    "busy": 32,
+    "moved": 9,
+    "page_bytes": 3000,
+    "links_per_page": 20,
+}
 SITE = {"pages": PAGES, "every": HOLES, "hosts": HOSTS, "page_bytes": 3000, "links_per_page": 20}
 OFTEN = {"SKITTER_SETTINGS": '{"max_worker_crashes": 100, "lease_seconds": 3}'}
 
 
 @pytest.fixture
-def job(tmp_path, site):
+def job(tmp_path, request):
     made = []
 
-    def make(folder=tmp_path, **options):
+    def make(folder=tmp_path, site=None, **options):
         folder.mkdir(exist_ok=True)
+        site = site or request.getfixturevalue("site")
         made.append(ScrapyCrawling(folder, site, settings=OFTEN, **options))
         return made[-1]
 
@@ -40,11 +51,12 @@ def server():
 
 
 @pytest.fixture
-def processes(tmp_path, site, server):
+def processes(tmp_path, request, server):
     made = []
 
-    def make(name, folder=tmp_path):
+    def make(name, folder=tmp_path, site=None):
         folder.mkdir(exist_ok=True)
+        site = site or request.getfixturevalue("site")
         made.append(SharedScrapyCrawling(folder, server, site, settings=OFTEN, name=name))
         return made[-1]
 
@@ -96,6 +108,67 @@ def test_killed_processes_of_a_fleet_are_started_again(processes, site, truth, s
         assert crawl.wait() == 0, crawl.errors
     assert kills >= KILLS - 1
     check_exact(both[0], *truth)
+
+
+@pytest.fixture
+def moving(site_process, tmp_path):
+    """A site with retries and redirects."""
+    bound = tmp_path / "bound"
+    arguments = {**MOVING, "bound": str(bound)}
+    site = site_process("moving_site:MovingSite", arguments, hosts=HOSTS, delay=0.02)
+    site.bound = bound
+    return site
+
+
+@pytest.mark.parametrize("seed", ROUNDS)
+def test_retries_and_redirects_survive_killing_scrapy(job, moving, seed):
+    rng = random.Random(f"moving {seed}")
+    crawl = job(site=moving).start()
+    kills = 0
+    for _ in at_moments(crawl, moving, sorted(rng.sample(range(MOVING["pages"]), 2 * KILLS))):
+        kills += crawl.kill_owner()
+        crawl.start()
+    assert crawl.wait() == 0, crawl.errors
+    assert kills >= 2 * KILLS - 1
+    check_moving(crawl, moving)
+    assert sum(visits(moving).values()) <= requests_of(moving) + kills * IN_HAND
+
+
+@pytest.mark.parametrize("seed", ROUNDS)
+def test_retries_and_redirects_survive_killing_processes_of_a_fleet(processes, moving, seed):
+    rng = random.Random(f"moving fleet {seed}")
+    both = [processes("one", site=moving).start(), processes("two", site=moving).start()]
+    kills = 0
+    for _ in at_moments(both[0], moving, sorted(rng.sample(range(20, MOVING["pages"]), KILLS))):
+        victim = rng.choice(both)
+        kills += victim.kill_owner()
+        victim.start()
+    for crawl in both:
+        assert crawl.wait() == 0, crawl.errors
+    assert kills >= KILLS - 1
+    check_moving(both[0], moving)
+
+
+def check_moving(crawl, moving):
+    """Each page is in the output once, and each dead link is a dead letter; retries and redirects are requests of their own.
+
+    A busy page whose first visit was answered to a killed process has no retry.
+    """
+    site = MovingSite(**MOVING)
+    pages, dead = site.urls(moving.origins)
+    check_items(crawl, pages, dead)
+    moved = sum(site.has_moved(number) and not site.is_gone(number) for number in range(site.pages))
+    busy = sum(site.is_busy(number) and not site.is_gone(number) for number in range(site.pages))
+    counts = crawl.counts()
+    assert counts["queue"] == counts["delayed"] == 0
+    assert counts["added"] == counts["done"] + counts["dead"]
+    assert len(pages) + moved <= counts["done"] <= len(pages) + moved + busy
+
+
+def requests_of(moving):
+    """The most requests that a crawl needs that nobody kills."""
+    site = MovingSite(**MOVING)
+    return site.pages + sum(site.has_moved(n) + site.is_busy(n) for n in range(site.pages))
 
 
 @pytest.mark.parametrize("seed", ROUNDS)
