@@ -227,6 +227,12 @@ def test_requests_of_a_handler_of_spider_idle_are_crawled_batch_by_batch(site, t
     assert "takes no further request" not in log
 
 
+def test_the_status_names_the_scrapy_spider_and_its_project(site, tmp_path):
+    crawl("ruled", site, tmp_path, "-o", "items.jsonl")
+    assert "ruled (Scrapy project project)" in skitter("status", "ruled", cwd=tmp_path).stdout
+    assert "ruled (Scrapy project project)" in skitter("jobs", cwd=tmp_path).stdout
+
+
 def test_a_later_run_asks_the_handlers_again(site, tmp_path, waiting):
     end_of(feeding(site, tmp_path))
     log = end_of(feeding(site, tmp_path))

@@ -227,7 +227,7 @@ async def job_status(folder: JobFolder) -> JobStatus:
     """Read the state of a job without changing it."""
     spec = folder.read()
     found = JobStatus(
-        job=folder.job, state="new", live=False, spider=spec.spider, outputs=[shown_url(target) for target in spec.outputs],
+        job=folder.job, state="new", live=False, spider=spec.spider_title or spec.spider, outputs=[shown_url(target) for target in spec.outputs],
         frontier=shown_url(spec.frontier),
     )  # fmt: skip
     try:

@@ -36,6 +36,8 @@ class JobSpec(msgspec.Struct, kw_only=True):
     """The name under which the job was created, if its folder was renamed since. Empty: ``job``."""
     spider: str
     """``FILE.py:Class`` or ``package.module:Class``. A class is replaced by its name."""
+    spider_title: str = ""
+    """What users see as the spider, if another program runs the job. Empty: ``spider``."""
     arguments: dict[str, Any] = {}
     settings: dict[str, Any] = {}
     """Settings that override those of the spider."""

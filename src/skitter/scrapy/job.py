@@ -178,6 +178,7 @@ def job_spec(settings: BaseSettings, spider: str, limits: Limits, feeds: list[st
     return JobSpec(
         job=settings.get("SKITTER_JOB") or re.sub(r"[^A-Za-z0-9._-]", "-", spider),
         spider=f"{ScrapyJob.__module__}:{ScrapyJob.__qualname__}",
+        spider_title=_title(settings, spider),
         arguments={"scrapy_spider": spider},
         settings={**limits.to_settings(), "robots": False, **_own_settings(settings)},
         outputs=[str(output).replace("%(name)s", spider) for output in [*outputs, *feeds]],
@@ -185,6 +186,12 @@ def job_spec(settings: BaseSettings, spider: str, limits: Limits, feeds: list[st
         home=str(settings.get("SKITTER_HOME") or HOME),
         reads_references=False,
     )
+
+
+def _title(settings: BaseSettings, spider: str) -> str:
+    """Return the name of a Scrapy spider, with that of its project if it has one."""
+    has_project = (settings.getpriority("BOT_NAME") or 0) > 0
+    return f"{spider} (Scrapy project {settings['BOT_NAME']})" if has_project else f"{spider} (Scrapy)"
 
 
 def _own_settings(settings: BaseSettings) -> dict[str, Any]:

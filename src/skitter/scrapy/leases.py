@@ -59,8 +59,8 @@ class ScrapyLease:
     """A lease, its request in Scrapy's engine, and the results so far."""
 
     __slots__ = (
-        "again", "done", "error", "failure", "fingerprints", "has_moved", "has_reached_callback", "inflight", "open",
-        "page", "plain", "request", "response", "status",
+        "done", "error", "failure", "fingerprints", "has_moved", "has_reached_callback", "inflight", "open", "page", "plain",
+        "replacement", "request", "response", "status",
     )  # fmt: skip
 
     def __init__(self, inflight: InflightRequest, page: Page, request: scrapy.Request) -> None:
@@ -79,7 +79,7 @@ class ScrapyLease:
         self.has_reached_callback = False
         self.has_moved = False
         """Whether a middleware has replaced the request with another one, such as a retry or a redirect."""
-        self.again: scrapy.Request | None = None
+        self.replacement: scrapy.Request | None = None
         """Such a request, if it cannot be stored. It is fetched under the same lease."""
         self.open = 0
         """Number of requests that were yielded but have not reached the scheduler."""
@@ -119,10 +119,10 @@ class ScrapyLeases:
         """Requests that a callback has yielded and that have not reached the scheduler."""
         self._continuations: dict[scrapy.Request, ScrapyLease] = {}
         """Requests that a downloader middleware has returned."""
-        self._loose: list[Entry] = []
+        self._unowned: list[Entry] = []
         """Requests that belong to no lease: an extension has put them into the engine."""
         self._adding: asyncio.Task[None] | None = None
-        self._number_loose = 0
+        self._unowned_count = 0
         self._exporter = PythonItemExporter()
         connect = crawler.signals.connect
         connect(self._downloaded, signals.response_downloaded)
@@ -272,8 +272,8 @@ class ScrapyLeases:
             self._continuations = {r: owner for r, owner in self._continuations.items() if owner is not held}
         if held.done.done():
             return
-        if held.again is not None:
-            held.request, held.again, held.response, held.failure = held.again, None, None, None
+        if held.replacement is not None:
+            held.request, held.replacement, held.response, held.failure = held.replacement, None, None, None
             self._ready.append(held)
             self.wake()
         else:
@@ -322,7 +322,7 @@ class ScrapyLeases:
         if self.seeds.takes(request):
             self.seeds.add(request)
             return True
-        return self._enqueue_loose(request)
+        return self._enqueue_unowned(request)
 
     def _enqueue_continuation(self, codec: RequestCodec, held: ScrapyLease, request: scrapy.Request) -> bool:
         held.has_moved = True
@@ -333,7 +333,7 @@ class ScrapyLeases:
             held.page.entries.append(codec.entry(request, held.origin(), held.page.lease.slot))
         except Exception:  # noqa: BLE001 - as in entry_or_rejection()
             held.has_moved = False
-            held.again = request
+            held.replacement = request
         return True
 
     def _enqueue_child(self, codec: RequestCodec, held: ScrapyLease, request: scrapy.Request) -> bool:
@@ -353,28 +353,28 @@ class ScrapyLeases:
             page.entries.append(entry)
         return True
 
-    def _enqueue_loose(self, request: scrapy.Request) -> bool:
+    def _enqueue_unowned(self, request: scrapy.Request) -> bool:
         codec = self.codec
         if codec is None:
             log.error("%s: the run of the job has ended, and takes no further request", request.url)
             return False
-        self._number_loose += 1
-        origin = f"{self.seeds.worker}/{self._number_loose}".encode()
-        self._loose.append(codec.entry_or_rejection(request, origin))
+        self._unowned_count += 1
+        origin = f"{self.seeds.worker}/{self._unowned_count}".encode()
+        self._unowned.append(codec.entry_or_rejection(request, origin))
         if self._adding is None:
-            self._adding = asyncio.get_running_loop().create_task(self._add_loose())
+            self._adding = asyncio.get_running_loop().create_task(self._add_unowned())
         return True
 
     async def added(self) -> int:
         """Wait until the requests that extensions have put into the engine are in the frontier. Return their number so far."""
         if self._adding is not None:
             await asyncio.shield(self._adding)
-        return self._number_loose
+        return self._unowned_count
 
-    async def _add_loose(self) -> None:
+    async def _add_unowned(self) -> None:
         try:
-            while self._loose and self._frontier is not None:
-                entries, self._loose = self._loose, []
+            while self._unowned and self._frontier is not None:
+                entries, self._unowned = self._unowned, []
                 await self._frontier.add(entries)
         finally:
             self._adding = None

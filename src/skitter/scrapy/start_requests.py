@@ -52,8 +52,8 @@ class StartRequests:
         self._claim: SeedClaim | None = None
         self._position = 0
         """Number of start requests that were read."""
-        self._dealt_with = 0
-        """Number of those that the engine has dealt with."""
+        self._handled = 0
+        """Number of those that the engine has handled."""
         self._stored = 0
         """Number of those that are stored."""
         self._is_read = False
@@ -93,7 +93,7 @@ class StartRequests:
         origin = b"seed/%d" % self._position
         entry = codec.entry_or_rejection(request, origin)
         self._batch.append((self._position, entry))
-        self._dealt_with = self._position
+        self._handled = self._position
 
     async def read(self, start: AsyncIterator[Any]) -> AsyncIterator[Any]:
         """Yield the start requests that are not stored, if it is the turn of this process to read them."""
@@ -128,7 +128,7 @@ class StartRequests:
             self._expected = result
             yield result
             if self._expected is not None:  # a handler of the signal request_scheduled has dropped it
-                self._expected, self._dealt_with = None, self._position
+                self._expected, self._handled = None, self._position
             if len(self._batch) >= _BATCH_SIZE:
                 await self._flush()
             if self._is_over or self._stored > self._position:
@@ -176,7 +176,7 @@ class StartRequests:
                         self._batch.clear()
                         return
                     continue
-                entries, position = [entry for _, entry in self._batch], max(self._dealt_with, self._stored)
+                entries, position = [entry for _, entry in self._batch], max(self._handled, self._stored)
                 try:
                     await frontier.add(entries, SeedProgress(claim.token, position, self._is_read))
                 except SkitterError:  # the worker meets and reports the same error; or another owner follows
