@@ -47,6 +47,9 @@ def test_each_text_has_its_last_reason(table):
     assert [table.get(f"http://h.test/{name}") for name in "abc"] == ["known", "host", None]
     assert unknown(table, ["/a", "/b", "/b", "/c"]) == (["/c"], {"known": 1, "host": 2})
     assert len(table) == 2
+    assert table.has_any(["http://h.test/c"] * 100 + ["http://h.test/b"])
+    assert not table.has_any(["http://h.test/c"] * 100)
+    assert not table.has_any(())
 
 
 def test_a_table_grows_and_is_cleared(table):
@@ -95,6 +98,8 @@ def test_both_tables_give_the_same_answers(added, hrefs, base):
         lambda table: table.add([7], "known"),
         lambda table: table.add(7, "known"),
         lambda table: table.get(7),
+        lambda table: table.has_any([7]),
+        lambda table: table.has_any(7),
         lambda table: table.unknown(["a"]),
         lambda table: table.unknown([7], PAGE.prefixes, {}),
         lambda table: table.unknown(["a"], ["no", "tuple"], {}),

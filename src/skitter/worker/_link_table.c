@@ -281,6 +281,27 @@ LinkTable_length(LinkTable *table)
     return (Py_ssize_t)table->used;
 }
 
+/* Compute the hashes of up to GROUP strings, and request their entries from memory. Return their number without those that have no
+UTF-8, or -1 for an error. */
+static Py_ssize_t
+hash_strings(const LinkTable *table, PyObject *strings, Py_ssize_t first, Entry hashes[GROUP])
+{
+    const Text nothing = {"", 0};
+    Py_ssize_t length = PyTuple_Size(strings), hashed = 0;
+    for (Py_ssize_t index = first; index < length && index < first + GROUP; index++) {
+        Text text;
+        int valid = utf8_of(PyTuple_GetItem(strings, index), &text);
+        if (valid < 0 || (valid > 0 && hash_both(table, nothing, text, &hashes[hashed]) < 0)) {
+            return -1;
+        }
+        if (valid > 0) {
+            PREFETCH(&table->entries[hashes[hashed].low & table->mask]);
+            hashed++;
+        }
+    }
+    return hashed;
+}
+
 static PyObject *
 LinkTable_add(LinkTable *table, PyObject *const *args, Py_ssize_t amount)
 {
@@ -291,32 +312,52 @@ LinkTable_add(LinkTable *table, PyObject *const *args, Py_ssize_t amount)
     }
     PyObject *texts = PySequence_Tuple(args[0]);
     if (texts == NULL || number_of(table, args[1], &number) < 0) {
-        Py_XDECREF(texts);
-        return NULL;
+        goto error;
     }
-    Py_ssize_t length = PyTuple_Size(texts);
-    for (Py_ssize_t index = 0; index < length; index++) {
-        Text text, nothing = {"", 0};
-        Entry hash;
-        int valid = utf8_of(PyTuple_GetItem(texts, index), &text);
-        if (valid == 0) {
-            continue;
+    Entry hashes[GROUP];
+    for (Py_ssize_t first = 0; first < PyTuple_Size(texts); first += GROUP) {
+        if ((table->used + GROUP) * 4 > (table->mask + 1) * 3 && grow(table) < 0) {
+            goto error;
         }
-        if (valid < 0 || hash_both(table, nothing, text, &hash) < 0) {
-            Py_DECREF(texts);
-            return NULL;
+        Py_ssize_t hashed = hash_strings(table, texts, first, hashes);
+        if (hashed < 0) {
+            goto error;
         }
-        if ((table->used + 1) * 4 > (table->mask + 1) * 3 && grow(table) < 0) {
-            Py_DECREF(texts);
-            return NULL;
+        for (Py_ssize_t index = 0; index < hashed; index++) {
+            Entry *entry = find(table, hashes[index]);
+            table->used += (entry->high & 0xff) == 0;
+            entry->low = hashes[index].low;
+            entry->high = hashes[index].high | number;
         }
-        Entry *entry = find(table, hash);
-        table->used += (entry->high & 0xff) == 0;
-        entry->low = hash.low;
-        entry->high = hash.high | number;
     }
     Py_DECREF(texts);
     Py_RETURN_NONE;
+error:
+    Py_XDECREF(texts);
+    return NULL;
+}
+
+static PyObject *
+LinkTable_has_any(LinkTable *table, PyObject *strings)
+{
+    PyObject *texts = PySequence_Tuple(strings);
+    if (texts == NULL) {
+        return NULL;
+    }
+    Entry hashes[GROUP];
+    int found = 0;
+    for (Py_ssize_t first = 0; first < PyTuple_Size(texts) && !found; first += GROUP) {
+        Py_ssize_t hashed = hash_strings(table, texts, first, hashes);
+        if (hashed < 0) {
+            Py_DECREF(texts);
+            return NULL;
+        }
+        for (Py_ssize_t index = 0; index < hashed && !found; index++) {
+            found = (find(table, hashes[index])->high & 0xff) != 0;
+        }
+    }
+    Py_DECREF(texts);
+    return PyBool_FromLong(found);
 }
 
 static PyObject *
@@ -457,6 +498,7 @@ error:
 static PyMethodDef methods[] = {
     {"add", (PyCFunction)(void (*)(void))LinkTable_add, METH_FASTCALL, NULL},
     {"get", (PyCFunction)LinkTable_get, METH_O, NULL},
+    {"has_any", (PyCFunction)LinkTable_has_any, METH_O, NULL},
     {"unknown", (PyCFunction)(void (*)(void))LinkTable_unknown, METH_FASTCALL, NULL},
     {"clear", (PyCFunction)LinkTable_clear, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},

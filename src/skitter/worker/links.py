@@ -89,6 +89,10 @@ class PythonLinkTable:
         """Return the reason for an absolute text, or ``None``."""
         return self._reasons.get(text)
 
+    def has_any(self, texts: Sequence[str]) -> bool:
+        """Return whether one of the texts is in the table."""
+        return not self._reasons.keys().isdisjoint(texts)
+
     def unknown(
         self, hrefs: Sequence[str], prefixes: HrefPrefixes, counts: defaultdict[str, int]
     ) -> list[str]:
@@ -149,7 +153,7 @@ class LinkCache:
 
     def has_any(self, urls: Sequence[str]) -> bool:
         """Return whether one of the normalized URLs is in the cache."""
-        return any(map(self._table.get, urls))
+        return self._table.has_any(urls)
 
     def learn(self, urls: Sequence[str]) -> None:
         """Add URLs that the frontier has accepted."""
