@@ -40,6 +40,7 @@ from skitter.web.urls import UrlBase, normalize, resolve, url_base
 if TYPE_CHECKING:
     import parsel
 
+    from skitter.content.extraction import ContentFormat, MainContent
     from skitter.link_extractor import Patterns, Words
     from skitter.web.feeds import FeedEntry
     from skitter.web.sitemap import SitemapEntry
@@ -448,6 +449,19 @@ class Response:
         """
         found = self.css(css)
         return found[0].markdown(self.base_url) if found else ""
+
+    async def main_content(self, form: ContentFormat = "markdown") -> MainContent:
+        """Return the main content of an HTML page, without navigation, footers and advertisements, and its metadata.
+
+        ``form``: ``markdown`` or ``text``. The content of a plain text is the text itself; that of other pages is ``None``.
+
+        The extraction takes about 10 ms in a process of its own, so it does not delay the event loop. A page that takes
+        more than 2 s of CPU time or 1 GB of memory gives a result with ``content_error``. Needs ``skitter[content]``.
+        Raises :class:`~skitter.errors.UsageError` if the extra is missing.
+        """
+        from skitter.content.extraction import extractor  # noqa: PLC0415 - its packages are an extra
+
+        return await extractor().extract(self, form)
 
     def structured_data(self) -> dict[str, Any]:
         """Return the structured data of an HTML page as plain values that an item can hold.

@@ -27,6 +27,14 @@ class Everything(Spider):
         yield response.follow_all("a")
 
 
+class Texts(Everything):
+    """The main content of each page."""
+
+    async def parse(self, response):
+        yield await response.main_content("text")
+        yield response.follow_all("a")
+
+
 class Counted(Everything):
     """Counts its pages and the characters of their titles itself; one of its monitors is violated."""
 

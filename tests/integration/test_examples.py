@@ -83,6 +83,17 @@ def test_quotes_takes_each_detail_once(run):
     assert len(set(urls_of(run("quotes.py", "-o", "out.jsonl") / "out.jsonl"))) == 24
 
 
+def test_the_text_dataset_has_the_content_of_each_page_once(run, site):
+    pytest.importorskip("trafilatura", reason="trafilatura is not installed")
+    folder = run("text_dataset.py", "-o", "all.jsonl?duplicates=mark", "-o", "kept.jsonl?duplicates=drop")
+    items = lines_of(folder / "all.jsonl")
+    assert len(items) > 5
+    assert all(item["content"] and item["url"].startswith(address(site)) for item in items)
+    assert {item["url"] for item in lines_of(folder / "kept.jsonl")} == {
+        item["url"] for item in items if item["duplicate_of"] is None
+    }
+
+
 def test_login_reaches_all_members_pages(run, site):
     assert urls_of(run("login.py", "-o", "out.jsonl") / "out.jsonl") == members(site)
 

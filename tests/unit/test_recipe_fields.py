@@ -6,6 +6,7 @@ import pytest
 from recipe_runs import compile_text
 from skitter import Request, Response
 from skitter.frontends.recipe.page_context import PageContext, PageError
+from skitter.frontends.recipe.source import RecipeError
 from skitter.item import encode_item
 
 PAGE = """<!doctype html><base href="http://x/base/"><h1> A <b>long</b>
@@ -145,3 +146,27 @@ def test_css_on_a_json_page_is_an_error_that_says_so():
 
 def test_fields_see_those_above_them():
     assert item_of({"a": "h1", "b": {"value": "{item.a}!"}}) == {"a": "A long title", "b": "A long title!"}
+
+
+def test_a_field_has_the_main_content_of_the_page():
+    pytest.importorskip("trafilatura", reason="trafilatura is not installed")
+    body = "<nav><a href=/>Home</a></nav><main><h1>Title</h1><p>A text with <b>bold</b> words.</p></main>"
+    fields = {"both": {"main_content": "markdown"}, "plain": {"main_content": "text", "regexp": "A .*"}}
+    assert item_of(fields, body) == {
+        "both": "# Title\n\nA text with **bold** words.", "plain": "A text with bold words.",
+    }  # fmt: skip
+    assert item_of({"none": {"main_content": "text", "default": ""}}, "<title>x</title>") == {"none": ""}
+
+
+def test_a_page_whose_main_content_takes_too_long_has_the_default_or_fails():
+    pytest.importorskip("trafilatura", reason="trafilatura is not installed")
+    body = "<html><body><p>" + "<b>x</b> " * 150_000
+    assert item_of({"text": {"main_content": "markdown", "default": "-"}}, body) == {"text": "-"}
+    with pytest.raises(PageError, match=r"field text: (timeout|memory|crash): "):
+        item_of({"text": {"main_content": "markdown"}}, body)
+
+
+def test_main_content_excludes_other_sources_of_a_value():
+    for other in ({"css": "p"}, {"value": 1}, {"fields": {"a": "p"}}):
+        with pytest.raises(RecipeError, match="main_content excludes selectors, value and fields"):
+            item_of({"text": {"main_content": "text", **other}})

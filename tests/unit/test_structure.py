@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src/skitter"
 LAYERS = (
-    ("root", "testing"),
+    ("root", "content", "testing"),
     ("frontier", "fetch", "store"),
     ("worker", "brokers", "browser", "archive"),
     ("run",),

@@ -60,6 +60,11 @@ def run(spider: str, options: JobOptions, show: ShowOptions) -> int:
     help="Download the files with these suffixes, such as pdf,jpg, to the folder files, or to --files-store.",
 )  # fmt: skip
 @click.option("--iframes", is_flag=True, help="Follow the pages in iframe elements as well.")
+@click.option(
+    "--content",
+    type=click.Choice(["markdown", "text"]),
+    help="Add the main content of each page and its metadata; needs skitter[content].",
+)
 @click.option("--browser", "fetcher", flag_value="browser", help="Load all pages in Chromium.")
 @click.option(
     "--adaptive",
@@ -73,6 +78,7 @@ def crawl(
     urls: tuple[str, ...],
     sitemaps: tuple[str, ...],
     files: str | None,
+    content: str | None,
     fetcher: str | None,
     options: JobOptions,
     show: ShowOptions,
@@ -83,11 +89,15 @@ def crawl(
 
     An item has url, status, title, depth, links (their number), content_type, size and fetched_at, and with --files
     file_urls and files.
+    With --content, it also has content, canonical_url, author, date, language, description, site_name, json_ld, opengraph, digest,
+    signature, content_error and rights. Files mark near duplicates in the field duplicate_of; add ?duplicates=drop to a file to leave
+    them out.
     Links are those of a, area and frame elements. A refresh of at most 10 seconds is followed as well.
     Repeat the command to resume the crawl. The job is named after the host of its first URL.
     """
     from skitter.cli.running import ForegroundRun, fork_if_several
     from skitter.run.job import JobSpec
+    from skitter.store.outputs import marking_duplicates
     from skitter.web.urls import host_of
 
     named = [url if url == "auto" else _seed(url) for url in sitemaps]
@@ -105,16 +115,20 @@ def crawl(
             **({"sitemaps": named} if named else {}),
             **({"files": suffixes} if suffixes else {}),
             **({"iframes": True} if iframes else {}),
+            **({} if content is None else {"content": content}),
             **pairs("-a", options.arguments),
         },
         settings={
             "scope": "host",
             "refresh_delay_cap": 10.0,
             **({"files_store": "files"} if suffixes else {}),
+            **({} if content is None else {"directives_field": "rights"}),
             **({} if fetcher is None else {"fetcher": fetcher}),
             **settings,
         },
-        outputs=options.all_outputs(),
+        outputs=options.all_outputs()
+        if content is None
+        else list(map(marking_duplicates, options.all_outputs())),
         frontier=options.frontier,
         workers=options.workers,
         queues=options.all_queues(),

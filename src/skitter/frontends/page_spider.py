@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin, urlsplit
+
+from msgspec.structs import asdict
 
 from skitter.frontends.sitemap_spider import SitemapSpider
 from skitter.links import Links
 
 if TYPE_CHECKING:
+    from skitter.content.extraction import ContentFormat
     from skitter.response import Response
 
 
@@ -20,6 +23,7 @@ class PageSpider(SitemapSpider):
     Follows the links of ``a``, ``area`` and ``frame`` elements; with ``iframes``, those of ``iframe`` elements as well.
     ``files``: suffixes such as ``pdf``; links and images that end with them are files of the item, and are not followed.
     ``sitemaps``: URLs of sitemaps whose pages are fetched too; ``auto``: those that the robots.txt of each host names.
+    ``content``: ``markdown`` or ``text``; the item also has the fields of :class:`~skitter.content.extraction.MainContent`.
     """
 
     name = "pages"
@@ -31,9 +35,16 @@ class PageSpider(SitemapSpider):
         *,
         files: Sequence[str] = (),
         iframes: bool = False,
+        content: ContentFormat | None = None,
         **arguments: Any,
     ) -> None:
         super().__init__(**arguments)
+        if content is not None:
+            from skitter.content.extraction import need_trafilatura  # noqa: PLC0415 - few crawls collect texts
+
+            need_trafilatura()
+            self._form = content
+            self.parse = self._parse_content  # type: ignore[assignment,method-assign]  # a generator is faster where it suffices
         self.start_urls = urls
         robots = [urljoin(url, "/robots.txt") for url in urls] if "auto" in sitemaps else []
         self.sitemap_urls = [url for url in dict.fromkeys((*sitemaps, *robots)) if url != "auto"]
@@ -71,6 +82,17 @@ class PageSpider(SitemapSpider):
         }
         if hrefs:
             yield response.follow_all(hrefs)
+
+    async def _parse_content(self, response: Response) -> AsyncIterator[dict[str, Any] | Links]:
+        """Do the same as ``parse``, with the main content in the item."""
+        found = await response.main_content(self._form)
+        if found.content_error is not None:
+            self.stats.inc_value("content_errors")
+        for result in PageSpider.parse(self, response):
+            if isinstance(result, Links):
+                yield result
+            else:
+                yield {**asdict(found), **result, "title": result["title"] or found.title}
 
     def _is_file(self, url: str) -> bool:
         return urlsplit(url).path.lower().endswith(self._suffixes)

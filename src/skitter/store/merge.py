@@ -39,6 +39,8 @@ class Format(msgspec.Struct, frozen=True):
     """The fields to write, in order. Empty: all fields."""
     spreadsheet: bool = False
     """Whether a CSV file is meant for a spreadsheet; see :func:`~skitter.store.formats.csv_chunks`."""
+    duplicates: Literal["keep", "mark", "drop"] = "keep"
+    """What to do with near duplicates; see :class:`~skitter.content.duplicate_items.DuplicateItems`."""
 
     @property
     def holds_responses(self) -> bool:
@@ -140,6 +142,7 @@ def _remove_drafts(target: Path) -> None:
 def fill(file: BinaryIO, source: ItemSource, file_format: Format) -> None:
     """Write all items of a source to an open file in the given format, in bounded memory."""
     shape = file_format.shape
+    source = _without_duplicates(source, file_format)
     lines = source.lines
     if file_format.fields:
         lines = lambda: (select_fields(line, file_format.fields) for line in source.lines())  # noqa: E731 - one of two
@@ -171,6 +174,15 @@ def fill(file: BinaryIO, source: ItemSource, file_format: Format) -> None:
     with compressed(file, file_format.compression) as sink:
         for chunk in chunks:
             sink.write(chunk)
+
+
+def _without_duplicates(source: ItemSource, file_format: Format) -> ItemSource:
+    """Return the items with near duplicates marked or left out, if the format says so."""
+    if file_format.duplicates == "keep":
+        return source
+    from skitter.content.duplicate_items import DuplicateItems  # noqa: PLC0415 - few crawls collect texts
+
+    return DuplicateItems(source.lines, file_format.duplicates)
 
 
 def _copy(source: int, start: int, end: int, file: BinaryIO) -> None:

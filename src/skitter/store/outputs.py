@@ -80,6 +80,15 @@ def open_item_output(target: str) -> Output:
     return output
 
 
+def marking_duplicates(target: str) -> str:
+    """Return the name of an output with the option ``duplicates=mark``, if it is a file of items without such an option."""
+    output, (plain, options) = open_output(target), split_options(target)
+    is_file = isinstance(output, FileOutput) or plain.partition(":")[0].lower() in _FSSPEC
+    if not is_file or output.holds_responses or _DUPLICATES in options:
+        return target
+    return f"{target}{'&' if options else '?'}{_DUPLICATES}=mark"
+
+
 def _made(factory: Callable[..., Output | Saver], address: OutputAddress) -> Output:
     """Create an output, or the output of a store that only has the method ``save``."""
 
@@ -139,7 +148,7 @@ def _suffixes(name: str) -> list[str]:
 
 def _file(file_format: Format) -> OutputFactory:
     def make(address: OutputAddress) -> Output:
-        known = () if file_format.holds_responses else ("fields", "parts")
+        known = () if file_format.holds_responses else ("fields", "parts", _DUPLICATES)
         if file_format.shape == "csv":
             known = (*known, _SPREADSHEET)
         _refuse_options(address, known)
@@ -241,20 +250,31 @@ def _with_options(file_format: Format, address: OutputAddress, options: dict[str
             import xlsxwriter  # noqa: F401, PLC0415 - as above
     if file_format.holds_responses:
         return file_format
-    file_format = msgspec.structs.replace(file_format, fields=_take_fields(address, options))
-    if file_format.shape != "csv" or (choice := options.pop(_SPREADSHEET, "no")) == "no":
+    fields = _take_fields(address, options)
+    duplicates = _take_choice(address, options, _DUPLICATES, ("keep", "mark", "drop"))
+    file_format = msgspec.structs.replace(file_format, fields=fields, duplicates=duplicates)
+    if file_format.shape != "csv":
         return file_format
-    if choice != "yes":
+    choice = _take_choice(address, options, _SPREADSHEET, ("no", "yes"))
+    return msgspec.structs.replace(file_format, spreadsheet=choice == "yes")
+
+
+def _take_choice(address: OutputAddress, options: dict[str, str], name: str, choices: tuple[str, ...]) -> str:
+    """Remove an option and return its value; by default the first of its choices. Raises StoreError."""
+    choice = options.pop(name, choices[0])
+    if choice not in choices:
         raise StoreError(
-            f"option {_SPREADSHEET}={choice} of output {shown_url(address.target)!r}",
-            remedy="write yes or no",
-            field=_SPREADSHEET,
+            f"option {name}={choice} of output {shown_url(address.target)!r}",
+            remedy=f"write {', '.join(choices[:-1])} or {choices[-1]}",
+            field=name,
         )
-    return msgspec.structs.replace(file_format, spreadsheet=True)
+    return choice
 
 
 _SPREADSHEET = "spreadsheet"
 """Option of CSV files; see :func:`~skitter.store.formats.csv_chunks`."""
+_DUPLICATES = "duplicates"
+"""Option of all files of items: what to do with near duplicates."""
 _SHAPES: tuple[Literal["jsonl", "json", "csv", "xml"], ...] = ("jsonl", "json", "csv", "xml")
 _COMPRESSIONS: tuple[Compression, ...] = ("", "gz", "zst")
 FORMATS = {

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
+from skitter.content.extraction import extractor, need_trafilatura
 from skitter.errors import SkitterError
 from skitter.frontends.recipe.compile_context import CompileContext
 from skitter.frontends.recipe.finder import Finder, text_of
@@ -64,6 +65,8 @@ class FieldReader:
         self._check(compile_context)
         if field.locale is not None:  # a missing package is reported before the crawl starts
             need("dateparser", "recipes", "dates in words")
+        if field.main_content is not None:
+            need_trafilatura()
 
     def _make_nested(self, compile_context: CompileContext, around: ObjectReader) -> ObjectReader | None:
         fields = self._field.fields
@@ -84,8 +87,17 @@ class FieldReader:
         field = self._field
         if self._selects and field.value is not None:
             compile_context.problem("a selector and a value exclude each other", "keep one of them", "value")
-        if not self._selects and field.value is None and field.fields is None and field.script is None:
-            compile_context.problem("no selector", "give css, xpath, json, value, fields or script")
+        if field.main_content is not None and (
+            self._selects or field.value is not None or field.fields is not None
+        ):
+            compile_context.problem(
+                "main_content excludes selectors, value and fields", "keep one of them", "main_content"
+            )
+        sources = (field.value, field.main_content, field.fields, field.script)
+        if not self._selects and all(source is None for source in sources):
+            compile_context.problem(
+                "no selector", "give css, xpath, json, value, main_content, fields or script"
+            )
         if field.fields is not None and any((field.type, field.regexp, field.split, field.replace)):
             compile_context.problem(
                 "a nested object cannot have type, regexp, split or replace", "move them to its fields"
@@ -163,7 +175,13 @@ class FieldReader:
         if self._nested is not None:
             objects = [self._nested.read(inner, context) for inner in self._finder.find(node)]
             return objects if field.many else next(iter(objects), None)
-        if not self._selects and field.value is not None:
+        found: list[Any]
+        if field.main_content is not None:
+            content = extractor().extract_blocking(context.response, field.main_content)
+            if content.content_error is not None:
+                raise ValueError(content.content_error)
+            found = [] if content.content is None else [content.content]
+        elif not self._selects and field.value is not None:
             filled = field.value
             if self._template is not None:
                 filled = self._template.fill({**context.variables(), "item": item})

@@ -42,6 +42,10 @@ class Field(Selection, forbid_unknown_fields=True, kw_only=True, omit_defaults=T
     value: Annotated[
         Plain, Meta(description="A constant, or text with {url} or {data.NAME}, instead of a selector.")
     ] = None
+    main_content: Annotated[
+        Literal["markdown", "text"] | None,
+        Meta(description="The main content of the page in this format, instead of a selector."),
+    ] = None
     type: Annotated[TypeName | None, Meta(description="Type of the value. Default: str.")] = None
     many: Annotated[bool, Meta(description="Return all matches as a list. Default: the first match.")] = False
     strip: Annotated[bool, Meta(description="Remove white space at both ends. Default: true.")] = True
@@ -312,6 +316,16 @@ def scripts_in(
         nested = enumerate(part) if isinstance(part, list) else ()
     for place, inner in nested:
         yield from scripts_in(inner, (*path, place))
+
+
+def reads_content(part: Any) -> bool:
+    """Return whether a part of a recipe has a field with the main content of the page."""
+    if isinstance(part, Field) and part.main_content is not None:
+        return True
+    if isinstance(part, Struct):
+        part = [getattr(part, name) for name in part.__struct_fields__]
+    nested = part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
+    return any(map(reads_content, nested))
 
 
 SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema"

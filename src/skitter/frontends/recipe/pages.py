@@ -13,7 +13,7 @@ from skitter.frontends.recipe.compile_context import CompileContext
 from skitter.frontends.recipe.fields import ObjectReader
 from skitter.frontends.recipe.finder import Finder
 from skitter.frontends.recipe.links import LinkRule, NextNumber, next_page
-from skitter.frontends.recipe.model import Follow, Items, Paginate, RecipePage, scripts_in
+from skitter.frontends.recipe.model import Follow, Items, Paginate, RecipePage, reads_content, scripts_in
 from skitter.frontends.recipe.page_context import PageContext, PageError
 from skitter.frontends.recipe.script_rule import ScriptRule
 from skitter.links import Links
@@ -29,6 +29,8 @@ class PageReader:
         self.format = page.format
         self.uses_scripts = any(scripts_in(page))
         """Whether any part of the page has a script."""
+        self.is_slow = self.uses_scripts or reads_content(page)
+        """Whether the page is read in a thread, because scripts and the extraction of main content take long."""
         self._pages = compile_context.pages
         if page.format == "feed":
             need("feedparser", "recipes", "feeds")

@@ -69,7 +69,7 @@ class RecipeRunner:
                 field="page",
             )
         context = PageContext(response, page, data, self._scripts, reader.format)
-        if reader.uses_scripts:  # scripts can be slow, and must not block the worker
+        if reader.is_slow:
             return await self._in_thread(reader.read, context)
         return list(reader.read(context))
 

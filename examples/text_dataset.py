@@ -1,0 +1,17 @@
+"""Texts for a data set, without near duplicates: ``skitter run text_dataset.py -o 'texts.jsonl?duplicates=drop'``."""
+
+from skitter import Spider
+
+
+class Texts(Spider):
+    custom_settings = {"directives_field": "rights"}  # what robots.txt, headers and <meta> reserve
+    site = "http://127.0.0.1:8000"
+
+    async def start(self):
+        yield f"{self.site}/quotes/"
+
+    async def parse(self, response):
+        found = await response.main_content("markdown")
+        if found.content is not None:
+            yield found
+        yield response.follow_all("a")

@@ -1,0 +1,89 @@
+"""DuplicateItems: a source of items in which near duplicates are marked or left out, for files that are written at the end."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
+from typing import Literal
+
+import msgspec
+
+from skitter.content.near_duplicates import SIGNATURE_BYTES, Text, find_duplicates, shingles, signature_of
+
+FIELD = "duplicate_of"
+"""Field that is added to each item: the URL of the page that it duplicates, or null."""
+DuplicateMode = Literal["mark", "drop"]
+
+
+class _Item(msgspec.Struct):
+    """What is compared of an item."""
+
+    url: str
+    content: str
+    digest: str | None = None
+    signature: str | None = None
+
+
+_decode = msgspec.json.Decoder(_Item).decode
+
+
+class DuplicateItems:
+    """The items of another source, with the field ``duplicate_of`` or without duplicates.
+
+    Items without a text in the fields ``url`` and ``content`` are kept unchanged. An item needs neither ``digest`` nor
+    ``signature``, but has to be read in full twice without them. ``lines``: reads all items from the beginning.
+    """
+
+    def __init__(self, lines: Callable[[], Iterable[bytes]], mode: DuplicateMode) -> None:
+        self._lines = lines
+        self._mode = mode
+
+    def lines(self) -> Iterator[bytes]:
+        """Yield all items as JSON lines without line ends."""
+        found = self._duplicates
+        for number, line in enumerate(self._lines()):
+            original = found.get(number)
+            if self._mode == "drop":
+                if original is None:
+                    yield line
+                continue
+            separator = b"" if line.rstrip().endswith(b"{}") else b","
+            value = msgspec.json.encode(original)
+            yield b'%b%b"%b":%b}' % (line.rstrip()[:-1], separator, FIELD.encode(), value)
+
+    def chunks(self) -> Iterator[bytes]:
+        """Yield the same items with line ends."""
+        for line in self.lines():
+            yield line + b"\n"
+
+    @cached_property
+    def _duplicates(self) -> dict[int, str]:
+        return find_duplicates(lambda: map(_text_of, self._lines()))
+
+
+def _text_of(line: bytes) -> Text | None:
+    try:
+        item = _decode(line)
+    except msgspec.DecodeError:  # another kind of item
+        return None
+    digest, signature = _bytes_of(item.digest, SIGNATURE_BYTES), _bytes_of(item.signature, SIGNATURE_BYTES)
+    if digest is None or signature is None:
+        hashes = shingles(item.content)
+        if not hashes:
+            return None
+        digest, signature = digest_of(item.content), signature_of(hashes)
+    return Text(item.url, int.from_bytes(digest[:8], "big"), signature, item.content)
+
+
+def _bytes_of(text: str | None, length: int) -> bytes | None:
+    try:
+        data = bytes.fromhex(text or "")
+    except ValueError:
+        return None
+    return data if len(data) == length else None
+
+
+def digest_of(text: str) -> bytes:
+    """Return the hash of a text with normalized white space, 16 bytes."""
+    return hashlib.blake2b(" ".join(text.split()).encode("utf-8", "replace"), digest_size=16).digest()

@@ -1,0 +1,99 @@
+"""Text data sets under kills: the same texts and the same groups of near duplicates as without kills."""
+
+import os
+import random
+from collections import defaultdict
+from urllib.parse import urlsplit
+
+import psutil
+import pytest
+from crawling import FAST, ROUNDS, check_exact
+
+from sites.texts import TextSite, pairs_of
+
+pytest.importorskip("trafilatura", reason="trafilatura is not installed")
+pytestmark = pytest.mark.chaos
+
+PAGES, KILLS = 200, 8
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("seed", ROUNDS)
+def test_the_groups_are_the_same_whoever_is_killed(crawling, site_process, tmp_path, seed):
+    truth = TextSite(PAGES, seed)
+    site = site_process("sites.texts:TextSite", {"size": PAGES, "seed": seed})
+    rng = random.Random(seed)
+    crawl = crawling(
+        "Texts", workers=2, output="items.jsonl?duplicates=mark", settings=FAST, arguments={"url": site.url}
+    )
+    crawl.output = tmp_path / "items.jsonl"
+    crawl.start()
+    kills = 0
+    for victim in rng.sample(["worker", "extraction", "owner", "all"] * 2, k=KILLS):
+        target = len(site.hits()) + rng.randrange(1, PAGES // KILLS)
+        if not crawl.wait_for(lambda target=target: len(site.hits()) >= target, f"{target} requests"):
+            break
+        if victim == "extraction":
+            kills += kill_extraction(crawl)
+        elif victim == "worker":
+            kills += crawl.kill_worker(rng)
+        else:
+            getattr(crawl, f"kill_{victim}")()
+            kills += 1
+            crawl.start()
+    assert crawl.wait() == 0, crawl.errors
+    assert kills >= KILLS // 2
+    check_exact(crawl, {site.url, *(f"{site.url}{place}" for place in range(len(truth.corpus.pages)))})
+    items = [item for item in crawl.items() if item["url"] != site.url]
+    crashed = {item["url"] for item in items if item["content_error"] is not None}
+    assert len(crashed) <= kills  # a killed extraction costs the content of one page
+    for item in items:
+        if item["url"] not in crashed:
+            text = truth.corpus.pages[int(urlsplit(item["url"]).path[1:])][2]
+            assert " ".join(item["content"].split()) == " ".join([text.split()[0], *text.split()])
+    check_groups(items, crashed, truth)
+
+
+def kill_extraction(crawl):
+    """SIGKILL the extraction of a worker; returns whether there was one."""
+    for worker in crawl.workers():
+        try:
+            children = worker.children()
+        except psutil.NoSuchProcess:
+            continue
+        for child in children:
+            os.kill(child.pid, 9)
+            return True
+    return False
+
+
+def check_groups(items, crashed, truth):
+    """The groups are those of the same items in any other order, and the near duplicates of the site."""
+    import io
+
+    import msgspec
+
+    from skitter.store.merge import Format, fill
+
+    class Shuffled:
+        def lines(self):
+            return map(msgspec.json.encode, shuffled)
+
+    shuffled = [{name: item[name] for name in item if name != "duplicate_of"} for item in items]
+    random.Random(1).shuffle(shuffled)
+    file = io.BytesIO()
+    fill(file, Shuffled(), Format(duplicates="mark"))
+    again = {
+        item["url"]: item["duplicate_of"] for item in map(msgspec.json.decode, file.getvalue().splitlines())
+    }
+    assert {item["url"]: item["duplicate_of"] for item in items} == again
+    groups, left_out = defaultdict(list), {urlsplit(url).path for url in crashed}
+    for item in items:
+        if item["url"] not in crashed:
+            groups[item["duplicate_of"] or item["url"]].append(urlsplit(item["url"]).path)
+    known = {
+        group: [path for path in paths if path not in left_out] for group, paths in truth.groups().items()
+    }
+    true, found = pairs_of(known), pairs_of(groups)
+    assert len(true & found) >= 0.95 * len(true) > 0
+    assert len(true & found) >= 0.99 * len(found)
