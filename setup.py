@@ -1,15 +1,15 @@
-"""The compiled part of skitter. Everything else is declared in pyproject.toml."""
+"""The compiled parts of skitter. Everything else is declared in pyproject.toml."""
 
 from setuptools import Extension, setup
 
+
+def compiled(name: str) -> Extension:
+    """Return a module in C. Without a C compiler, the installation goes on, and Python code takes its place."""
+    source = f"src/{name.replace('.', '/')}.c"
+    return Extension(name, [source], py_limited_api=True, optional=True)
+
+
 setup(
-    ext_modules=[
-        Extension(
-            "skitter.worker._link_table",
-            ["src/skitter/worker/_link_table.c"],
-            py_limited_api=True,
-            optional=True,  # without a C compiler, its twin in Python is used
-        )
-    ],
+    ext_modules=[compiled("skitter.frontier.embedded._key_set"), compiled("skitter.worker._link_table")],
     options={"bdist_wheel": {"py_limited_api": "cp311"}},
 )

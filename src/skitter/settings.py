@@ -250,7 +250,7 @@ class FrontierSettings(msgspec.Struct, frozen=True, kw_only=True):
         "What committed data survives: `process` survives SIGKILL, `machine` also survives power loss.",
     )] = "process"
     seen_memory_limit: Annotated[int, Setting(
-        "Number of known URLs kept in memory (0.1 GB per million) before they move to the frontier file.", min=0,
+        "Number of known URLs kept in memory (35 MB per million) before they move to the frontier file.", min=0,
     )] = 5_000_000
     max_queued: Annotated[int | None, Setting(
         "Maximum number of queued requests. Beyond it, workers keep new links on their local disks.",

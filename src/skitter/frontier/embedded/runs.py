@@ -45,6 +45,11 @@ _INDEX_BITS = 32
 _PREFIXES = 2**32
 """A key is placed within its shard by the four bytes after the first one."""
 
+try:
+    from skitter.frontier.embedded._key_set import KeySet
+except ImportError:  # not compiled
+    KeySet = set  # type: ignore[assignment,misc]
+
 
 class ShardKeys:
     """The keys of one shard that are in memory."""
@@ -52,7 +57,7 @@ class ShardKeys:
     __slots__ = ("endless", "timed")
 
     def __init__(self) -> None:
-        self.endless: set[bytes] = set()
+        self.endless: set[bytes] = KeySet()
         self.timed: dict[bytes, float] = {}
         """Keys with the times until which they are known; 0: forgotten. None of them is in ``endless``."""
 

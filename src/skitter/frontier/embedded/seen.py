@@ -1,6 +1,6 @@
 """The seen set: the fingerprints that a job knows.
 
-A seen set is always exact. All keys are in memory (about 0.1 GB per million) up to ``seen_memory_limit``. Beyond it they
+A seen set is always exact. All keys are in memory (35 MB per million) up to ``seen_memory_limit``. Beyond it they
 move to sorted runs in the file, and only the newest are in memory. Shards of the keys move one after the other, in short
 steps: little work is lost when the process ends, no step takes long, and the file never holds many keys twice.
 """
