@@ -125,6 +125,25 @@ def test_fields_are_chosen_and_ordered_in_every_format():
     assert gzip.decompress(written("x.csv.gz" + given, ITEMS)).startswith(b"price,title,absent\r\n")
 
 
+@pytest.mark.parametrize("shape", ["list", "object"])
+@pytest.mark.parametrize("levels", [15, 60, 450])
+def test_values_that_are_nested_too_deep_for_readers_of_parquet_become_json_text(shape, levels):
+    value = "end"
+    for _ in range(levels):
+        value = [value] if shape == "list" else {"a": value}
+    file = written("x.parquet", [{"value": value}, {"value": None}])
+    found = parquet.read_table(io.BytesIO(file)).to_pylist()
+    assert found[1] == {"value": None}
+    inner = found[0]["value"]
+    for _ in range(min(levels, 20)):
+        inner = inner[0] if shape == "list" else inner["a"]
+    if levels > 20:
+        inner = json.loads(inner)
+        for _ in range(levels - 20):
+            inner = inner[0] if shape == "list" else inner["a"]
+    assert inner == "end"
+
+
 def test_chosen_columns_are_read_once():
     reads = []
     assert (

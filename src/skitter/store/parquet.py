@@ -20,6 +20,9 @@ ROW_BYTES = 16 << 20
 _MAX_KEYS = 500
 """An object with more different keys is treated as a mapping, not as a record, and written as JSON text."""
 
+_MAX_DEPTH = 20
+"""Lists and objects that are nested deeper are written as JSON text. Readers of Parquet refuse files of more than 100 levels."""
+
 _EXACT, _INT64 = 2**53, 2**63
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 _encode = msgspec.json.Encoder().encode
@@ -43,9 +46,10 @@ class Column:
     strings are written as they are, other values as JSON text.
     """
 
-    __slots__ = ("fields", "inner", "kind")
+    __slots__ = ("depth", "fields", "inner", "kind")
 
-    def __init__(self) -> None:
+    def __init__(self, depth: int = 0) -> None:
+        self.depth = depth
         self.kind = ""
         self.inner: Column | None = None
         self.fields: dict[str, Column] = {}
@@ -53,12 +57,14 @@ class Column:
     def take(self, value: Any) -> None:
         """Widen the type so that it also fits this value."""
         kind = _kind_of(value)
+        if self.depth >= _MAX_DEPTH and kind in {"list", "struct"}:
+            kind = "json"
         if kind != self.kind:
             if not kind or self.kind == "json":
                 return
             self._widen(kind)
         if kind == "list" == self.kind:
-            self.inner = self.inner or Column()
+            self.inner = self.inner or Column(self.depth + 1)
             for element in value:
                 self.inner.take(element)
         elif kind == "struct" == self.kind:
@@ -73,7 +79,7 @@ class Column:
         for name, inner in value.items():
             column = self.fields.get(name)
             if column is None:
-                column = self.fields[name] = Column()
+                column = self.fields[name] = Column(self.depth + 1)
             column.take(inner)
         if len(self.fields) > _MAX_KEYS:
             self._widen("json")
