@@ -1,15 +1,20 @@
 """Text data sets under kills: the same texts and the same groups of near duplicates as without kills."""
 
+import io
+import json
 import os
 import random
 from collections import defaultdict
 from urllib.parse import urlsplit
 
+import msgspec
 import psutil
 import pytest
-from crawling import FAST, ROUNDS, check_exact
+from crawling import FAST, ROUNDS, Crawling, check_exact
 
+from services.redis_servers import server_of
 from sites.texts import TextSite, pairs_of
+from skitter.store.merge import Format, fill
 
 pytest.importorskip("trafilatura", reason="trafilatura is not installed")
 pytestmark = pytest.mark.chaos
@@ -54,6 +59,44 @@ def test_the_groups_are_the_same_whoever_is_killed(crawling, site_process, tmp_p
     check_groups(items, crashed, truth)
 
 
+@pytest.mark.timeout(240)
+def test_all_machines_of_a_fleet_write_the_same_groups_although_one_is_killed(site_process, tmp_path):
+    truth = TextSite(PAGES, 5)
+    site = site_process("sites.texts:TextSite", {"size": PAGES, "seed": 5})
+    server = server_of("valkey", "--appendonly", "no").start()
+    machines = []
+    try:
+        for name in ("one", "other"):
+            (tmp_path / name).mkdir()
+            output = f"items.jsonl?parts={server.url}/texts:parts&duplicates=mark"
+            machine = Crawling(
+                tmp_path / name, "Texts", output=output, settings=FAST, arguments={"url": site.url}, workers=2
+            )
+            machine.command.append(f"--frontier={server.url}")
+            machines.append(machine.start())
+        victim = machines[0]
+        assert victim.wait_for(lambda: len(site.hits()) > PAGES // 3, "a third of the pages")
+        victim.kill_all()
+        victim.start()
+        assert [machine.wait() for machine in machines] == [0, 0], [machine.errors for machine in machines]
+        files = [
+            [json.loads(line) for line in (machine.folder / "items.jsonl").read_text().splitlines()]
+            for machine in machines
+        ]
+        groups = [{item["url"]: item["duplicate_of"] for item in items} for items in files]
+        assert groups[0] == groups[1]
+        assert set(groups[0]) == {
+            site.url,
+            *(f"{site.url}{place}" for place in range(len(truth.corpus.pages))),
+        }
+        assert len(files[0]) == len(groups[0])
+        check_groups([item for item in files[0] if item["url"] != site.url], set(), truth)
+    finally:
+        for machine in machines:
+            machine.end()
+        server.stop()
+
+
 def kill_extraction(crawl):
     """SIGKILL the extraction of a worker; returns whether there was one."""
     for worker in crawl.workers():
@@ -69,11 +112,6 @@ def kill_extraction(crawl):
 
 def check_groups(items, crashed, truth):
     """The groups are those of the same items in any other order, and the near duplicates of the site."""
-    import io
-
-    import msgspec
-
-    from skitter.store.merge import Format, fill
 
     class Shuffled:
         def lines(self):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import cache
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -51,8 +51,9 @@ class MainContent(msgspec.Struct, frozen=True, kw_only=True):
     """Language that the page declares (``<html lang>``), as in ``en-US``. It is not guessed from the text."""
     description: str | None = None
     site_name: str | None = None
-    json_ld: list[Any] = []
-    """The JSON-LD blocks; invalid ones are left out."""
+    json_ld: str | None = None
+    """The JSON-LD blocks as one JSON array; invalid ones are left out. It is a text because a column of a table could not hold
+    what all sites put there. :meth:`Response.structured_data` returns values."""
     opengraph: dict[str, str] = {}
     """The ``og:`` values by their names without the prefix."""
     digest: str | None = None
@@ -66,7 +67,6 @@ class ContentCall(msgspec.Struct):
     """The page that the process of the extraction reads."""
 
     url: str
-    base_url: str
     text: str
     form: ContentFormat
     is_html: bool
@@ -95,10 +95,13 @@ class ContentExtractor:
 
     def _run(self, call: ContentCall) -> MainContent:
         try:
-            return msgspec.json.decode(self._process.call(call), type=MainContent)
+            found = msgspec.json.decode(self._process.call(call), type=MainContent)
         except ProcessDied as error:
             kind = "timeout" if error.timed_out else "crash"
             return MainContent(url=call.url, content_error=f"{kind}: {error}")
+        if found.content_error is not None and found.content_error.startswith("memory:"):
+            self._process.close()  # what it still holds would count against the next page
+        return found
 
     @property
     def pid(self) -> int | None:
@@ -118,8 +121,7 @@ def _call_of(response: Response, form: ContentFormat) -> ContentCall | MainConte
     if len(text) > MAX_CHARACTERS:
         error = f"too_large: the page has {len(text):,} characters, more than {MAX_CHARACTERS:,}"
         return MainContent(url=response.url, content_error=error)
-    # The base URL is found by the process, because this page need not be parsed here.
-    return ContentCall(response.url, response.url, text, form, is_html)
+    return ContentCall(response.url, text, form, is_html)
 
 
 def need_trafilatura() -> None:

@@ -35,8 +35,12 @@ _MAX_PARTNERS = 64
 that share a part of their text."""
 _MAX_MISSES = 16
 """Comparisons of a text without success."""
-_CACHED = 500
-"""Sets of shingles that are kept for further comparisons. A set takes about 50 KB."""
+_CACHED = 200
+"""Sets of shingles that are kept for further comparisons. A set takes 50 KB for a text of 500 words, and at most 1 MB."""
+MAX_WORDS = 10_000
+"""Words of a text that are compared: the first ones."""
+_MAX_CHARACTERS = 200_000
+"""Characters in which these words are searched."""
 # Scripts without spaces between words: Thai to Myanmar, Khmer, kana, CJK ideographs. Each of their characters is a word.
 _NO_SPACES = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 
@@ -47,8 +51,11 @@ def _words() -> re.Pattern[str]:
 
 
 def shingles(text: str) -> frozenset[int]:
-    """Return the hashes of the shingles of a text. Case, white space and punctuation have no influence. May be empty."""
-    words = _words().findall(text.casefold())
+    """Return the hashes of the shingles of a text. May be empty.
+
+    Case, white space and punctuation have no influence. Only the first :data:`MAX_WORDS` words count.
+    """
+    words = _words().findall(text[:_MAX_CHARACTERS].casefold())[:MAX_WORDS]
     if len(words) < _WIDTH:
         return frozenset({xxh3_64_intdigest(" ".join(words).encode())}) if words else frozenset()
     runs = map(" ".join, zip(words, words[1:], words[2:], strict=False))

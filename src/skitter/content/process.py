@@ -48,7 +48,7 @@ def extract(call: ContentCall) -> MainContent:
         "language": article.lang,
         "description": article.description,
         "site_name": article.site_name,
-        "json_ld": json_ld,
+        "json_ld": msgspec.json.encode(without_surrogates(json_ld)).decode() if json_ld else None,
         "opengraph": dict(document.opengraph(base_url)),
     }
     # "fast" leaves out two further extractors: 30 % less time, and the same quality (docs/dependencies.md).
