@@ -3,11 +3,11 @@
 from collections import defaultdict
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from skitter.web.urls import absolute_text, url_base
-from skitter.worker.links import LinkTable, PythonLinkTable
+from skitter.web.urls import absolute_text, normalize, url_base
+from skitter.worker.links import LinkTable, PythonLinkTable, is_ambiguous
 
 IS_COMPILED = LinkTable is not PythonLinkTable
 PAGE = url_base("http://h.test/dir/page.html?q=1")
@@ -39,6 +39,11 @@ def test_links_are_found_by_their_absolute_text(table):
     )
     hrefs = ["/a", "../a", "b", "http://h.test/dir/b#d", "?c", "//o.test/", "#top", "#", "", "a", "/b", "?d"]
     assert unknown(table, hrefs) == (["", "a", "/b", "?d"], {"known": 6, "own": 2})
+
+
+def test_a_link_with_leading_white_space_is_unknown(table):
+    table.add(["http://h.test/dir/ /x", "http://h.test/dir/\x1f/x"], "known")
+    assert unknown(table, [" /x", "\x1f/x"]) == ([" /x", "\x1f/x"], {})  # they lead to http://h.test/x
 
 
 def test_each_text_has_its_last_reason(table):
@@ -87,6 +92,22 @@ def test_both_tables_give_the_same_answers(added, hrefs, base):
     assert one == other
     assert [tables[0].get(href) for href in hrefs] == [tables[1].get(href) for href in hrefs]
     assert len(tables[0]) == len(tables[1])
+
+
+PARTS = ["/", "//", "..", "../", ".", "?", "#", ":", "@", "%2e", "%", "a", "é", "日", " ", "\\", "\t", "\n", "\0", "\x1f", "\x7f",
+    "http:", "http://", "HTTP://", "https:", "mailto:", "javascript:", "file:", "//h", "[", ";", "|", "\u3000", "\ufeff", "x.html"]  # fmt: skip
+BASES = ["http://h.test/", "http://h.test/a/b", "https://h.test:81/a/b/?q=1", "http://h.test/a/%C3%A4", "http://h.test/a//b;c",
+    "http://u:p@h.test/a/b", "http://[::1]/a/b", "http://h.test/a/../b/c", "http://h.test?x", "http://h.test/a|b/c d"]  # fmt: skip
+
+
+@settings(max_examples=1000)
+@given(st.lists(st.sampled_from(PARTS), min_size=1, max_size=6).map("".join), st.sampled_from(BASES))
+@example("x #part", "http://h.test/a/b")
+@example("/ #part", "http://h.test/a/b")
+def test_the_absolute_text_of_a_link_leads_to_its_url_unless_the_link_is_ambiguous(href, base):
+    page = url_base(base)
+    if page.prefixes is not None and not is_ambiguous(href):
+        assert normalize(absolute_text(href, page.prefixes)) == normalize(href, base)
 
 
 @pytest.mark.skipif(not IS_COMPILED, reason="the table was not compiled")

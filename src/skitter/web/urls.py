@@ -244,8 +244,8 @@ _START_OF_HREF = re.compile(r"//|/|\.\./|\?|[A-Za-z][A-Za-z0-9+.-]*:").match
 def absolute_text(href: str, prefixes: HrefPrefixes) -> str:
     """Return the text of a link that is not empty after that of its page, without its fragment and without parsing either.
 
-    Two links with the same text lead to the same URL, whatever pages they are on, unless they contain white space, control
-    characters or backslashes. A text that is a normalized URL is the URL of the link.
+    The text leads to the URL of the link, except for some links with white space, control characters or backslashes, and for
+    ``http:x``. A text that is a normalized URL always is the URL of the link.
     """
     text = href.partition("#")[0]
     start = _START_OF_HREF(text)

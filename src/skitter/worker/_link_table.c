@@ -450,7 +450,7 @@ LinkTable_unknown(LinkTable *table, PyObject *const *args, Py_ssize_t amount)
                 goto error;
             }
             kinds[index] = OTHER;
-            if (valid == 0 || link.length == 0) {
+            if (valid == 0 || link.length == 0 || (unsigned char)link.start[0] <= ' ') {
                 continue;
             }
             const char *fragment = memchr(link.start, '#', link.length);

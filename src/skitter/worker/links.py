@@ -54,15 +54,20 @@ _IDENTITY_FIELDS = frozenset({"method", "body", "fingerprint_keys", "dont_filter
 _MAX_CACHED_ORIGINS = 65_536
 _MAX_CACHED_LINKS = 390_000
 """8 MB, or 50 MB without the compiled table. When it is reached, the cache is emptied."""
-_AMBIGUOUS = re.compile(r"^(?:$|[\0-\x20#])|[\t\n\r\\]|^https?:(?!//)", re.IGNORECASE).search
-"""Links whose meaning does not follow from their absolute text: parsers skip white space and control characters, take a
-backslash for a slash, and resolve ``http:x`` like ``x`` on some pages."""
+_AMBIGUOUS = re.compile(r"^(?:$|[\0-\x20#])|[\t\n\r\\]|[\0-\x20](?:#|$)|^https?:(?!//)", re.IGNORECASE).search
+"""Links whose meaning does not follow from their absolute text: parsers skip line breaks, and white space and control
+characters at either end; they take a backslash for a slash, and resolve ``http:x`` like ``x`` on some pages."""
 _WEB_SCHEMES = ("http://", "https://")
 _SCHEME = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]*:")
 _GROUP = 64
 """New links that are checked together, if all of them are alike."""
 _MIN_GROUP = 8
 _UNKNOWN_ORIGIN = ("unknown", "")
+
+
+def is_ambiguous(href: str) -> bool:
+    """Return whether two links with the absolute text of this one may lead to different URLs."""
+    return _AMBIGUOUS(href) is not None
 
 
 class PythonLinkTable:
@@ -100,8 +105,11 @@ class PythonLinkTable:
         unknown = []
         get, own_page = self._reasons.get, self._own_page
         for href in hrefs:
+            if href[:1] <= " ":  # empty, or with white space before what decides about its base
+                unknown.append(href)
+                continue
             reason = own_page if href[:1] == "#" else get(absolute_text(href, prefixes))
-            if reason is None or not href:
+            if reason is None:
                 unknown.append(href)
             else:
                 counts[reason] += 1
@@ -162,7 +170,7 @@ class LinkCache:
 
     def add(self, href: str, base: UrlBase, reason: str) -> None:
         """Add a link of a page whose URL is known or refused, unless its text may mean something else on another page."""
-        if base.prefixes is None or _AMBIGUOUS(href) is not None:
+        if base.prefixes is None or is_ambiguous(href):
             return
         self._add([absolute_text(href, base.prefixes)], reason)
 
