@@ -35,6 +35,8 @@ LINKS = 10
 NEW_LINKS = 4
 """New links of each page in *work*."""
 LEASES = 16
+PAUSE = 0.001
+"""Seconds between two calls for leases, in which the frontier may read the next requests from its file."""
 _CALLS_PER_CHUNK = 32
 """Calls for leases in each part of *work* whose CPU is measured on its own."""
 _BATCH = 500
@@ -54,14 +56,14 @@ def web_of(count, hosts):
     return Web(hosts, low)
 
 
-def links_of(rank, page, amount, seed, *, kind="page"):
+def links_of(rank, page, amount, seed, *, kind="page", priority=0):
     """Return new links of a page of a host, all in the frontier's form."""
     host = name_of(rank)
     folder = f"https://{host}/{_SECTIONS[rank % len(_SECTIONS)]}/{2000 + page % 25}"
     referer = f"{folder}/index-{page}.html"
     record = encode_request(Request("", callback="parse_page", depth=4, referer=referer))
     urls = [f"{folder}/{kind}-{page * amount + number}-of-many.html" for number in range(amount)]
-    return [Entry(fingerprint_of_url(url, seed), host, url, record) for url in urls]
+    return [Entry(fingerprint_of_url(url, seed), host, url, record, priority) for url in urls]
 
 
 def politeness():
@@ -125,21 +127,25 @@ async def reopen(path, seen_limit):
     return {**opened, "peak_mb": peak_mb() - before}
 
 
-async def work(path, seen_limit, pages):
-    """Lease and commit pages, as one worker does: the next leases while the last pages are committed."""
+async def work(path, seen_limit, pages, active):
+    """Lease and commit pages of the ``active`` largest hosts, as one worker does: the next leases while the last pages are
+    committed.
+
+    One page of each host comes first. As hosts that have answered are preferred, all other pages are theirs, too.
+    """
     before = resident_mb()
     frontier = EmbeddedFrontier(politeness(), FrontierSettings(seen_memory_limit=seen_limit), path=path)
     job = await frontier.open()
     await frontier.add(
         [
             entry
-            for rank in range(1, 301)
-            for entry in links_of(rank, 0, LINKS, job.fingerprint_seed, kind="first")
+            for rank in range(1, active + 1)
+            for entry in links_of(rank, 0, 1, job.fingerprint_seed, kind="first", priority=1)
         ]
     )
     await frontier.lease("w", 0)
     opened = resident_mb() - before
-    waits, commits, done, reports, pending = [], [], 0, [], None
+    waits, done, reports, outcomes, pending = [], 0, [], [], None
     gc.freeze()  # as in an owner
     cpu, begin = time.process_time(), time.monotonic()
     first, marks = None, []
@@ -150,6 +156,10 @@ async def work(path, seen_limit, pages):
         result = await frontier.lease("w", LEASES, reports)
         waits.append(time.perf_counter() - asked)
         first = waits[0] if first is None else first
+        if pending is not None:
+            await pending
+        # After the call that reported the ends of their fetches.
+        pending = asyncio.create_task(frontier.commit(outcomes))
         outcomes = []
         for lease in result.leases:
             rank = int(lease.slot[len("www.site") : -len(".example")])
@@ -162,13 +172,9 @@ async def work(path, seen_limit, pages):
                 )
             )
         reports = [FetchReport(lease.id, 0.01) for lease in result.leases]
-        if pending is not None:
-            called = time.perf_counter()
-            await pending
-            commits.append(time.perf_counter() - called)
-        pending = asyncio.create_task(frontier.commit(outcomes))
-        await asyncio.sleep(0)
+        await asyncio.sleep(PAUSE)
     await pending
+    await frontier.commit(outcomes)
     cpu, wall = time.process_time() - cpu, time.monotonic() - begin
     cuts = quantiles(waits, n=100)
     chunks = [(after - before) / (end - start) for (start, before), (end, after) in pairwise(marks)]
@@ -221,6 +227,7 @@ def main():
     parser.add_argument("--urls", type=int, default=1_000_000)
     parser.add_argument("--hosts", type=int, default=50_000)
     parser.add_argument("--pages", type=int, default=5_000, help="in work")
+    parser.add_argument("--active", type=int, default=300, help="hosts that are crawled in work")
     parser.add_argument("--rounds", type=int, default=1, help="of work")
     parser.add_argument("--seen-limit", type=int, default=5_000_000, help="the setting seen_memory_limit")
     parser.add_argument("--steps", default="fill,reopen,work")
@@ -238,8 +245,8 @@ def main():
         if "work" in steps:
             rounds = [
                 (
-                    run("work", Path(temporary, f"empty{number}.db"), limit, options.pages),
-                    run("work", full, limit, options.pages),
+                    run("work", Path(temporary, f"empty{number}.db"), limit, options.pages, options.active),
+                    run("work", full, limit, options.pages, options.active),
                 )
                 for number in range(options.rounds)
             ]

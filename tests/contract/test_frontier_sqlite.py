@@ -84,6 +84,29 @@ async def test_few_requests_with_long_urls_are_in_memory(start, backend, monkeyp
     assert await job.counts() == {"done": 201}
 
 
+async def test_slots_share_the_memory_and_are_not_read_one_request_at_a_time(start, backend, monkeypatch):
+    monkeypatch.setattr(backlog, "MAX_REQUESTS_IN_MEMORY", 100)
+    job = await start()
+    for host in range(10):
+        await job.add(*range(100), host=f"{host}.test")
+    await job.kill()
+    slots, tables, reads, largest = backend.owner._slots, backend.owner._journal._tables, [], 0
+    read_heads = tables.read_heads
+
+    def counted(starts, limit):
+        reads.append(limit)
+        return read_heads(starts, limit)
+
+    tables.read_heads = counted
+    while leases := await job.lease(7):
+        largest = max(largest, slots.in_memory)
+        await job.done(*leases)
+    assert await job.counts() == {"done": 1_000}
+    assert largest <= 150
+    assert sum(limit == 1 for limit in reads) < len(reads) / 10
+    assert len(reads) < 300
+
+
 async def test_heads_come_from_the_file_in_order(start, small_heads):
     job = await start()
     await job.add(*range(50))

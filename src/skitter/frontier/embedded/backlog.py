@@ -28,7 +28,8 @@ LONG_URL = 256
 """Characters of a long URL."""
 MIN_HEAD_SIZE = 8
 MAX_REQUESTS_IN_MEMORY = 20_000
-"""Maximum number of requests in all heads together, about 10 MB. Beyond it, requests are read one by one."""
+"""Number of requests in all heads together, about 10 MB, above which new ones are left to the file. Those that are read
+may be half as many again. Slots share this room: reading one request at a time would cost several times as much."""
 READ_SLOTS = 64
 READ_REQUESTS = 1_024
 """Slots and requests that are read from the file in one step."""
@@ -216,8 +217,8 @@ class Backlog:
             return
         self._arrivals = {slot: [] for slot in slots}
         leased = self.leased.copy()
-        is_full = self._slots.in_memory >= MAX_REQUESTS_IN_MEMORY
-        size = 1 if is_full else max(MIN_HEAD_SIZE, min(MAX_LONG_HEAD_SIZE, READ_REQUESTS // len(slots)))
+        room = MAX_REQUESTS_IN_MEMORY * 3 // 2 - self._slots.in_memory
+        size = max(1, min(MAX_LONG_HEAD_SIZE, READ_REQUESTS // len(slots), room // len(self._slots)))
         starts = [(self._number_of(slot.key), *_head_end(slot)) for slot in slots]
         try:
             heads = await file.read(lambda tables: tables.read_heads(starts, size))

@@ -112,8 +112,9 @@ class SqliteJournal:
             level = "FULL" if self._durability == "machine" else "NORMAL"
             connection.execute(f"PRAGMA synchronous = {level}")
             connection.execute("PRAGMA wal_autocheckpoint = 0")  # it would block the event loop
-            # So that the size of the log shows what is in it.
-            connection.execute("PRAGMA journal_size_limit = 0")
+            # When the log restarts, its file keeps nearly all of its size: overwriting costs less than appending. The size
+            # still shows when the log must be merged.
+            connection.execute(f"PRAGMA journal_size_limit = {CHECKPOINT_BYTES * 9 // 10}")
             # Otherwise a statement that changes many pages saves them in a temporary file.
             connection.execute("PRAGMA temp_store = MEMORY")
             self._size_cache(connection)

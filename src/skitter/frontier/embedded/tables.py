@@ -312,7 +312,6 @@ class SqliteTables:
 
     def read_heads(self, starts: Sequence[tuple[int, int, int]], limit: int) -> list[list[RequestRow]]:
         """Return the next requests of some slots: for each slot number, rank and number those that follow."""
-        self.apply_removals()
         heads = self._read_rows(starts, limit)
         if numbers := self._needed_packs(starts, heads, limit):
             by_slot = {start[0]: head for start, head in zip(starts, heads, strict=True)}
@@ -348,7 +347,8 @@ class SqliteTables:
         query = (
             "SELECT json_group_array(json_array(seq, slot, rank, hex(fingerprint), url, hex(record), priority, dedup,"  # noqa: S608 - marks
             f" attempt, lost)) FROM (VALUES {', '.join(['(?, ?, ?)'] * len(starts))}) JOIN queue ON seq IN (SELECT seq"
-            " FROM queue WHERE slot = column1 AND (rank, seq) > (column2, column3) ORDER BY rank, seq LIMIT ?)"
+            " FROM queue WHERE slot = column1 AND (rank, seq) > (column2, column3) AND seq NOT IN (SELECT seq FROM removed)"
+            " ORDER BY rank, seq LIMIT ?)"
         )
         (found,) = self.file.execute(
             query, [value for start in starts for value in start] + [limit]
