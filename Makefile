@@ -32,7 +32,7 @@ FUZZ ?= 100000
 # Rounds of the chaos tests that draw the moments of their kills: 6 rounds have over 1,000 kills.
 ROUNDS ?= 6
 
-.PHONY: help demo check unit test chaos otelcol fuzz fuzz-guided services lint style types docs screenshots bench clean
+.PHONY: help demo check unit test chaos otelcol scrapy-oldest fuzz fuzz-guided services lint style types docs screenshots bench clean
 .DEFAULT_GOAL := help
 
 help:
@@ -98,6 +98,13 @@ chaos: $(VENV)/.installed
 	SKITTER_CHAOS_ROUNDS=$(ROUNDS) $(BIN)/python -m pytest --quiet -m chaos tests/chaos
 	SKITTER_CHAOS_ROUNDS=$(ROUNDS) $(BIN)/python -m pytest --quiet tests/services/test_nsq_seeds.py
 	SKITTER_EXPLORER_STEPS=5000 $(BIN)/python -m pytest --quiet --numprocesses $(JOBS) tests/contract/test_frontier_explorer.py
+
+# Scrapy 2.13 needs an older Twisted than the latest Scrapy.
+scrapy-oldest: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target .cache/scrapy-oldest \
+		scrapy==2.13.0 twisted==25.5.0
+	SKITTER_TEST_SCRAPY=$(CURDIR)/.cache/scrapy-oldest $(BIN)/python -m pytest --quiet --numprocesses $(JOBS) -p no:schemathesis \
+		tests/integration/test_scrapy.py -k "same_items or cannot_be_stored or once or batch_by_batch or pauses"
 
 otelcol: $(VENV)/.installed
 	cd tests/services/otelcol && CGO_ENABLED=0 go build -buildvcs=false -o ../../../.cache/otelcol .

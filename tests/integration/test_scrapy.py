@@ -66,7 +66,7 @@ def site(serve):
     return serve(ScrapySite())
 
 
-@pytest.mark.parametrize("spider", ["mixed", "ruled", "mapped", "sessions"])
+@pytest.mark.parametrize("spider", ["mixed", "ruled", "mapped", "sessions", "start-items"])
 def test_a_project_yields_the_same_items_as_under_scrapy_alone(spider, tmp_path):
     found = {}
     for kind, settings in (("alone", {}), ("skitter", ADDON)):
@@ -359,11 +359,33 @@ def test_settings_that_the_scheduler_cannot_work_with_are_refused_with_a_remedy(
     assert not (tmp_path / ".skitter/ruled/frontier.db").exists()
 
 
-def test_an_item_without_a_response_is_refused(site, tmp_path):
-    result = scrapy("crawl", "start-items", "-o", "items.jsonl", cwd=tmp_path, settings=ADDON)
-    assert "start() yielded an item" in result.stderr
-    status = json.loads(skitter("status", "start-items", "--json", cwd=tmp_path).stdout)
-    assert status["state"] == "stopped"
+def test_items_of_start_are_in_the_output_once_whenever_scrapy_is_killed(site, tmp_path):
+    arguments = {"url": site.url, "number": 300}
+    command = command_of("crawl", "start-items", "-o", "items.jsonl", settings=ADDON, arguments=arguments)
+    for visits in (1, 4, 8):
+        with subprocess.Popen(command, cwd=tmp_path, env=ENVIRONMENT, stderr=subprocess.DEVNULL) as process:
+            until(lambda visits=visits: len(site.site.visits) > visits, process)
+            process.send_signal(signal.SIGKILL)
+    crawl("start-items", site, tmp_path, "-o", "items.jsonl", number=300)
+    items = items_of(tmp_path / "items.jsonl")
+    numbers = [item["number"] for item in items if "number" in item]
+    assert sorted(numbers) == list(range(300))
+    others = sorted(item["path"] for item in items if "number" not in item)
+    assert others == sorted(["note", "product", *(f"/entry/{number}" for number in range(30))])
+    assert all(item["checked"] for item in items)
+
+
+def test_items_of_start_that_fail_are_dead_letters_that_can_be_retried(site, tmp_path):
+    crawl("failing-start-items", site, tmp_path, "-o", "items.jsonl")
+    letters = json.loads(skitter("failures", "list", "failing-start-items", "--json", cwd=tmp_path).stdout)
+    errors = {letter["url"]: letter["error"] for letter in letters}
+    assert errors.keys() == {"start-item://1", "start-item://2"}
+    assert errors["start-item://1"].startswith("pipeline: ")
+    assert "item 2 of start() cannot be stored: item['lock'] is a object" in errors["start-item://2"]
+    retried = skitter("failures", "retry", "failing-start-items", "--kind", "pipeline", cwd=tmp_path)
+    assert "queued again: 1" in retried.stderr
+    crawl("failing-start-items", site, tmp_path, "-o", "items.jsonl")
+    assert [item["path"] for item in items_of(tmp_path / "items.jsonl")] == ["whole"]
 
 
 def test_feeds_that_scrapy_has_to_write_are_named(site, tmp_path):

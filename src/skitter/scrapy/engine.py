@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import scrapy
 from scrapy import signals
 from scrapy.exceptions import CloseSpider, DontCloseSpider
+from scrapy.utils.defer import deferred_to_future
 from twisted.python.failure import Failure
 
 from skitter.errors import UsageError
@@ -93,6 +94,14 @@ class EngineSlot:
                 return IdleAnswer.CLOSE
         return IdleAnswer.END
 
+    async def process_item(self, item: Any) -> None:
+        """Pass an item that belongs to no response through the pipelines."""
+        scraper: Any = self._crawler.engine.scraper
+        if scrapy.version_info >= (2, 14):
+            await scraper.start_itemproc_async(item, response=None)
+        else:
+            await deferred_to_future(scraper.start_itemproc(item, response=None))
+
     def close(self, reason: str) -> None:
         """Close the spider soon, unless it is being closed."""
         if self._closing is None:
@@ -103,7 +112,7 @@ class EngineSlot:
         if scrapy.version_info >= (2, 14):
             await engine.close_spider_async(reason=reason)
         else:
-            await engine.close_spider(self._crawler.spider, reason)
+            await deferred_to_future(engine.close_spider(self._crawler.spider, reason))
 
 
 def _unknown_engine(problem: str) -> UsageError:

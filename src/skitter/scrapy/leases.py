@@ -12,7 +12,7 @@ import inspect
 import logging
 import time
 from collections import defaultdict, deque
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -110,6 +110,11 @@ class ScrapyLeases:
         """Decides when the crawl has ended. The scheduler sets it before a worker runs."""
         self.wake: Callable[[], object] = lambda: None
         """Lets the engine ask for requests."""
+        self.process_in_pipelines: Callable[[Any], Awaitable[None]]
+        """Passes an item that belongs to no response through the pipelines. The scheduler sets it, too."""
+        self._item_lock = asyncio.Lock()
+        self._of_start: ScrapyLease | None = None
+        """The item of ``start()`` that is in the pipelines: one at a time, because its signals do not tell which it is."""
         self._frontier: Frontier | None = None
         self._ready: deque[ScrapyLease] = deque()
         self._held: dict[scrapy.Request, ScrapyLease] = {}
@@ -170,6 +175,9 @@ class ScrapyLeases:
         page = Page(lease, Request(lease.url), lease.fingerprint, began=time.monotonic())
         try:
             page.request = codec.stored(lease)
+            item = codec.item(page.request)
+            if item is not None:
+                return await self._process_item(inflight, page, item)
             request = codec.request(page.request)
         except UndecodableRecord as error:
             inflight.finish_fetch(sent=False)
@@ -184,6 +192,22 @@ class ScrapyLeases:
         concluded = await held.done
         await self.added()  # requests that its pipelines have put into the engine are durable before the page
         return concluded
+
+    async def _process_item(self, inflight: InflightRequest, page: Page, item: Any) -> Page:
+        """Pass an item of ``start()`` through the pipelines."""
+        inflight.finish_fetch(sent=False)
+        async with self._item_lock:
+            self._of_start = held = ScrapyLease(inflight, page, scrapy.Request(page.lease.url))
+            try:
+                await self.process_in_pipelines(item)
+            finally:
+                self._of_start = None
+        await self.added()
+        if held.error is not None:
+            page.finish(held.error)
+        elif page.items:
+            page.count("items", len(page.items))
+        return page
 
     def give_up(self, lease: Lease, error: Exception) -> Page:
         """Return a failed page for a request whose processing raised an unhandled error, which is a bug in skitter."""
@@ -381,8 +405,12 @@ class ScrapyLeases:
 
     # --- items and errors ------------------------------------------------------------------------------
 
+    def _of_item(self, response: Any) -> ScrapyLease | None:
+        """Return the lease of an item. ``response``: the response, or the failure, that it comes from."""
+        return self._of_start if response is None else self.of_result(response)
+
     def _item_scraped(self, item: Any, response: Any) -> None:
-        held = self.of_result(response)
+        held = self._of_item(response)
         if held is None:
             if self.codec is not None:
                 log.error("an item that belongs to no response is not stored: %.200r", item)
@@ -390,25 +418,24 @@ class ScrapyLeases:
         try:
             exported: dict[Any, Any] = self._exporter.export_item(item)
         except Exception as error:  # noqa: BLE001 - serializers of fields are user code, and Scrapy would only log the error
-            self._note_error(response, "item", error)
+            self._note_error(held, "item", error)
             return
         fields = UnpackedItem(exported)
         fields.kind = "" if isinstance(item, dict) else type(item).__name__
         held.page.items.append(fields)
 
     def _item_dropped(self, response: Any) -> None:
-        held = self.of_result(response)
+        held = self._of_item(response)
         if held is not None:
             held.page.count("dropped_items/scrapy")
 
     def _item_failed(self, failure: Failure, response: Any) -> None:
-        self._note_error(response, "pipeline", failure.value)
+        self._note_error(self._of_item(response), "pipeline", failure.value)
 
     def _callback_failed(self, failure: Failure, response: Any) -> None:
-        self._note_error(response, "callback", failure.value)
+        self._note_error(self.of_result(response), "callback", failure.value)
 
-    def _note_error(self, result: Any, kind: str, error: Any) -> None:
-        held = self.of_result(result)
+    def _note_error(self, held: ScrapyLease | None, kind: str, error: Any) -> None:
         if held is not None and held.error is None:
             held.error = RetryDecision(
                 Resolution.FAILED, f"{kind}: {describe(error)}", traceback=traceback_of(error)

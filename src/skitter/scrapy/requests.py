@@ -1,4 +1,4 @@
-"""RequestCodec: the stored form of Scrapy's requests.
+"""RequestCodec: the stored form of Scrapy's requests, and of the items that ``start()`` yields.
 
 A stored request is a :class:`~skitter.request.Request`, so that the commands of skitter can show it. Its ``meta`` holds one
 value, the packed fields that only Scrapy knows. There is no pickle: several machines read the queue, and to unpickle means
@@ -40,6 +40,10 @@ log = logging.getLogger("skitter.scrapy")
 
 _KEY = "scrapy"
 """Key of ``meta`` with the packed fields."""
+_ITEM_KEY = "scrapy_item"
+"""Key of ``meta`` with a packed item of ``start()``."""
+_ITEM_URL = "start-item://%d"
+"""URL of an item of ``start()``, with its position there."""
 _SLOT = "download_slot"
 """Key of ``meta`` in which Scrapy's downloader stores the slot of a request, and from which user code can choose it."""
 _NO_HOST = "(none)"
@@ -68,6 +72,7 @@ _CODES: dict[type, int] = {
     kind: code for code, kind in enumerate((*_CONTAINERS, *(kind for kind, _, _ in _TEXTS)))
 }
 _encode = msgspec.msgpack.Encoder().encode
+_PACK_ERRORS = (TypeError, ValueError, OverflowError, RecursionError)
 
 
 class RequestCodec:
@@ -132,6 +137,33 @@ class RequestCodec:
             fingerprint, _NO_HOST, request.url, rejected_record(reason), request.priority, dedup=False
         )
 
+    def item_entry(self, item: Any, position: int) -> Entry:
+        """Return the entry of an item that ``start()`` yields; one that becomes a dead letter if it cannot be stored."""
+        url = _ITEM_URL % position
+        try:
+            record = encode_request(Request(url, meta={_ITEM_KEY: _encode(_pack(item, "item"))}))
+        except (_Unstorable, *_PACK_ERRORS) as error:
+            reason = f"item {position} of start() cannot be stored: {error}; keep items to plain values"
+            log.error("%s", reason)  # noqa: TRY400 - one line
+            record = rejected_record(reason)
+        return Entry(xxhash.xxh3_128_digest(url.encode(), self._seed), _NO_HOST, url, record, dedup=False)
+
+    def item(self, stored: Request) -> Any:
+        """Return the item of a stored request; ``None``: it is a request.
+
+        Raises :class:`~skitter.errors.UndecodableRecord` if the project cannot read it.
+        """
+        packed = stored.meta.get(_ITEM_KEY)
+        if not stored.url.startswith("start-item:") or not isinstance(packed, bytes):
+            return None
+        try:
+            return msgspec.msgpack.decode(packed, ext_hook=_unpack)
+        except Exception as error:
+            raise UndecodableRecord(
+                f"the project cannot read an item that it has stored: {describe(error)}",
+                remedy="restore its class, and retry the dead letter",
+            ) from error
+
     def _record(self, request: scrapy.Request, *, leave_out_slot: bool) -> bytes:
         try:
             fields = request.to_dict(spider=self._spider)
@@ -147,7 +179,7 @@ class RequestCodec:
             fields["meta"] = {name: value for name, value in fields["meta"].items() if name != _SLOT}
         try:
             packed = _encode({name: _pack(value, name) for name, value in fields.items() if value})
-        except (_Unstorable, TypeError, ValueError, OverflowError, RecursionError) as error:
+        except (_Unstorable, *_PACK_ERRORS) as error:
             raise RequestError(
                 f"request {request.url!r} for {callback or 'parse'} cannot be stored: {error}", remedy=_REMEDY
             ) from error

@@ -71,7 +71,7 @@ class Scheduler(BaseScheduler):
     async def _open(self) -> None:
         leases = self._leases
         self._engine = engine = EngineSlot(self._crawler, leases.engine_is_done)
-        leases.wake = engine.wake
+        leases.wake, leases.process_in_pipelines = engine.wake, engine.process_item
         leases.crawl_end = CrawlEnd(engine, leases.added)
         leases.seeds.on_failed = self._run.stop
         self._running = asyncio.ensure_future(self._run.run())

@@ -1,4 +1,4 @@
-"""StartRequests: the start requests of a Scrapy spider, which enter the frontier once, whichever processes are killed."""
+"""StartRequests: what ``start()`` of a Scrapy spider yields enters the frontier once, whichever processes are killed."""
 
 from __future__ import annotations
 
@@ -36,8 +36,9 @@ class CodecHolder(Protocol):
 class StartRequests:
     """Passes the start requests to the engine that the frontier does not have, and stores those that come back from it.
 
-    The engine sees each of them, so that its signals and middlewares work. One process at a time reads ``start()``; if it
-    ends early, another reads it again and skips those that are stored.
+    The engine sees each of them, so that its signals and middlewares work. Items are stored at once: each is leased like
+    a request, and passes the pipelines then. One process at a time reads ``start()``; if it ends early, another reads it
+    again and skips what is stored.
     """
 
     def __init__(self, holder: CodecHolder) -> None:
@@ -51,7 +52,7 @@ class StartRequests:
         self._is_over = False
         self._claim: SeedClaim | None = None
         self._position = 0
-        """Number of start requests that were read."""
+        """Number of start requests and items that were read."""
         self._handled = 0
         """Number of those that the engine has handled."""
         self._stored = 0
@@ -61,7 +62,7 @@ class StartRequests:
         self._expected: scrapy.Request | None = None
         """The start request that the engine has now."""
         self._batch: list[tuple[int, Entry]] = []
-        """Requests that are not stored yet, with their positions. They are kept until they are."""
+        """Requests and items that are not stored yet, with their positions. They are kept until they are."""
         self._lock = asyncio.Lock()
 
     def begin(self, frontier: Frontier, worker: str) -> None:
@@ -95,6 +96,12 @@ class StartRequests:
         self._batch.append((self._position, entry))
         self._handled = self._position
 
+    def _add_item(self, item: Any) -> None:
+        codec = self._holder.codec
+        if codec is not None:  # as in add()
+            self._batch.append((self._position, codec.item_entry(item, self._position)))
+            self._handled = self._position
+
     async def read(self, start: AsyncIterator[Any]) -> AsyncIterator[Any]:
         """Yield the start requests that are not stored, if it is the turn of this process to read them."""
         if not await self._claim_seeds():
@@ -117,18 +124,16 @@ class StartRequests:
     async def _new(self, start: AsyncIterator[Any]) -> AsyncIterator[Any]:
         known = self._stored
         async for result in start:
-            if not isinstance(result, scrapy.Request):
-                raise SpiderError(
-                    f"start() yielded an item: {result!r:.100}",
-                    remedy="yield requests, and items in callbacks: skitter stores an item together with its response",
-                )
             self._position += 1
             if self._position <= known:
                 continue
-            self._expected = result
-            yield result
-            if self._expected is not None:  # a handler of the signal request_scheduled has dropped it
-                self._expected, self._handled = None, self._position
+            if isinstance(result, scrapy.Request):
+                self._expected = result
+                yield result
+                if self._expected is not None:  # a handler of the signal request_scheduled has dropped it
+                    self._expected, self._handled = None, self._position
+            else:
+                self._add_item(result)
             if len(self._batch) >= _BATCH_SIZE:
                 await self._flush()
             if self._is_over or self._stored > self._position:

@@ -204,10 +204,33 @@ class Starting(scrapy.Spider):
 
 
 class StartItems(scrapy.Spider):
+    """Items of all kinds between the start requests."""
+
     name = "start-items"
+    url = ""
+    number = 20
 
     async def start(self):
-        yield {"path": "an item without a response"}
+        yield Product(path="product", price=7)
+        yield Note(path="note", text="an item without a response")
+        yield {"path": "dropped", "drop": True}
+        for number in range(int(self.number)):
+            yield {"path": "item", "number": number}
+            if number % 10 == 0:
+                yield scrapy.Request(f"{self.url}entry/{number // 10}")
+
+    def parse(self, response):
+        yield {"path": path_of(response)}
+
+
+class FailingStartItems(scrapy.Spider):
+    name = "failing-start-items"
+    url = ""
+
+    async def start(self):
+        yield {"path": "broken", "broken": True}
+        yield {"path": "lock", "lock": object()}
+        yield {"path": "whole"}
 
 
 class Feeding(scrapy.Spider):
