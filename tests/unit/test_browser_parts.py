@@ -300,6 +300,33 @@ async def test_the_proxy_serves_several_hosts_over_one_connection_and_counts_byt
     await proxy.close()
 
 
+@pytest.mark.parametrize(
+    ("fields", "is_sent"),
+    [
+        ("Content-Length: 2", True),
+        ("content-length:2", True),
+        ("Content-Length: 2\r\nContent-Length: 2", False),
+        ("Content-Length: 2, 2", False),
+        ("Content-Length: 2\r\nContent-Length: 3", False),
+        ("Content-Length: 3\r\nX: y\r\ncontent-length : 2", False),
+        ("Content-Length: 2, 3", False),
+        ("Content-Length: +2", False),
+        ("Content-Length: 2x", False),
+        ("Content-Length:", False),
+        ("Content-Length: 2\r\nTransfer-Encoding: chunked", False),
+        ("transfer-encoding: chunked", False),
+    ],
+)
+async def test_the_proxy_refuses_a_request_whose_end_is_not_certain(serve, fields, is_sent):
+    site = Scripted({"/": Answer(b"page")})
+    proxy = GuardProxy(AddressGuard(["127.0.0.0/8"]), 5)
+    url = await proxy.open()
+    ((status, _),) = await through(url, f"POST {serve(site).url} HTTP/1.1\r\nHost: x\r\n{fields}\r\n\r\nhi")
+    assert status == ("HTTP/1.1 200 OK" if is_sent else "HTTP/1.1 400 Bad Request")
+    assert [visit.body for visit in site.visits] == [b"hi"] * is_sent
+    await proxy.close()
+
+
 async def test_the_proxy_tunnels(serve):
     site = Scripted({"/": Answer(b"plain")})
     server = serve(site)

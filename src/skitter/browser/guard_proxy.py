@@ -24,7 +24,8 @@ _MAX_HEAD = 256 * 1024
 _BLOCK = 64 * 1024
 _PREFETCH = re.compile(rb"\r\nSec-Purpose:[^\r]*\bprefetch\b", re.IGNORECASE)
 """Found in a request for a document that no page has asked for. The headless shell sends some for speculation rules."""
-_CONTENT_LENGTH = re.compile(rb"\r\nContent-Length:[ \t]*(\d+)", re.IGNORECASE)
+_CONTENT_LENGTH = re.compile(rb"\r\nContent-Length[ \t]*:([^\r\n]*)", re.IGNORECASE)
+_TRANSFER_ENCODING = re.compile(rb"\r\nTransfer-Encoding[ \t]*:", re.IGNORECASE)
 _HOP_HEADERS = (b"proxy-connection:", b"proxy-authorization:")
 
 
@@ -95,6 +96,11 @@ class GuardProxy:
                 if _PREFETCH.search(head):
                     writer.write(self._refusal())
                     return
+                length = _body_length(head)
+                if length is None:
+                    writer.write(self._refusal("400 Bad Request"))
+                    await writer.drain()
+                    return
                 method, target, _ = head[: head.index(b"\r\n")].split(b" ", 2)
                 text = target.decode("latin-1")
                 address = text if method == b"CONNECT" else _address_of(text)
@@ -115,14 +121,13 @@ class GuardProxy:
                     await _copy(reader, upstream)
                     return
                 upstream.write(_origin_form(head))
-                length = _CONTENT_LENGTH.search(head)
-                await _copy(reader, upstream, int(length[1]) if length is not None else 0)
+                await _copy(reader, upstream, length)
         finally:
             await _end(upstream, relaying)
 
-    def _refusal(self) -> bytes:
+    def _refusal(self, status: str = "502 Bad Gateway") -> bytes:
         return (
-            f"HTTP/1.1 502 Bad Gateway\r\nX-Skitter-Proxy: {self.token}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+            f"HTTP/1.1 {status}\r\nX-Skitter-Proxy: {self.token}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
         ).encode("ascii")
 
     async def _relay(self, source: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -172,6 +177,19 @@ class GuardProxy:
         except OSError as error:
             raise ConnectError(f"no connection to {address}: {error}") from error
         raise ConnectError(f"{host} has no address")
+
+
+def _body_length(head: bytes) -> int | None:
+    """Return the length of the body of a request; ``None`` if its end is not certain (RFC 9112, 6.3).
+
+    The proxy and the server could otherwise take different parts of the connection for the next request. The browser
+    repeats no length, and sends no body of unknown length: both are refused, too.
+    """
+    lengths = _CONTENT_LENGTH.findall(head)
+    if len(lengths) > 1 or _TRANSFER_ENCODING.search(head) is not None:
+        return None
+    length = lengths[0].strip() if lengths else b"0"
+    return int(length) if length.isdigit() else None
 
 
 def _address_of(url: str) -> str:

@@ -238,17 +238,16 @@ class HttpFetcher:
             transfer.use_tls(
                 self._ca_file or public_authorities(), self._tls_sessions.cache_for(origin_of(url))
             )
-        if self._signer is not None:
-            request = request.replace(headers={**request.headers, **self._signer.headers(url)})
+        added = None if self._signer is None else self._signer.headers(url)
         if not self._authorizations:
-            transfer.prepare(request, url, cookie, proxy)
+            transfer.prepare(request, url, cookie, proxy, added)
             return
         value = self._authorizations.get(url[: url.find("/", len("https://"))], "")
         if any(name.lower() == "authorization" for name in request.headers):
             value = ""
         if value and not value.startswith(DIGEST):
-            request = request.replace(headers={**request.headers, "Authorization": value})
-        transfer.prepare(request, url, cookie, proxy)
+            added = {**(added or {}), "Authorization": value}
+        transfer.prepare(request, url, cookie, proxy, added)
         if value.startswith(DIGEST):
             transfer.answer_challenges(value.removeprefix(DIGEST))
 

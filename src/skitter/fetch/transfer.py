@@ -139,10 +139,17 @@ class Transfer:
         seconds = int(self._settings.dns_cache_ttl)
         return seconds if proxy or not self._settings.dns_cache_ttl else -1
 
-    def prepare(self, request: Request, url: str, cookie: str | None, proxy: str = "") -> None:
+    def prepare(
+        self,
+        request: Request,
+        url: str,
+        cookie: str | None,
+        proxy: str = "",
+        added: Mapping[str, str] | None = None,
+    ) -> None:
         """Set the options that this request needs in addition to the handle's permanent options.
 
-        ``proxy``: empty for a direct connection.
+        ``proxy``: empty for a direct connection. ``added``: headers besides those of the request, which they replace.
         """
         setopt = self.curl.setopt
         setopt(pycurl.URL, url)
@@ -154,8 +161,8 @@ class Transfer:
             setopt(pycurl.TIMEOUT_MS, _milliseconds(request.timeout))
         if self._cuts or request.truncate_body is not None or request.max_body is not None:
             self._limit_body(request)
-        if request.headers or request.method != "GET" or request.body:
-            self._prepare_message(request)
+        if added or request.headers or request.method != "GET" or request.body:
+            self._prepare_message(request, added)
         if self._has_hosts:
             self._prepare_host(url)
         if proxy != self._proxy:
@@ -265,13 +272,14 @@ class Transfer:
         else:
             setopt(pycurl.MAXFILESIZE_LARGE, limit)
 
-    def _prepare_message(self, request: Request) -> None:
+    def _prepare_message(self, request: Request, added: Mapping[str, str] | None) -> None:
         """Set the headers, the method and the body of a request that is not a plain GET."""
         setopt, method = self.curl.setopt, request.method
         with_body = bool(request.body) or method not in ("GET", "HEAD")
-        if request.headers or with_body:
+        headers = {**request.headers, **added} if added else request.headers
+        if headers or with_body:
             self._extra = True
-            setopt(pycurl.HTTPHEADER, _header_lines(self._base_headers, request, with_body=with_body))
+            setopt(pycurl.HTTPHEADER, _header_lines(self._base_headers, headers, with_body=with_body))
         if method == "GET" and not with_body:
             return
         if not _TOKEN(method):
@@ -439,13 +447,13 @@ def default_headers(settings: Settings) -> dict[str, str]:
     return headers
 
 
-def _header_lines(base: Mapping[str, bytes], request: Request, *, with_body: bool) -> list[bytes]:
+def _header_lines(base: Mapping[str, bytes], headers: Mapping[str, str], *, with_body: bool) -> list[bytes]:
     lines = dict(base)
     if with_body:
         # Curl adds these two by itself; a name without a value takes them out.
         lines["expect"] = b"Expect:"
         lines["content-type"] = b"Content-Type:"
-    for name, value in request.headers.items():
+    for name, value in headers.items():
         key = name.lower()
         if key not in _FRAMING:
             lines[key] = _line(name, value)
