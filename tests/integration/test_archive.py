@@ -93,6 +93,19 @@ def test_each_answer_is_recorded_once_whatever_became_of_its_page(serve, tmp_pat
     ]
 
 
+@pytest.mark.parametrize(("options", "fetches"), [(["--no-robots"], 1), ([], 2)])
+def test_a_page_that_is_robots_txt_is_recorded_as_often_as_it_is_fetched(serve, tmp_path, options, fetches):
+    site = Scripted(
+        {"/": ["/robots.txt"], "/robots.txt": Answer(b"User-agent: *\n", content_type="text/plain")}
+    )
+    server = serve(site)
+    done = skitter("crawl", server.url, *FAST, *options, "-o", "site.warc.gz", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    records = of_kind(records_of(tmp_path), "response")
+    assert sum(record.url.endswith("/robots.txt") for record in records) == fetches
+    assert site.counts["/robots.txt"] == fetches
+
+
 def test_an_archive_is_the_only_output(serve, tmp_path):
     server = serve(Scripted({"/": ["/a"], "/a": []}))
     assert skitter("crawl", server.url, *FAST, "-o", "site.warc.gz", cwd=tmp_path).returncode == 0

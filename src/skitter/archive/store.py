@@ -16,7 +16,6 @@ from skitter.fetch.contract import (
     WrappingFetcher,
     fetch_with_hook,
 )
-from skitter.fetch.tdmrep import SITE_FILES
 from skitter.item import OutputRange
 from skitter.request import Request
 from skitter.response import Response
@@ -80,7 +79,7 @@ class CaptureStore:
 
 
 class RecordingFetcher(WrappingFetcher):
-    """Fetches with another fetcher, and passes robots.txt and tdmrep.json to ``record``, because they belong to no page."""
+    """Fetches with another fetcher, and passes all responses to ``record``: robots.txt and tdmrep.json, which belong to no page."""
 
     def __init__(self, fetcher: Fetcher, record: Callable[[Capture], None]) -> None:
         super().__init__(fetcher)
@@ -94,8 +93,7 @@ class RecordingFetcher(WrappingFetcher):
         on_headers: HeaderHook | None = None,
     ) -> Coroutine[Any, Any, Response]:
         """Fetch one request. Raises what the other fetcher raises."""
-        fetching = fetch_with_hook(self._fetcher, request, permit, on_headers)
-        return self._recorded(fetching) if request.url.endswith(SITE_FILES) else fetching
+        return self._recorded(fetch_with_hook(self._fetcher, request, permit, on_headers))
 
     async def _recorded(self, fetching: Coroutine[Any, Any, Response]) -> Response:
         began = time.time()

@@ -358,10 +358,11 @@ class JobBuilder:
         guard, sharing, cookies, fetcher = await asyncio.to_thread(make_fetcher)
         tracer = await self._tracer(frontier, info, name) if self.settings.tracing else None
         files = await asyncio.to_thread(self.open_files_store) if self.settings.files_store else None
+        site_file_fetcher = fetcher
         if outputs.has_archives:
             from skitter.archive.store import RecordingFetcher  # noqa: PLC0415 - few jobs write archives
 
-            fetcher = RecordingFetcher(fetcher, outputs.add_capture)
+            site_file_fetcher = RecordingFetcher(fetcher, outputs.add_capture)
         await fetcher.open()
         parts = worker_module.WorkerParts(
             self.spider,
@@ -369,6 +370,7 @@ class JobBuilder:
             self.link_collector(info),
             hooks,
             fetcher,
+            site_file_fetcher,
             outputs,
             guard,
             cookies.access,

@@ -58,6 +58,8 @@ class WorkerParts(NamedTuple):
     links: LinkCollector
     hooks: Hooks
     fetcher: Fetcher
+    site_file_fetcher: Fetcher
+    """Fetches robots.txt and tdmrep.json."""
     outputs: ItemWriter
     guard: AddressGuard
     cookies: Cookies
@@ -105,7 +107,7 @@ class Worker:
             tracer=parts.tracer,
         )
         self._control = CrawlControl(frontier, self._inflight)
-        self._robots = RobotsGate(parts.fetcher, frontier, settings) if settings.robots else None
+        self._robots = RobotsGate(parts.site_file_fetcher, frontier, settings) if settings.robots else None
         self._links = parts.links
         self._guard = parts.guard
         self._cookies = parts.cookies
@@ -124,7 +126,7 @@ class Worker:
         )
         pipeline.link_stream = LinkStream(frontier, self._inflight.capacity)
         if settings.obey_tdm or settings.directives_field is not None:
-            pipeline.tdm_files = TdmFiles(parts.fetcher, settings.robots_ttl, frontier.notes)
+            pipeline.tdm_files = TdmFiles(parts.site_file_fetcher, settings.robots_ttl, frontier.notes)
         self.callbacks = pipeline.callbacks
         """Runs the callbacks of the job."""
         if parts.files is not None:
