@@ -19,7 +19,7 @@ from skitter.content.near_duplicates import (
 )
 from skitter.errors import StoreError
 from skitter.store.merge import Format, fill
-from skitter.store.outputs import marking_duplicates, open_output
+from skitter.store.outputs import open_output, with_duplicates
 
 
 def text_of(url, text):
@@ -128,6 +128,12 @@ def test_a_file_without_duplicates_holds_one_page_of_each_group():
     }  # fmt: skip
 
 
+def test_the_mark_of_an_earlier_search_is_replaced():
+    old = [{"duplicate_of": "http://h/old", **item} for item in ITEMS]
+    assert written(old, duplicates="mark") == written(ITEMS, duplicates="mark")
+    assert written(old, duplicates="drop") == written(ITEMS, duplicates="drop")
+
+
 def test_stored_signatures_give_the_same_groups_as_the_texts():
     pages = [{"url": url, "content": text} for url, _, text in Corpus(300).pages]
     signed = [
@@ -150,10 +156,10 @@ def test_stored_signatures_give_the_same_groups_as_the_texts():
 
 def test_the_option_of_an_output_is_checked_and_given_to_files_of_items_only():
     for name in ("a.jsonl", "a.parquet", "a.csv.gz", "file:///tmp/a.jsonl"):
-        assert marking_duplicates(name) == f"{name}?duplicates=mark"
-    assert marking_duplicates("a.jsonl?fields=url") == "a.jsonl?fields=url&duplicates=mark"
+        assert with_duplicates(name, "mark") == f"{name}?duplicates=mark"
+    assert with_duplicates("a.jsonl?fields=url", "mark") == "a.jsonl?fields=url&duplicates=mark"
     for name in ("-", "a.db", "a.warc.gz", "a.jsonl?duplicates=keep", "postgresql://h/d"):
-        assert marking_duplicates(name) == name
+        assert with_duplicates(name, "mark") == name
     with pytest.raises(StoreError, match="duplicates=all") as caught:
         open_output("a.jsonl?duplicates=all")
     assert caught.value.remedy == "write keep, mark or drop"

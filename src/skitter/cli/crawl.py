@@ -97,7 +97,7 @@ def crawl(
     """
     from skitter.cli.running import ForegroundRun, fork_if_several
     from skitter.run.job import JobSpec
-    from skitter.store.outputs import marking_duplicates
+    from skitter.store.outputs import with_duplicates
     from skitter.web.urls import host_of
 
     named = [url if url == "auto" else _seed(url) for url in sitemaps]
@@ -107,6 +107,9 @@ def crawl(
     seeds, settings = _without_userinfo(seeds, options.all_settings())
     named, settings = _without_userinfo(named, settings)
     suffixes = [suffix.strip() for suffix in (files or "").split(",") if suffix.strip()]
+    outputs = options.all_outputs()
+    if content is not None:
+        outputs = [with_duplicates(output, "mark") for output in outputs]
     spec = JobSpec(
         job=fit_name(host_of(seeds[0])) if options.job is None else options.job,
         spider="skitter.frontends.page_spider:PageSpider",
@@ -126,9 +129,7 @@ def crawl(
             **({} if fetcher is None else {"fetcher": fetcher}),
             **settings,
         },
-        outputs=options.all_outputs()
-        if content is None
-        else list(map(marking_duplicates, options.all_outputs())),
+        outputs=outputs,
         frontier=options.frontier,
         workers=options.workers,
         queues=options.all_queues(),

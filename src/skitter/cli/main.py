@@ -22,7 +22,7 @@ from skitter.scrapy_names import COMMANDS, OPTIONS
 _MODULES = {
     "crawl": "crawl", "run": "crawl", "resume": "control", "status": "status", "top": "status", "stats": "status", "report": "status",
     "pause": "control", "stop": "control", "jobs": "control", "config": "control", "purge": "control", "repair": "control", "add": "add",
-    "export": "export", "changes": "status", "failures": "failures", "fetch": "fetch", "shell": "shell", "parse": "parse", "check": "check", "list": "parse", "new": "new", "recipe": "recipe",
+    "export": "export", "dedup": "dedup", "changes": "status", "failures": "failures", "fetch": "fetch", "shell": "shell", "parse": "parse", "check": "check", "list": "parse", "new": "new", "recipe": "recipe",
     "task": "task", "serve": "serve", "audit": "audit", "demo": "demo", "profile": "profile", "doctor": "doctor", "browser-rules": "control",
     "signing-key": "new",
 }  # fmt: skip

@@ -26,6 +26,8 @@ class _Item(msgspec.Struct):
 
 
 _decode = msgspec.json.Decoder(_Item).decode
+_decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_KEY = b'"%b"' % FIELD.encode()
 
 
 class DuplicateItems:
@@ -44,13 +46,13 @@ class DuplicateItems:
         found = self._duplicates
         for number, line in enumerate(self._lines()):
             original = found.get(number)
+            plain = _without_mark(line)
             if self._mode == "drop":
                 if original is None:
-                    yield line
+                    yield plain
                 continue
-            separator = b"" if line.rstrip().endswith(b"{}") else b","
-            value = msgspec.json.encode(original)
-            yield b'%b%b"%b":%b}' % (line.rstrip()[:-1], separator, FIELD.encode(), value)
+            separator = b"" if plain == b"{}" else b","
+            yield b"%b%b%b:%b}" % (plain[:-1], separator, _KEY, msgspec.json.encode(original))
 
     def chunks(self) -> Iterator[bytes]:
         """Yield the same items with line ends."""
@@ -60,6 +62,14 @@ class DuplicateItems:
     @cached_property
     def _duplicates(self) -> dict[int, str]:
         return find_duplicates(lambda: map(_text_of, self._lines()))
+
+
+def _without_mark(line: bytes) -> bytes:
+    """Return an item without the mark of an earlier search."""
+    line = line.strip()
+    if _KEY not in line:
+        return line
+    return msgspec.json.encode({name: value for name, value in _decode_fields(line).items() if name != FIELD})
 
 
 def _text_of(line: bytes) -> Text | None:

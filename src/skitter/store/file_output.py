@@ -14,7 +14,7 @@ from skitter.secrets import shown_url
 from skitter.store.committed import CHUNK, CommittedRanges
 from skitter.store.contract import Output, OutputContext, RangesByPart, Store, parts_folder
 from skitter.store.files import CAPTURES_STREAM, ITEMS_STREAM, PartFileStore, ranges_for
-from skitter.store.merge import Format, check_target, merge
+from skitter.store.merge import Format, ItemSource, check_target, merge
 
 if TYPE_CHECKING:
     from skitter.store.redis_output import RedisOutput
@@ -89,9 +89,14 @@ class FileOutput(Output):
         finally:
             await asyncio.to_thread(shutil.rmtree, copies, ignore_errors=True)
 
-    async def export(self, committed: CommittedRanges) -> None:
-        """Replace the file with one that holds the committed items, outside any run of the job."""
-        await asyncio.to_thread(merge, committed, self.path, self._format)
+    async def export(self, source: ItemSource) -> None:
+        """Replace the file with one that holds the items of a source, outside any run of a job."""
+        await asyncio.to_thread(merge, source, self.path, self._format)
+
+    @property
+    def leaves_out_duplicates(self) -> bool:
+        """Whether the file holds fewer items than its source, because near duplicates are left out."""
+        return self._format.duplicates == "drop"
 
     def is_nonempty(self) -> bool:
         """Whether there is a nonempty file."""

@@ -59,14 +59,14 @@ class ItemSource(Protocol):
 
 
 def merge(
-    committed: CommittedRanges,
+    source: ItemSource,
     target: Path,
     file_format: Format,
     *,
     durability: str = "process",
     before_replace: Callable[[Path], None] | None = None,
 ) -> None:
-    """Write all committed items to ``target`` in bounded memory, and replace it atomically.
+    """Write all items of a source to ``target`` in bounded memory, and replace it atomically.
 
     The items are written to ``<target>.tmp-<random>``, which is then renamed to ``target``. A reader sees either the
     old file or the complete new one, even if this process is killed. Temporary files of killed merges are removed.
@@ -80,11 +80,11 @@ def merge(
     try:
         _remove_drafts(target)
         with draft.open("xb") as file:
-            if file_format == Format():
-                for descriptor, start, end in committed.runs():
+            if file_format == Format() and isinstance(source, CommittedRanges):
+                for descriptor, start, end in source.runs():
                     _copy(descriptor, start, end, file)
             else:
-                fill(file, committed, file_format)
+                fill(file, source, file_format)
             file.flush()
             if durability == "machine":
                 sync_file(file.fileno())

@@ -80,13 +80,18 @@ def open_item_output(target: str) -> Output:
     return output
 
 
-def marking_duplicates(target: str) -> str:
-    """Return the name of an output with the option ``duplicates=mark``, if it is a file of items without such an option."""
+def format_of(name: str) -> Format | None:
+    """Return the format that the suffix of a file name selects, or ``None``."""
+    return next((FORMATS[suffix] for suffix in _suffixes(name) if suffix in FORMATS), None)
+
+
+def with_duplicates(target: str, mode: Literal["mark", "drop"]) -> str:
+    """Return the name of an output with the option ``duplicates``, if it is a file of items without this option."""
     output, (plain, options) = open_output(target), split_options(target)
     is_file = isinstance(output, FileOutput) or plain.partition(":")[0].lower() in _FSSPEC
     if not is_file or output.holds_responses or _DUPLICATES in options:
         return target
-    return f"{target}{'&' if options else '?'}{_DUPLICATES}=mark"
+    return f"{target}{'&' if options else '?'}{_DUPLICATES}={mode}"
 
 
 def _made(factory: Callable[..., Output | Saver], address: OutputAddress) -> Output:
@@ -229,7 +234,7 @@ def _remote(address: OutputAddress) -> Output:
         )
     options = {"flush": "1"} | remote_secrets(address.kind) | address.options
     buffer_options = take_options(shown_url(address.target), options, BufferOptions)
-    file_format = next((FORMATS[suffix] for suffix in _suffixes(address.rest) if suffix in FORMATS), None)
+    file_format = format_of(address.rest)
     if file_format is None:
         raise StoreError(
             f"output {address.kind}://{address.rest!r} does not name its format",
