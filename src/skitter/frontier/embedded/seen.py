@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from rbloom import Bloom
 
 SHARDS = 256
-WRITES_PER_KEY = 8
-"""Keys that may be written to runs for each key that is added. Four suffice for 100 million keys; the rest shortens the
-first move, of all keys in memory."""
+WRITES_PER_KEY = 6
+"""Keys that may be written to runs for each key that is added. That suffices for 100 million keys. With more keys, more of
+them stay in memory, and each is written again less often."""
 _MAX_STEPS = 16
 """Maximum number of steps in one transaction. There are several if many keys are added at once."""
 _MAX_ALLOWED = 65_536
