@@ -13,12 +13,14 @@ SETTINGS = {
 }  # fmt: skip
 
 
-def scrapy_command(site, output, settings):
-    """Return the command that runs the spider with skitter's scheduler."""
+def scrapy_command(site, output, settings, urls=()):
+    """Return the command that runs the spider with skitter's scheduler. ``urls``: it feeds itself with them."""
     values = {
         **SETTINGS, "ADDONS": '{"skitter.scrapy.Addon": 0}', "SKITTER_OUTPUTS": str(output), **settings,
     }  # fmt: skip
     command = [sys.executable, "-m", "scrapy", "runspider", str(SPIDER), "-a", f"url={site.url}"]
+    if urls:
+        command += ["-a", f"urls={' '.join(urls)}"]
     for name, value in values.items():
         command += ["-s", f"{name}={value}"]
     return command
@@ -27,15 +29,17 @@ def scrapy_command(site, output, settings):
 class ScrapyCrawling(Crawling):
     """The command of one process."""
 
-    def __init__(self, folder, site, *, output="items.jsonl", settings=()):
+    def __init__(self, folder, site, *, output="items.jsonl", settings=(), urls=()):
         super().__init__(folder, "", output=output)
-        self.command = scrapy_command(site, self.output, dict(settings))
+        self.command = scrapy_command(site, self.output, dict(settings), urls)
 
 
 class SharedScrapyCrawling(SharedCrawling):
     """The command of one process of several that share a server."""
 
-    def __init__(self, folder, server, site, *, output="items.jsonl", settings=(), name="stderr"):
+    def __init__(self, folder, server, site, *, output="items.jsonl", settings=(), name="stderr", urls=()):
         super().__init__(folder, server, site, output=output)
         self.errors_file = folder / f"{name}.txt"
-        self.command = scrapy_command(site, self.output, {"SKITTER_FRONTIER": server.url, **dict(settings)})
+        self.command = scrapy_command(
+            site, self.output, {"SKITTER_FRONTIER": server.url, **dict(settings)}, urls
+        )

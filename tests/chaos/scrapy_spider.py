@@ -3,10 +3,31 @@
 from urllib.parse import urldefrag
 
 import scrapy
+from scrapy import signals
+from scrapy.exceptions import DontCloseSpider
+
+BATCH = 20
 
 
 class Everything(scrapy.Spider):
+    """Follows all links. With ``urls``, it follows none, and takes a batch of these whenever it is idle."""
+
     name = "everything"
+    urls = ""
+
+    @classmethod
+    def from_crawler(cls, crawler, *args, **kwargs):
+        spider = super().from_crawler(crawler, *args, **kwargs)
+        spider.waiting = spider.urls.split()
+        crawler.signals.connect(spider.feed, signals.spider_idle)
+        return spider
+
+    def feed(self):
+        batch, self.waiting = self.waiting[:BATCH], self.waiting[BATCH:]
+        for url in batch:
+            self.crawler.engine.crawl(scrapy.Request(url, errback=self.failed))
+        if batch:  # all of it may be known, after a kill
+            raise DontCloseSpider
 
     async def start(self):
         # Unlike start_urls this passes the duplicate filter, so that no page is fetched twice.
@@ -14,6 +35,8 @@ class Everything(scrapy.Spider):
 
     def parse(self, response):
         yield {"url": response.url, "title": response.css("title::text").get()}
+        if self.urls:
+            return
         for href in response.css("a::attr(href)").getall():
             url = urldefrag(response.urljoin(href)).url  # a dead letter keeps the fragment of its first link
             if url.startswith("http://127.0.0."):

@@ -54,10 +54,10 @@ def server():
 def processes(tmp_path, request, server):
     made = []
 
-    def make(name, folder=tmp_path, site=None):
+    def make(name, folder=tmp_path, site=None, **options):
         folder.mkdir(exist_ok=True)
         site = site or request.getfixturevalue("site")
-        made.append(SharedScrapyCrawling(folder, server, site, settings=OFTEN, name=name))
+        made.append(SharedScrapyCrawling(folder, server, site, settings=OFTEN, name=name, **options))
         return made[-1]
 
     yield make
@@ -108,6 +108,45 @@ def test_killed_processes_of_a_fleet_are_started_again(processes, site, truth, s
         assert crawl.wait() == 0, crawl.errors
     assert kills >= KILLS - 1
     check_exact(both[0], *truth)
+
+
+@pytest.mark.parametrize("seed", ROUNDS)
+def test_a_project_that_feeds_itself_when_it_is_idle_survives_kills(job, site, truth, seed):
+    pages, dead = truth
+    rng = random.Random(f"feeding {seed}")
+    crawl = job(urls=sorted(pages | dead)).start()
+    kills = 0
+    for _ in at_moments(crawl, site, sorted(rng.sample(range(PAGES), KILLS))):
+        kills += crawl.kill_owner()
+        crawl.start()
+    assert crawl.wait() == 0, crawl.errors
+    assert kills >= KILLS - 1
+    check_exact(crawl, pages, dead)
+
+
+@pytest.mark.parametrize("seed", ROUNDS)
+@pytest.mark.parametrize("frontier", ["sqlite", "valkey"])
+def test_processes_that_feed_themselves_end_together_whichever_is_killed(
+    job, processes, site, truth, frontier, seed
+):
+    pages, dead = truth
+    urls = sorted(pages | dead)
+    rng = random.Random(f"feeding {frontier} {seed}")
+    if frontier == "valkey":
+        both = [processes(name, urls=part) for name, part in (("one", urls[::2]), ("two", urls[1::2]))]
+    else:
+        both = [job(urls=urls[::2]), job(urls=urls[1::2])]
+    for crawl in both:
+        crawl.start()
+    kills = 0
+    for _ in at_moments(both[0], site, sorted(rng.sample(range(20, PAGES), KILLS))):
+        victim = rng.choice(both)
+        kills += victim.kill_owner()
+        victim.start()
+    for crawl in both:
+        assert crawl.wait() == 0, crawl.errors
+    assert kills >= KILLS - 1
+    check_exact(both[0], pages, dead)
 
 
 @pytest.fixture
