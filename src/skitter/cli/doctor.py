@@ -15,7 +15,7 @@ from skitter.cli.console import FAILED
 _EXTRAS = {
     "browser": ("playwright",), "recipes": ("pyyaml", "jsonschema", "jmespath"), "scripts": ("quickjs-ng",),
     "agents": ("browserforge",), "redis": ("redis",), "nats": ("nats-py",), "mongodb": ("pymongo",),
-    "postgresql": ("asyncpg",), "mysql": ("aiomysql",), "parquet": ("pyarrow",), "warc": ("fastwarc",), "signing": ("cryptography",), "service": ("fastapi", "uvicorn"), "s3": ("s3fs",),
+    "postgresql": ("asyncpg",), "mysql": ("aiomysql",), "parquet": ("pyarrow",), "warc": ("fastwarc",), "content": ("trafilatura",), "signing": ("cryptography",), "service": ("fastapi", "uvicorn"), "s3": ("s3fs",),
     "shell": ("ipython",), "otel": ("opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-http"),
 }  # fmt: skip
 """Packages of the extras that show whether an extra is installed."""
