@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from cli_command import skitter
+from sites import hostile
 from sites.texts import TextSite, pairs_of
 from skitter.testing import Answer
 
@@ -15,6 +16,12 @@ pytest.importorskip("trafilatura", reason="trafilatura is not installed")
 
 def items_of(file):
     return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+RECEIVED = [
+    name for name, page in hostile.PAGES.items() if page.dead not in {"encoding", "protocol", "too_large"}
+]
+"""Hostile pages whose answers are read to their end."""
 
 
 def groups_in(items):
@@ -114,3 +121,47 @@ def test_pages_that_take_too_much_are_items_with_an_error_and_no_page_is_lost(se
     )
     assert "content_errors" in counted.stdout
     assert "3" in counted.stdout.split()
+
+
+WATCHER = """
+import asyncio, time
+from pathlib import Path
+from skitter import Request, Spider
+
+class Watcher(Spider):
+    async def start(self):
+        for path in self.paths.split():
+            yield Request(f"{self.site}{path}")
+
+    async def watch(self):
+        longest, last = 0.0, None
+        while True:
+            await asyncio.sleep(0.005)
+            before, last = last, time.thread_time()  # CPU time: other processes of a busy machine do not count
+            if before is not None and last - before > longest:
+                longest = last - before
+                Path("longest_turn").write_text(str(longest))
+
+    def on_start(self, worker):
+        worker.start_task(self.watch())
+
+    async def parse(self, response):
+        yield await response.main_content("markdown")
+"""
+
+
+@pytest.mark.slow
+def test_pages_that_are_made_to_exhaust_a_worker_block_neither_its_event_loop_nor_the_crawl(serve, tmp_path):
+    server = serve(hostile.hostile_site)
+    (tmp_path / "watcher.py").write_text(WATCHER)
+    result = skitter(
+        "run", "watcher.py", "-a", f"site={server.url.rstrip('/')}", "-a", f"paths={' '.join(f'/css/{name}' for name in RECEIVED)}",
+        "-s", "robots=no", "-s", "delay=0", "-s", "concurrency_per_slot=2", "-s", "max_retries=0", "-o", "a.jsonl", cwd=tmp_path,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    items = {urlsplit(item["url"]).path: item["content_error"] for item in items_of(tmp_path / "a.jsonl")}
+    assert set(items) == {f"/css/{name}" for name in RECEIVED}
+    kinds = {error.partition(":")[0] for error in items.values() if error is not None}
+    assert "too_large" in kinds
+    assert kinds & {"timeout", "memory", "crash"}
+    assert float((tmp_path / "longest_turn").read_text()) < 0.25
