@@ -24,6 +24,10 @@ _SIGNAL_INTERVAL = 5.0
 """Seconds between two signals to handlers that keep the spider open. Scrapy's engine waits as long."""
 
 
+_LONGEST_PAUSE, _PAUSE_SHARE = 1.0, 0.2
+"""Seconds between two checks, as a share of the time since the frontier was finished: handlers may keep a spider open for days."""
+
+
 class _Processes(msgspec.Struct, frozen=True):
     """The note: the processes that work on the job."""
 
@@ -56,6 +60,9 @@ class CrawlEnd:
         self._next_signal = -math.inf
         """Event loop time before which they are not asked again for the same reading."""
         self._has_ended = False
+        self._waits_at, self._waits_since = "", 0.0
+        """The present reading, and the event loop time at which this process has found it."""
+        self._next_check = -math.inf
 
     async def join(self, frontier: Frontier, worker: str) -> None:
         """Take part. Call it after the worker was announced, so that the others know that it is alive."""
@@ -69,11 +76,17 @@ class CrawlEnd:
 
     async def confirm(self) -> bool:
         """Return whether the crawl has ended. Called again and again while the frontier is finished."""
+        now = asyncio.get_running_loop().time()
+        if now < self._next_check:
+            return False
         reading = await self._read()
         if reading is None:
             return False
+        if reading != self._waits_at:
+            self._waits_at, self._waits_since = reading, now
         if self._idle_at == reading or await self._has_nothing_to_add(reading):
             await self._agree(reading)
+        self._next_check = now + min(_LONGEST_PAUSE, (now - self._waits_since) * _PAUSE_SHARE)
         return self._has_ended
 
     async def _read(self) -> str | None:
