@@ -108,11 +108,11 @@ def test_the_example_of_the_landing_page_runs(tmp_path, environment, serve):
 
 
 def test_the_make_targets_of_the_manual_exist():
-    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     named = {
         target
         for page in [README, *LINKED, *PAGES]
-        for target in re.findall(r"(?:`|^    )make ([a-z]+)\b", page.read_text(), re.MULTILINE)
+        for target in re.findall(r"(?:`|^    )make ([a-z-]+)\b", page.read_text(), re.MULTILINE)
     }
     assert {"demo", "test"} <= named <= targets
 
