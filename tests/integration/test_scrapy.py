@@ -244,13 +244,16 @@ def test_a_later_run_asks_the_handlers_again(site, tmp_path, waiting):
     assert paths(tmp_path) == entries([*range(31), *range(40, 45)])
 
 
-@pytest.mark.parametrize("frontier", ["sqlite:", "valkey"])
-def test_no_process_ends_while_a_handler_of_another_may_add_requests(site, tmp_path, waiting, frontier):
+@pytest.mark.parametrize(("frontier", "seconds"), [("sqlite:", 3), ("valkey", 12)])
+def test_no_process_ends_while_a_handler_of_another_may_add_requests(
+    site, tmp_path, waiting, frontier, seconds
+):
     url = running("valkey").url if frontier == "valkey" else frontier
     settings = {"SKITTER_FRONTIER": url, "SKITTER_JOB": f"feeding-{tmp_path.name}"}
-    slow = feeding(site, tmp_path, settings, slow=3)
+    slow = feeding(site, tmp_path, settings, slow=seconds)
     until(lambda: site.site.visits["/entry/0"], slow)
-    quick = feeding(site, tmp_path, settings)
+    known = Waiting(tmp_path / "known.db", [0])
+    quick = feeding(site, tmp_path, settings, database=known.path)
     logs = [end_of(quick)]
     visits = site.site.visits.copy()
     logs.append(end_of(slow))

@@ -17,6 +17,7 @@ from skitter.scrapy.engine import EngineSlot, IdleAnswer
 
 if TYPE_CHECKING:
     from skitter.frontier.contract import Frontier
+    from skitter.worker.heartbeat import WorkerReporter
 
 NOTE = "skitter:scrapy:processes"
 _FORMAT = 1
@@ -26,6 +27,10 @@ _SIGNAL_INTERVAL = 5.0
 
 _LONGEST_PAUSE, _PAUSE_SHARE = 1.0, 0.2
 """Seconds between two checks, as a share of the time since the frontier was finished: handlers may keep a spider open for days."""
+
+
+_HANDLER_SECONDS = 3600.0
+"""Seconds for which a process is listed as alive whose handlers are asked, unless it dies."""
 
 
 class _Processes(msgspec.Struct, frozen=True):
@@ -51,6 +56,8 @@ class CrawlEnd:
         """Create it. ``added`` waits until the requests that handlers have added are in the frontier, and counts them."""
         self._engine = engine
         self._added = added
+        self.reporter: WorkerReporter
+        """Lists this process as alive. Set before a worker joins."""
         self._frontier: Frontier | None = None
         self._worker = ""
         self._idle_at = ""
@@ -102,10 +109,12 @@ class CrawlEnd:
         if self._asked_at == reading and now < self._next_signal:
             return False
         # From the note on, this process may add requests.
-        if not self._engine.is_idle() or not await self._note("") or not self._engine.is_idle():
+        if not self._engine.is_idle() or not await self._note(""):
             return False
         before = await self._added()
-        answer = self._engine.send_idle()
+        answer = await self._ask_handlers()
+        if answer is None:
+            return False
         if await self._added() == before:
             self._next_signal = now + _SIGNAL_INTERVAL
         self._asked_at = reading
@@ -113,6 +122,19 @@ class CrawlEnd:
             return False
         self._idle_at = reading
         return True
+
+    async def _ask_handlers(self) -> IdleAnswer | None:
+        """Send the signal; return ``None`` if the engine is not idle any more.
+
+        A handler may block this process for longer than a report lists it as alive.
+        """
+        usual = self.reporter.ttl
+        self.reporter.ttl = _HANDLER_SECONDS
+        try:
+            await self.reporter.announce()
+            return self._engine.send_idle() if self._engine.is_idle() else None
+        finally:
+            self.reporter.ttl = usual
 
     async def _agree(self, reading: str) -> None:
         """End the crawl if all processes that are alive have nothing to add."""

@@ -56,7 +56,9 @@ class ScrapyWorker:
         leaser = Leaser(
             name, frontier, self._inflight, leases, committer, self._on_answer, leases.crawl_end.confirm
         )
-        self._reporter = reporter = WorkerReporter(name, frontier, self._inflight, committer)
+        leases.crawl_end.reporter = self._reporter = reporter = WorkerReporter(
+            name, frontier, self._inflight, committer
+        )
         self._loop = LeaseLoop(name, frontier, info, control, leaser, committer, reporter)
         self._revision = 0
         """Number of the settings changes that the worker has applied."""

@@ -48,6 +48,8 @@ class WorkerReporter:
         self._started = time.monotonic()
         self._throughput = Throughput()
         self._host = socket.gethostname()
+        self.ttl = _TTL
+        """Seconds for which a report lists the worker. Death ends that earlier: others abandon the worker."""
 
     def report(self) -> WorkerReport:
         """Return the current figures of the worker."""
@@ -62,7 +64,7 @@ class WorkerReporter:
 
     async def announce(self) -> None:
         """Report once."""
-        await self._frontier.reports.announce(self.report(), _TTL)
+        await self._frontier.reports.announce(self.report(), self.ttl)
 
     async def run(self) -> None:
         """Report until cancelled."""
