@@ -1,5 +1,7 @@
 """The compiled parts of skitter. Everything else is declared in pyproject.toml."""
 
+import sysconfig
+
 from setuptools import Extension, setup
 
 
@@ -9,7 +11,9 @@ def compiled(name: str) -> Extension:
     return Extension(name, [source], py_limited_api=True, optional=True)
 
 
-setup(
-    ext_modules=[compiled("skitter.frontier.embedded._key_set"), compiled("skitter.worker._link_table")],
-    options={"bdist_wheel": {"py_limited_api": "cp311"}},
-)
+MODULES = [compiled("skitter.frontier.embedded._key_set"), compiled("skitter.worker._link_table")]
+
+if sysconfig.get_config_var("Py_GIL_DISABLED"):  # free-threaded Python has no limited API
+    setup()
+else:
+    setup(ext_modules=MODULES, options={"bdist_wheel": {"py_limited_api": "cp311"}})
