@@ -23,12 +23,10 @@ NOTE = "skitter:scrapy:processes"
 _FORMAT = 1
 _SIGNAL_INTERVAL = 5.0
 """Seconds between two signals to handlers that keep the spider open. Scrapy's engine waits as long."""
-
-
-_LONGEST_PAUSE, _PAUSE_SHARE = 1.0, 0.2
-"""Seconds between two checks, as a share of the time since the frontier was finished: handlers may keep a spider open for days."""
-
-
+_PAUSE_SHARE = 0.2
+"""Pause between two checks, as a share of the time since the frontier was finished: handlers may keep a spider open for days."""
+_LONGEST_PAUSE = 1.0
+"""Maximum number of seconds between two checks."""
 _HANDLER_SECONDS = 3600.0
 """Seconds for which a process is listed as alive whose handlers are asked, unless it dies."""
 
