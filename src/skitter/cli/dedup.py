@@ -28,7 +28,7 @@ _SUFFIXES = ".jsonl, .jsonl.gz, .jsonl.zst or .parquet"
 )  # fmt: skip
 @click.option("--force", is_flag=True, help="Replace an existing file.")
 def dedup(files: tuple[Path, ...], output: str, force: bool) -> int:
-    """Write the items of files to one file, without near duplicates.
+    """Merge files of items, without near duplicates.
 
     The files hold items with the fields url and content, as a crawl of main content writes them: JSON lines (also .gz, .zst) or Parquet.
     They may come from several jobs. Of each group of near duplicates, the page with the shortest URL is kept.
