@@ -95,10 +95,8 @@ def test_two_processes_share_a_crawl_and_one_of_them_is_killed(processes, site, 
     assert sum(count - 1 for count in visits(site).values()) <= IN_HAND
 
 
-@pytest.mark.parametrize("seed", ROUNDS)
-def test_killed_processes_of_a_fleet_are_started_again(processes, site, truth, seed):
-    rng = random.Random(seed)
-    both = [processes("one").start(), processes("two").start()]
+def kill_either(both, site, rng):
+    """Kill one of two processes at several moments, start it again each time, and wait for the end of both."""
     kills = 0
     for _ in at_moments(both[0], site, sorted(rng.sample(range(20, PAGES), KILLS))):
         victim = rng.choice(both)
@@ -107,6 +105,13 @@ def test_killed_processes_of_a_fleet_are_started_again(processes, site, truth, s
     for crawl in both:
         assert crawl.wait() == 0, crawl.errors
     assert kills >= KILLS - 1
+
+
+@pytest.mark.parametrize("seed", ROUNDS)
+def test_killed_processes_of_a_fleet_are_started_again(processes, site, truth, seed):
+    rng = random.Random(seed)
+    both = [processes("one").start(), processes("two").start()]
+    kill_either(both, site, rng)
     check_exact(both[0], *truth)
 
 
@@ -138,14 +143,7 @@ def test_processes_that_feed_themselves_end_together_whichever_is_killed(
         both = [job(urls=urls[::2]), job(urls=urls[1::2])]
     for crawl in both:
         crawl.start()
-    kills = 0
-    for _ in at_moments(both[0], site, sorted(rng.sample(range(20, PAGES), KILLS))):
-        victim = rng.choice(both)
-        kills += victim.kill_owner()
-        victim.start()
-    for crawl in both:
-        assert crawl.wait() == 0, crawl.errors
-    assert kills >= KILLS - 1
+    kill_either(both, site, rng)
     check_exact(both[0], pages, dead)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -103,27 +102,14 @@ class FilesOfItems:
 def _lines_of(file: Path, compression: Compression) -> Iterator[bytes]:
     import msgspec
 
-    with _opened(file, compression) as content:
+    from skitter.store.formats import open_compressed
+
+    with open_compressed(file, compression) as content:
         for line in content:
             if line := line.strip():
                 if not isinstance(msgspec.json.decode(line), dict):
                     raise ValueError(f"not a JSON object: {line[:60]!r}")
                 yield line
-
-
-def _opened(file: Path, compression: Compression) -> Any:
-    if compression == "gz":
-        from isal import igzip
-
-        open_gzip: Any = igzip.open
-        return open_gzip(file, "rb")
-    if compression == "zst":
-        if sys.version_info >= (3, 14):
-            from compression import zstd
-        else:
-            from backports import zstd
-        return zstd.open(file, "rb")
-    return file.open("rb")
 
 
 def _rows_of(file: Path) -> Iterator[bytes]:

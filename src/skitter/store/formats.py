@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, BinaryIO, Literal, Protocol, cast
 
 import msgspec
@@ -45,6 +46,22 @@ def compressed(raw: BinaryIO, compression: Compression) -> Iterator[Sink]:
             yield cast("Sink", writer)
     else:
         yield raw
+
+
+def open_compressed(file: Path, compression: Compression) -> BinaryIO:
+    """Open a file that :func:`compressed` has written, for reading."""
+    if compression == "gz":
+        from isal import igzip  # noqa: PLC0415 - as above
+
+        open_gzip: Any = igzip.open
+        return cast("BinaryIO", open_gzip(file, "rb"))
+    if compression == "zst":
+        if sys.version_info >= (3, 14):
+            from compression import zstd  # noqa: PLC0415 - as above
+        else:
+            from backports import zstd  # noqa: PLC0415 - as above
+        return cast("BinaryIO", zstd.open(file, "rb"))
+    return file.open("rb")
 
 
 _CHUNK_SIZE = 1 << 18  # characters; memory is bounded by this and one row

@@ -125,7 +125,7 @@ class UrlBase:
         self.prefixes: HrefPrefixes | None = None
         """See :func:`absolute_text`; ``None`` if the URL is unusual."""
         if starts is not None:
-            self.prefixes = (starts["//"], self._root, starts["../"], path, starts[""])
+            self.prefixes = HrefPrefixes(starts["//"], self._root, starts["../"], path, starts[""])
         self._skipped = len(self._root) - 1
         """Characters to skip in an absolute link of the same host."""
 
@@ -236,8 +236,23 @@ _PLAIN_HREF = re.compile(
 
 _MAY_BE_DOTS = re.compile(r"[.\t\r\n]|%2e", re.IGNORECASE)
 """A last segment of a base that may change the folder begins like this."""
-HrefPrefixes = tuple[str, str, str, str, str]
-"""What the absolute text of an href begins with if the href begins with ``//``, ``/``, ``../`` or ``?``, and for other hrefs."""
+
+
+class HrefPrefixes(NamedTuple):
+    """What the absolute texts of the hrefs of a page begin with. ``_link_table.c`` reads the fields in this order."""
+
+    scheme: str
+    """For ``//host/path``."""
+    root: str
+    """In place of the slash of ``/path``."""
+    parent: str
+    """In place of ``../``."""
+    page: str
+    """For ``?query``."""
+    folder: str
+    """For all other hrefs without a scheme."""
+
+
 _START_OF_HREF = re.compile(r"//|/|\.\./|\?|[A-Za-z][A-Za-z0-9+.-]*:").match
 
 
@@ -250,16 +265,16 @@ def absolute_text(href: str, prefixes: HrefPrefixes) -> str:
     text = href.partition("#")[0]
     start = _START_OF_HREF(text)
     if start is None:
-        return prefixes[4] + text
+        return prefixes.folder + text
     match start[0]:
         case "//":
-            return prefixes[0] + text
+            return prefixes.scheme + text
         case "/":
-            return prefixes[1] + text[1:]
+            return prefixes.root + text[1:]
         case "../":
-            return prefixes[2] + text[3:]
+            return prefixes.parent + text[3:]
         case "?":
-            return prefixes[3] + text
+            return prefixes.page + text
     return text
 
 

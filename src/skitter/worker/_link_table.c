@@ -46,7 +46,7 @@ typedef struct {
     size_t length;
 } Text;
 
-enum { SCHEME, ROOT, PARENT, PAGE, FOLDER, PREFIXES }; /* the order of UrlBase.prefixes */
+enum { SCHEME, ROOT, PARENT, PAGE, FOLDER, PREFIXES }; /* the order of HrefPrefixes */
 
 /* SipHash */
 
