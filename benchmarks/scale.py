@@ -229,7 +229,7 @@ def main():
     parser.add_argument("--pages", type=int, default=5_000, help="in work")
     parser.add_argument("--active", type=int, default=300, help="hosts that are crawled in work")
     parser.add_argument("--rounds", type=int, default=1, help="of work")
-    parser.add_argument("--seen-limit", type=int, default=5_000_000, help="the setting seen_memory_limit")
+    parser.add_argument("--seen-limit", type=int, default=10_000_000, help="the setting seen_memory_limit")
     parser.add_argument("--steps", default="fill,reopen,work")
     parser.add_argument("--folder", type=Path, help="keeps the frontier (default: none is kept)")
     options = parser.parse_args()

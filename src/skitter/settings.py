@@ -251,7 +251,7 @@ class FrontierSettings(msgspec.Struct, frozen=True, kw_only=True):
     )] = "process"
     seen_memory_limit: Annotated[int, Setting(
         "Number of known URLs kept in memory (35 MB per million) before they move to the frontier file.", min=0,
-    )] = 5_000_000
+    )] = 10_000_000
     max_queued: Annotated[int | None, Setting(
         "Maximum number of queued requests. Beyond it, workers keep new links on their local disks.",
         above=0, cli="--max-queued N", api=True,
