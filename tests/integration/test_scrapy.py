@@ -272,6 +272,38 @@ def test_dont_close_spider_keeps_the_spider_open(site, tmp_path, waiting):
     assert paths(tmp_path) == entries([*range(31), *range(40, 45)])
 
 
+def status_of(folder, job="feeding"):
+    return json.loads(skitter("status", job, "--json", cwd=folder).stdout)
+
+
+def test_a_finished_job_runs_again_while_a_handler_keeps_its_spider_open(site, tmp_path, waiting):
+    end_of(feeding(site, tmp_path))
+    assert status_of(tmp_path)["state"] == "finished"
+    process = feeding(site, tmp_path, keep=tmp_path / "enough")
+    until(lambda: status_of(tmp_path)["workers"], process)
+    found = status_of(tmp_path)
+    assert (found["state"], found["counts"]["state"]) == ("running", "finished")
+    (tmp_path / "enough").touch()
+    end_of(process)
+    assert status_of(tmp_path)["state"] == "finished"
+
+
+def test_monitors_judge_the_requests_that_a_handler_adds_to_a_finished_job(site, tmp_path, waiting):
+    settings = {"SKITTER_SETTINGS": json.dumps({"monitors": ["pages >= 5"]})}
+
+    def passes():
+        return [(found["number"], found["figures"]["pages"]) for found in status_of(tmp_path)["passes"]]
+
+    end_of(feeding(site, tmp_path, settings))
+    assert passes() == [(1, 31)]
+    end_of(feeding(site, tmp_path, settings))
+    assert passes() == [(1, 31)]
+    waiting.add(range(40, 43))
+    log = end_of(feeding(site, tmp_path, settings))
+    assert passes() == [(2, 3), (1, 31)]
+    assert "monitor violated: pages >= 5" in log
+
+
 def test_ctrl_c_ends_a_spider_that_a_handler_keeps_open(site, tmp_path, waiting):
     process = feeding(site, tmp_path, keep=tmp_path / "enough")
     until(lambda: len(site.site.visits) >= 31, process)

@@ -31,6 +31,11 @@ def has_died(worker: str) -> bool:
     return is_provably_dead(worker)
 
 
+PARTICIPANTS = "skitter:scrapy:processes"
+"""Key of the note with the :class:`Participants` of a job."""
+_FORMAT = 1
+
+
 class WorkerReport(msgspec.Struct, frozen=True):
     """The announcement of a worker."""
 
@@ -68,6 +73,23 @@ class WorkerStatus(msgspec.Struct, frozen=True):
     report: WorkerReport
     heard: float
     """Seconds since its last announcement."""
+
+
+class Participants(msgspec.Struct, frozen=True):
+    """The processes of a Scrapy project that have not agreed on the end of the crawl. See ``docs/design/scrapy.md``."""
+
+    format: int = _FORMAT
+    idle_at: dict[str, str] = {}
+    """By worker, the reading of the frontier at which its handlers had nothing to add; empty: they may add requests."""
+
+    def include_any(self, workers: Iterable[WorkerStatus]) -> bool:
+        """Return whether one of the workers takes part."""
+        return any(worker.report.name in self.idle_at for worker in workers)
+
+
+def decode_participants(note: bytes | None) -> Participants:
+    """Read the note of a job; ``None``: there are no participants."""
+    return Participants() if note is None else msgspec.msgpack.decode(note, type=Participants)
 
 
 def in_order(workers: Iterable[WorkerStatus]) -> list[WorkerStatus]:

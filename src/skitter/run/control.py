@@ -30,7 +30,7 @@ from skitter.frontier.records import DeadLetter, FrontierStatus, JobInfo, JobSta
 from skitter.frontier.registry import make_frontier
 from skitter.frontier.rpc.client import OwnerGone, remote_frontier
 from skitter.frontier.stats import StatsDimension, StatsRow
-from skitter.frontier.workers import WorkerStatus
+from skitter.frontier.workers import PARTICIPANTS, WorkerStatus, decode_participants
 from skitter.monitors import Verdict
 from skitter.politeness import Politeness
 from skitter.run.builder import JobBuilder
@@ -83,6 +83,8 @@ class JobStatus(msgspec.Struct, kw_only=True):
     """The last passes that have ended, at most 10, newest first."""
     elsewhere: int = 0
     """Bytes of committed items in part files that are not on this machine: those of other machines, which may be gone."""
+    may_grow: bool = False
+    """Whether a Scrapy process may still add requests, although nothing is left to fetch: its spider is open."""
     unwritten: int = 0
     """Bytes of committed items that no machine has written to the outputs yet. Only read if nothing is left to fetch."""
     problem: str = ""
@@ -389,6 +391,9 @@ async def _read_frontier(folder: JobFolder, frontier: Frontier, found: JobStatus
     found.banned = await frontier.control.banned()
     _take_passes(await frontier.notes.get(NOTE), found)
     is_finished = found.counts.state is JobState.FINISHED
+    if is_finished:
+        note = await frontier.notes.get(PARTICIPANTS)
+        found.may_grow = decode_participants(note).include_any(found.workers)
     if not (frontier.shared or is_finished):
         return
     ranges = await frontier.reports.outputs()
@@ -416,6 +421,8 @@ def _state_of(found: JobStatus) -> str:
         return "new"
     if found.unwritten:
         return "running" if found.live else "incomplete"
+    if found.may_grow:
+        return "running"
     if found.live or found.counts.state in {JobState.FINISHED, JobState.PAUSED}:
         return found.counts.state.value
     return "stopped"

@@ -238,7 +238,7 @@ class Crawl:
             # A worker of another program may find more to do.
             may_run = runs or (before.state is JobState.FINISHED and self._builder.has_foreign_worker)
             if may_run and not self._stop_reason:
-                if runs and not before.reason:
+                if not before.reason:
                     await passes.begin(before)
                 await self._work(frontier, info, began)
                 if runs and self._builder.settings.retry_failed_at_end and await self._replay(frontier):

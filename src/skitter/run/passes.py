@@ -63,6 +63,8 @@ class OpenPass(msgspec.Struct, frozen=True, kw_only=True):
     """Counters of the job at the beginning of the pass."""
     alarms: list[Verdict] = []
     """Monitors that were violated during the run, each once."""
+    may_be_empty: bool = False
+    """Whether the job was finished when the pass began. The pass is dropped if nothing is added."""
 
 
 class Passes(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,7 +140,10 @@ class PassTracker:
         """The monitor that stopped the run; empty if none did."""
 
     async def begin(self, status: FrontierStatus) -> None:
-        """Take part in the current pass; open one if there is none."""
+        """Take part in the current pass; open one if there is none.
+
+        A pass of a finished job counts only if a worker adds requests.
+        """
         while True:
             note = await self._notes.get(NOTE)
             passes = decode_passes(note)
@@ -147,7 +152,12 @@ class PassTracker:
             if passes.current is not None:
                 break
             number = passes.history[0].number + 1 if passes.history else 1
-            opened = OpenPass(number=number, began=time.time(), baseline=dict(status.counters))
+            opened = OpenPass(
+                number=number,
+                began=time.time(),
+                baseline=dict(status.counters),
+                may_be_empty=status.state is JobState.FINISHED,
+            )
             if await self._swap(note, passes, current=opened):
                 passes = msgspec.structs.replace(passes, current=opened)
                 break
@@ -215,6 +225,10 @@ class PassTracker:
             reason = self._reason(status, current)
             if reason is None:
                 return None
+            if current.may_be_empty and current.baseline == status.counters:
+                if await self._swap(note, passes, current=None):
+                    return None
+                continue
             ended = await self._seen() if not self._number else time.time()
             record = self._judged(status, current, passes, reason, max(ended, current.began))
             kept = max([MAX_HISTORY, *(rule.passes for rule in self._rules)])

@@ -13,14 +13,13 @@ import msgspec
 from skitter._utils.notes import NOTE_TTL
 from skitter.errors import SkitterError
 from skitter.frontier.records import JobState
+from skitter.frontier.workers import PARTICIPANTS, Participants, decode_participants
 from skitter.scrapy.engine import EngineSlot, IdleAnswer
 
 if TYPE_CHECKING:
     from skitter.frontier.contract import Frontier
     from skitter.worker.heartbeat import WorkerReporter
 
-NOTE = "skitter:scrapy:processes"
-_FORMAT = 1
 _SIGNAL_INTERVAL = 5.0
 """Seconds between two signals to handlers that keep the spider open. Scrapy's engine waits as long."""
 _PAUSE_SHARE = 0.2
@@ -29,17 +28,6 @@ _LONGEST_PAUSE = 1.0
 """Maximum number of seconds between two checks."""
 _HANDLER_SECONDS = 3600.0
 """Seconds for which a process is listed as alive whose handlers are asked, unless it dies."""
-
-
-class _Processes(msgspec.Struct, frozen=True):
-    """The note: the processes that work on the job."""
-
-    format: int = _FORMAT
-    idle_at: dict[str, str] = {}
-    """By process, the reading of the frontier at which its handlers had nothing to add; empty: they may add requests."""
-
-
-_decode = msgspec.msgpack.Decoder(_Processes).decode
 
 
 class CrawlEnd:
@@ -139,11 +127,11 @@ class CrawlEnd:
         frontier = self._open_frontier
         if not await self._note(reading):
             return
-        found = await frontier.notes.get(NOTE)
+        found = await frontier.notes.get(PARTICIPANTS)
         if found is None or await self._read() != reading:
             return
         alive = {status.report.name for status in await frontier.reports.workers()}
-        if all(at == reading for name, at in _decode(found).idle_at.items() if name in alive):
+        if all(at == reading for name, at in decode_participants(found).idle_at.items() if name in alive):
             # It fails if a process has joined, or has asked its handlers, since the note was read.
             self._has_ended = await _swap(frontier, found, {})
 
@@ -151,8 +139,8 @@ class CrawlEnd:
         """Note what this process may add; ``None``: nothing, because it leaves. Return ``False`` if the crawl has ended."""
         frontier = self._open_frontier
         while not self._has_ended:
-            found = await frontier.notes.get(NOTE)
-            processes = {} if found is None else dict(_decode(found).idle_at)
+            found = await frontier.notes.get(PARTICIPANTS)
+            processes = dict(decode_participants(found).idle_at)
             if found is not None and not joins and self._worker not in processes:
                 self._has_ended = True  # another process has found that all have nothing to add
                 break
@@ -173,5 +161,5 @@ class CrawlEnd:
 
 
 async def _swap(frontier: Frontier, found: bytes | None, idle_at: dict[str, str]) -> bool:
-    new = msgspec.msgpack.encode(_Processes(idle_at=idle_at))
-    return await frontier.notes.compare_and_swap(NOTE, found, new, NOTE_TTL)
+    new = msgspec.msgpack.encode(Participants(idle_at=idle_at))
+    return await frontier.notes.compare_and_swap(PARTICIPANTS, found, new, NOTE_TTL)
