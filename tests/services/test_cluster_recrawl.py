@@ -122,3 +122,36 @@ async def test_a_request_without_deduplication_stays_unknown(workers):
     await unaware.add(entries("new", host=host_in(HERE), dedup=False))
     await follow(recrawling)
     assert (await unaware.add(entries("new", host=host_in(HERE)))).added == 1
+
+
+async def keys_of_home(frontier):
+    """Return the keys of the first partition, as its server stores them."""
+    job = frontier._partitions.first.job
+    return {key: await job.command("DUMP", key) for key in job.keys}
+
+
+async def fail_over(frontier, before):
+    """Put the first partition back to an earlier state, as a replica does that takes the place of its master."""
+    job = frontier._partitions.first.job
+    for key, value in before.items():
+        if value is None:
+            await job.command("DEL", key)
+        else:
+            await job.command("RESTORE", key, 0, value, "REPLACE")
+
+
+@pytest.mark.parametrize("opened", ["before", "after"])
+async def test_a_pass_after_one_that_a_fail_over_has_undone_forgets_what_that_one_has_visited(
+    workers, pages, cluster, join_cluster, job_name, opened
+):
+    recrawling, unaware = workers
+    before = await keys_of_home(recrawling)
+    assert await recrawling.control.recrawl()
+    await recrawling.add(pages[:1])
+    await fail_over(recrawling, before)
+    assert await finish_all(recrawling) == [pages[0].url]
+    await eventually(lambda: is_finished(unaware))
+    frontier = unaware if opened == "before" else await join_cluster(cluster.url, job_name)
+    assert await frontier.control.recrawl()
+    await load_seeds(frontier, *pages)
+    assert sorted(await finish_all(frontier)) == sorted(page.url for page in pages)

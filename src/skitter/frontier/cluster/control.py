@@ -83,7 +83,8 @@ class ClusterControl:
         if await self._state.job_state() is not JobState.FINISHED:
             return False
         first, *others = (client.partition for client in self._partitions.clients)
-        if not await first.frontier.control.recrawl():
+        await gather_all(partition.follow_recrawl(0) for partition in others)
+        if not await first.recrawl(max((partition.job.recrawls for partition in others), default=0)):
             return False
         await gather_all(partition.follow_recrawl(first.job.recrawls) for partition in others)
         self._partitions.touch()

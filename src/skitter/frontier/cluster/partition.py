@@ -106,8 +106,14 @@ class Partition(Protocol):
     async def complete(self) -> None:
         """Note, in the first partition, that all others exist."""
 
+    async def recrawl(self, others: int) -> bool:
+        """Start the next pass in the first partition. Return ``False`` if it is not finished.
+
+        ``others``: the highest number of recrawls of the other partitions. Theirs may be higher after a fail-over.
+        """
+
     async def follow_recrawl(self, recrawls: int) -> None:
-        """Start the pass that the first partition has started, unless that is done.
+        """Start the pass that the first partition has started, unless that is done. 0: read the number of recrawls only.
 
         Forget the known fingerprints, except those of unfinished requests: these were added after the start of the pass.
         """

@@ -94,9 +94,7 @@ class RedisControl:
         return sorted(to_words(slot) for slot in await self._job.command("SMEMBERS", self._job.key("banned")))
 
     async def recrawl(self) -> bool:
-        recrawls = int(await self._job.run_once("recrawl"))
-        self._job.note_recrawls(recrawls)
-        return recrawls > 0
+        return await self._job.recrawl()
 
 
 class RedisReports:

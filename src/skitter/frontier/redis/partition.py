@@ -56,8 +56,11 @@ class RedisPartition:
     async def complete(self) -> None:
         await self.job.run("complete")
 
+    async def recrawl(self, others: int) -> bool:
+        return await self.job.recrawl(others)
+
     async def follow_recrawl(self, recrawls: int) -> None:
-        await self.job.run("follow_recrawl", recrawls)
+        self.job.note_recrawls(await self.job.run("follow_recrawl", recrawls))
 
     # --- forwarded requests ------------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
--- follow_recrawl: begin the pass that the first partition has begun. Idempotent.
--- ARGV[5]: number of recrawls
+-- follow_recrawl: begin the pass that the first partition has begun. Idempotent. Returns the number of recrawls.
+-- ARGV[5]: number of recrawls of the first partition
 begin(true)
 follow_recrawl(tonumber(ARGV[5]))
 finish('')
-return 1
+return recrawls

@@ -1,4 +1,6 @@
 -- recrawl: start a finished job again. Returns the number of recrawls, or 0 if the job is not finished.
+-- ARGV[5]: number of recrawls of the other partitions. It is higher than that of this one if a fail-over has undone a recrawl
+-- that they followed. The next number must be higher than theirs, or they would not follow it.
 begin(false)
 if current_state() ~= 'finished' then
   return finish('0')
@@ -10,6 +12,6 @@ if config.remembers then
   call('UNLINK', OUTPUTS)
 end
 call('HSET', JOB, 'seeds_done', '0', 'seed_position', '0')
-recrawls = recrawls + 1
+recrawls = math.max(recrawls, tonumber(ARGV[5])) + 1
 set_in_job('recrawls', text(recrawls))
 return finish(text(recrawls))
