@@ -7,8 +7,8 @@ from skitter.frontier.options import FrontierSettings
 from skitter.frontier.records import JobState, Outcome, PageChange, PageVisit, Resolution
 from skitter.item import OutputRange
 
-NEW, CHANGED, UNCHANGED, GONE, UNCHECKED = (
-    PageChange.NEW, PageChange.CHANGED, PageChange.UNCHANGED, PageChange.GONE, PageChange.UNCHECKED
+NEW, CHANGED, UNCHANGED, GONE, UNCHECKED, SKIPPED = (
+    PageChange.NEW, PageChange.CHANGED, PageChange.UNCHANGED, PageChange.GONE, PageChange.UNCHECKED, PageChange.SKIPPED
 )  # fmt: skip
 
 
@@ -87,6 +87,23 @@ async def test_a_visit_without_memory_keeps_the_one_before(start):
         page = (await listed(job))["a"]
         assert (page.change, page.status, page.since, page.ranges) == (change, 304, 1, [written])
     assert page.pass_number == 3
+
+
+async def test_an_unchanged_page_can_replace_its_memory_alone(start):
+    job, leases = await begin(start, "a", "b")
+    written = OutputRange("items/w.jsonl", 0, 9)
+    await close(job, leases["a"], visit(leases["a"]), outputs=[written])
+    await close(job, leases["b"], visit(leases["b"]))
+    for number in (2, 3):
+        again = await next_pass(job, "a", "b")
+        await close(job, again["a"], PageVisit(UNCHANGED, 304, memory=b"more" * number))
+        page = (await listed(job))["a"]
+        assert (page.change, page.status, page.since, page.ranges) == (UNCHANGED, 304, 1, [written])
+        await close(job, again["b"], PageVisit(SKIPPED))
+        assert (await listed(job))["b"].change is SKIPPED
+    assert {name: lease.memory for name, lease in (await next_pass(job, "a", "b")).items()} == {
+        "a": b"moremoremore", "b": b"m"
+    }  # fmt: skip
 
 
 async def test_a_changed_page_replaces_its_stored_record(start):

@@ -111,7 +111,9 @@ class PageChange(StrEnum):
     UNCHANGED = "unchanged"
     GONE = "gone"
     UNCHECKED = "unchecked"
-    """The page could not be fetched, or it was skipped. What is remembered of it stays."""
+    """The page could not be fetched, or a hook skipped it. What is remembered of it stays."""
+    SKIPPED = "skipped"
+    """The page was not due (setting ``revisit_share``). What is remembered of it stays."""
 
 
 class PageVisit(msgspec.Struct, array_like=True, frozen=True):
@@ -123,7 +125,8 @@ class PageVisit(msgspec.Struct, array_like=True, frozen=True):
     url: str = ""
     """Only together with ``memory``."""
     memory: bytes | None = None
-    """Opaque to the frontier. ``None``: what was stored before stays."""
+    """Opaque to the frontier. ``None``: what was stored before stays. For an unchanged page, only the memory is replaced: its
+    URL and its items stay."""
     page: bytes = b""
     """Fingerprint of the page, if the lease is not its own but that of its waiting items. It is in the slot of the page."""
 

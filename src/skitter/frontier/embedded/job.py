@@ -162,6 +162,12 @@ class VisitTable:
         if visit.memory is None:
             self._mark(fingerprint, visit)
             return
+        if visit.change is PageChange.UNCHANGED:
+            self._journal.put(
+                "update_visit", fingerprint,
+                (self._job.pass_number, visit.change.value, visit.status, visit.memory, fingerprint),
+            )  # fmt: skip
+            return
         ranges = msgspec.msgpack.encode(outcome.outputs if self._keeps_ranges else [])
         number = self._job.pass_number
         self._journal.withdraw("mark_visit", fingerprint)  # because a group runs it after this

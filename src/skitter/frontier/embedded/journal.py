@@ -48,7 +48,7 @@ pages of a large file."""
 FLUSH_DELAY = 0.02
 """Maximum delay in seconds of changes for which no caller waits."""
 _STATEMENTS = named_statements("transitions.sql")
-_READ_BACK = {"delay", "add_dead", "remove_dead", "put_note", "put_visit", "mark_visit"}
+_READ_BACK = {"delay", "add_dead", "remove_dead", "put_note", "put_visit", "mark_visit", "update_visit"}
 """Statements whose rows a frontier does not hold in memory itself."""
 
 AnswerT = TypeVar("AnswerT")

@@ -58,9 +58,9 @@ _LONGEST_URL = (1 << 24) - 1
 _CODES = {Resolution.DONE: 0, Resolution.RETRY: 1, Resolution.FAILED: 2}
 _LAST_NUMBER = (1 << 48) - 1
 _CHANGES = (
-    PageChange.NEW, PageChange.CHANGED, PageChange.UNCHANGED, PageChange.GONE, PageChange.UNCHECKED
+    PageChange.NEW, PageChange.CHANGED, PageChange.UNCHANGED, PageChange.GONE, PageChange.UNCHECKED, PageChange.SKIPPED
 )  # fmt: skip
-"""By the codes 1 to 5 that the scripts know."""
+"""By the codes 1 to 6 that the scripts know."""
 _VISIT = struct.Struct(">IBHII")
 _read_listing = msgspec.msgpack.Decoder(tuple[bytes, list[OutputRange]]).decode
 
@@ -178,6 +178,8 @@ def _write_visit(visit: PageVisit, outputs: Sequence[OutputRange]) -> tuple[Any,
     head = (_CHANGES.index(visit.change) + 1, visit.status)
     if visit.memory is None:
         return head
+    if visit.change is PageChange.UNCHANGED:
+        return (*head, text(visit.memory))
     listing = encode((to_bytes(visit.url), outputs))
     of_page = (text(visit.page),) if visit.page else ()
     return (*head, text(len(listing).to_bytes(4, "big") + listing + visit.memory), *of_page)

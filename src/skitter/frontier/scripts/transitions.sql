@@ -51,6 +51,10 @@ since = excluded.since, url = excluded.url, ranges = excluded.ranges, memory = e
 UPDATE visits SET pass_number = new.column1, change = new.column2, status = new.column3
 FROM (VALUES (?, ?, ?, ?)) AS new WHERE fingerprint = new.column4
 
+-- name: update_visit
+UPDATE visits SET pass_number = new.column1, change = new.column2, status = new.column3, memory = new.column4
+FROM (VALUES (?, ?, ?, ?, ?)) AS new WHERE fingerprint = new.column5
+
 -- name: extend_output
 INSERT INTO outputs VALUES (?, ?, ?) ON CONFLICT (part, start) DO UPDATE SET stop = excluded.stop
 

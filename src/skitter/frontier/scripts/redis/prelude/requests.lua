@@ -197,7 +197,7 @@ local split, is_banned, enqueue_again, insert, report, put_outbox, dequeue, read
 
   -- Visits of pages that the job remembers; docs/design/revisiting.md. Format: pass(4) change(1) status(2) since(4)
   -- listing-length(4) listing memory. The listing is read by redis/records.py.
-  local GONE, UNCHECKED = 4, 5 -- codes of changes
+  local UNCHANGED, GONE, UNCHECKED = 3, 4, 5 -- codes of changes
 
   local function pass_now()
     return recrawls + 1
@@ -210,20 +210,20 @@ local split, is_banned, enqueue_again, insert, report, put_outbox, dequeue, read
   end
 
   -- visit: code of the change, status, listing and memory in one string, or nil: those stored before stay; fingerprint of
-  -- the page, or nil: that of the request.
+  -- the page, or nil: that of the request. An unchanged page has no listing: the one stored before stays.
   local function remember(rest, visit)
     if not config.remembers or byte(rest, 5) == 0 and not visit[4] then
       return
     end
     local fingerprint, tail = visit[4] or sub(rest, 6, 21), visit[3]
-    if tail then
+    if tail and visit[1] ~= UNCHANGED then
       tail = pack('>I4', pass_now()) .. tail
     else
       local before = call('HGET', VISITS, fingerprint)
       if not before or not is_valid(before) then
         return
       end
-      tail = sub(before, 8)
+      tail = tail and sub(before, 8, 15 + struct.unpack('>I4', before, 12)) .. tail or sub(before, 8)
     end
     call('HSET', VISITS, fingerprint, pack('>I4BI2', pass_now(), visit[1], visit[2]) .. tail)
   end
