@@ -237,6 +237,11 @@ class FrontierSettings(msgspec.Struct, frozen=True, kw_only=True):
         " `changed` ones or `new` ones. Fixed for the life of a job. Excludes `visited_ttl`.",
         cli="--changes", api=True,
     )] = None
+    revisit_share: Annotated[float, Setting(
+        "Share of the remembered pages that a pass of a job with `changes` fetches again, from 0 to 1. The pages that gain"
+        " most from it are chosen by how often they have changed. Seeds and new pages are always fetched.",
+        above=0, max=1, api=True,
+    )] = 1.0
     refetch_failed: Annotated[bool, Setting(
         "Queue a failed request again when another link to it is found.", api=True,
     )] = False
@@ -301,6 +306,12 @@ class FrontierSettings(msgspec.Struct, frozen=True, kw_only=True):
                 "changes cannot be combined with visited_ttl",
                 remedy="leave out visited_ttl, and start each pass with --recrawl",
                 field="changes",
+            )
+        if self.changes is None and self.revisit_share < 1:
+            raise SettingsError(
+                "revisit_share needs changes",
+                remedy="set changes to all, changed or new, so that the job remembers its pages",
+                field="revisit_share",
             )
         if self.seen_filter == "compact" and self.visited_ttl is not None:
             raise SettingsError(

@@ -86,3 +86,27 @@ def test_kills_change_neither_the_report_nor_the_items(crawling, site_process, s
     assert found == {
         "new": truth.new, "changed": truth.changed, "status/404": truth.missing, "unlinked": truth.unlinked
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_kills_lose_no_page_of_passes_that_fetch_a_share(crawling, site_process, seed):
+    rng = random.Random(f"{seed} share")
+    site = site_process("sites.changing:ChangingSite", SITE, delay=0.01)
+    known = ChangingSite(**SITE)
+    crawl = crawling(
+        "Priced", workers=2, settings={**FAST, "changes": "all", "revisit_share": 0.4}, arguments={"url": site.url}
+    )  # fmt: skip
+    killed = run_pass(crawl, site, 1, 1, rng)
+    request = urllib.request.Request(f"{site.url}version/2", method="POST")
+    urllib.request.urlopen(request).close()
+    old, new = known.prices(1), known.prices(2)
+    for number in range(2, 12):
+        killed += run_pass(crawl, site, number, 2 if number < 4 else 0, rng)
+        found = prices_of(crawl)
+        wrong = {page: price for page, price in found.items() if price not in {old.get(page), new.get(page)}}
+        assert not wrong
+        assert not new.keys() - found.keys(), "pages are missing"
+        if found == new:
+            break
+    assert found == new
+    assert killed >= 3

@@ -79,7 +79,7 @@ def test_a_pass_reports_exactly_what_has_changed(shop, tmp_path, validators):
     gone = len(truth.missing) + len(truth.unlinked)
     assert second["changes"] == {
         "new": len(truth.new), "changed": len(truth.changed), "unchanged": len(truth.unchanged), "gone": gone,
-        "unchecked": 0, "unlinked": len(truth.unlinked),
+        "unchecked": 0, "skipped": 0, "unlinked": len(truth.unlinked),
     }  # fmt: skip
     assert second["pages"] - first["pages"] == len(truth.new | truth.changed), "an unchanged page was parsed"
     assert prices_in(tmp_path / "items.jsonl") == site.prices(2)
@@ -93,15 +93,37 @@ def test_a_pass_reports_exactly_what_has_changed(shop, tmp_path, validators):
         assert prices_in(tmp_path / "items.jsonl") == site.prices(2)
 
 
+def prices_in_database(path):
+    rows = sqlite3.connect(path).execute("SELECT url, price FROM items").fetchall()
+    prices = {int(url.rpartition("/p")[2]): price for url, price in rows}
+    assert len(prices) == len(rows), "an item twice"
+    return prices
+
+
+@pytest.mark.parametrize(("output", "read"), [("items.jsonl", prices_in), ("items.db", prices_in_database)])
+def test_passes_that_fetch_a_share_of_the_pages_find_all_changes_in_the_end(shop, tmp_path, output, read):
+    site = ChangingSite(PAGES, page_bytes=2000)
+    _, crawl = shop(site, "--changes", "all", "-s", "revisit_share=0.25")
+    crawl(output=output)
+    site.version = 2
+    for _ in range(6):
+        found = crawl("--recrawl", output=output)["changes"]
+        fetched = found["changed"] + found["unchanged"] + found["gone"] - found["unlinked"]
+        assert fetched <= 0.25 * PAGES + 1, "more than the share and the seed"
+        assert found["skipped"], "all pages were fetched"
+        if read(tmp_path / output) == site.prices(2):
+            break
+    else:
+        pytest.fail("six passes have not found all changes")
+
+
 def test_a_database_holds_the_items_of_the_present_pages(shop, tmp_path):
     site = ChangingSite(PAGES, page_bytes=2000)
     _, crawl = shop(site, "--changes", "all")
     for version in (1, 2, 2):
         site.version = version
         crawl("--recrawl", output="items.db")
-        rows = sqlite3.connect(tmp_path / "items.db").execute("SELECT url, price FROM items").fetchall()
-        assert {int(url.rpartition("/p")[2]): price for url, price in rows} == site.prices(version)
-        assert len(rows) == len(site.prices(version))
+        assert prices_in_database(tmp_path / "items.db") == site.prices(version)
 
 
 @pytest.mark.parametrize("mode", ["changed", "new"])

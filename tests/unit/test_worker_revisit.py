@@ -1,17 +1,19 @@
 """What a worker remembers of a page, and how it asks for the page again."""
 
+import math
+
 import msgspec
 import pytest
 import xxhash
 
-from skitter.frontier.records import Lease, PageChange, Resolution
+from skitter.frontier.records import Lease, PageChange, PageVisit, Resolution
 from skitter.links import Links
 from skitter.request import Request, encode_request
 from skitter.response import Response
 from skitter.settings import Settings
-from skitter.worker.page import Page, PageSnapshot
+from skitter.worker.page import ChangeHistory, Page, PageSnapshot
 from skitter.worker.retry import RetryDecision
-from skitter.worker.revisit import Revisits, pack_links, unpack_links, visit_of
+from skitter.worker.revisit import Revisits, RevisitSchedule, pack_links, unpack_links, visit_of
 
 URL = "http://h.test/page"
 DIGEST = xxhash.xxh3_128_digest(b"body", 200)
@@ -145,3 +147,171 @@ def test_a_page_whose_items_cannot_be_stored_keeps_the_visit_before():
     assert (visit_of(page).change, visit_of(page).memory) == (PageChange.UNCHECKED, None)
     page.finish(RetryDecision(Resolution.RETRY, "again"))
     assert visit_of(page) is None
+
+
+# --- the pages that a pass fetches again --------------------------------------------------------------------
+
+DAY = 86_400.0
+
+
+class Notes:
+    """The two methods of the notes of a frontier that a schedule uses."""
+
+    def __init__(self):
+        self.value = None
+
+    async def get(self, key):
+        return self.value
+
+    async def put(self, key, value, ttl):
+        self.value = value
+
+
+def checked(times, changes, interval=DAY):
+    """Return the history of a page that was fetched and compared at equal intervals, the last time at the time 0."""
+    history = ChangeHistory(-times * interval)
+    for number in range(times):
+        history = history.after((number + 1 - times) * interval, is_changed=number < changes)
+    return history
+
+
+def test_a_page_that_has_not_changed_is_not_taken_for_static():
+    rates = [checked(times, 0).rate(0.0) for times in (1, 4, 16)]
+    assert rates == sorted(rates, reverse=True)
+    assert rates[-1] > 0
+
+
+@pytest.mark.parametrize(("times", "changes"), [(10, 0), (10, 5), (10, 10), (30, 3)])
+def test_the_rate_is_that_of_the_published_estimator(times, changes):
+    expected = -math.log((times - changes + 0.5) / (times + 1))
+    assert checked(times, changes).rate(0.0) * DAY == pytest.approx(expected)
+
+
+def test_the_rate_follows_a_page_that_begins_to_change():
+    history = checked(64, 0)
+    for day in range(1, 33):
+        history = history.after(day * DAY, is_changed=True)
+    assert history.rate(32 * DAY) * DAY > 0.5
+
+
+def test_a_fetch_gains_more_the_longer_it_is_ago():
+    history = checked(5, 2)
+    gains = [history.gain(days * DAY) for days in (0, 0.5, 1, 2, 10)]
+    assert gains == sorted(gains)
+    assert gains[0] < 1
+
+
+def test_a_page_that_changes_all_the_time_gains_less_than_one_that_changes_now_and_then():
+    always, sometimes, hardly = checked(20, 20), checked(20, 5), checked(20, 0)
+    assert sometimes.gain(5 * DAY) > always.gain(5 * DAY)
+    assert sometimes.gain(2 * DAY) > hardly.gain(2 * DAY)
+
+
+def histories(amount):
+    return [ChangeHistory(-DAY - number) for number in range(amount)]
+
+
+@pytest.mark.parametrize(("share", "due"), [(0.1, 50), (0.5, 250), (0.001, 1), (0.999, 500)])
+def test_a_schedule_chooses_the_share_that_gains_most(share, due):
+    pages = histories(500)
+    schedule = RevisitSchedule(share, 2, pages, 0.0)
+    chosen = [page for page in pages if schedule.is_due(page)]
+    assert chosen == pages[-due:], "the pages that were fetched first"
+
+
+async def test_the_next_pass_chooses_by_the_pages_that_the_last_one_has_met():
+    notes, pages = Notes(), histories(100)
+    first = await RevisitSchedule.load(notes, 0.2, 1)
+    assert all(first.is_due(page) for page in pages), "nothing is known yet"
+    for page in pages:
+        first.note(page)
+    await first.save(notes)
+    second = await RevisitSchedule.load(notes, 0.2, 2)
+    assert [page for page in pages if second.is_due(page)] == pages[-20:]
+
+
+async def test_a_worker_that_starts_during_a_pass_makes_the_same_choice():
+    notes, pages = Notes(), histories(100)
+    first = await RevisitSchedule.load(notes, 0.2, 1)
+    for page in pages:
+        first.note(page)
+    await first.save(notes)
+    second = await RevisitSchedule.load(notes, 0.2, 2)
+    for page in pages[-20:]:
+        second.note(page.after(0.0, is_changed=False))
+    await second.save(notes)
+    late = await RevisitSchedule.load(notes, 0.2, 2)
+    assert [page for page in pages if late.is_due(page)] == pages[-20:]
+
+
+async def test_a_sample_is_drawn_from_all_pages():
+    notes = Notes()
+    first = await RevisitSchedule.load(notes, 0.2, 1)
+    pages = histories(20_000)
+    for page in pages:
+        first.note(page)
+    await first.save(notes)
+    second = await RevisitSchedule.load(notes, 0.2, 2)
+    due = sum(map(second.is_due, pages))
+    assert 0.1 * len(pages) < due < 0.3 * len(pages)
+    assert len(notes.value) < 20_000
+
+
+def schedule_for_none():
+    """Return a schedule that fetches none of the pages that it may skip."""
+    return RevisitSchedule(0.5, 2, [ChangeHistory(-1e9)], 0.0)
+
+
+def asker_with(schedule, **options):
+    return Revisits(Settings(changes="all"), 2, renders_pages=False, schedule=schedule, **options)
+
+
+def memory_with(history=ChangeHistory(0.0), digest=DIGEST):  # noqa: B008 - immutable
+    return msgspec.msgpack.encode(PageSnapshot(digest=digest, history=history))
+
+
+@pytest.mark.parametrize(
+    ("request_", "memory"),
+    [
+        (Request(URL, depth=1), None),
+        (Request(URL, depth=1), memory_with(history=None)),
+        (Request(URL, depth=1), memory_with(digest=b"")),
+        (Request(URL, depth=1, dont_filter=True), memory_with()),
+        (Request(URL), memory_with()),
+        (Request(URL, callback="parse_sitemap", depth=2), memory_with()),
+    ],
+    ids=["new", "no history", "items missing", "not remembered", "seed", "sitemap"],
+)
+def test_some_pages_are_always_due(request_, memory):
+    asker = asker_with(schedule_for_none(), listing_callbacks=("parse_sitemap",))
+    page = page_of(request_, memory)
+    asker.begin(page)
+    assert asker.is_due(page)
+
+
+def test_a_page_that_gains_too_little_is_skipped():
+    asker = asker_with(schedule_for_none())
+    page = page_of(Request(URL, depth=1), memory_with())
+    asker.begin(page)
+    assert not asker.is_due(page)
+    asker.skip(page)
+    assert (page.visit, page.counters) == (PageVisit(PageChange.SKIPPED), {"visits/skipped": 1})
+    assert not asker.settle(page), "it is not unchecked"
+
+
+def test_each_comparison_becomes_part_of_the_history():
+    asker = asker_with(RevisitSchedule(0.5, 2, [], 0.0))
+    memory = visited(asker).visit.memory
+    for body, comparisons, changes in ((b"body", 1, 0), (b"new", 2, 1), (b"new", 3, 1)):
+        page = visited(asker, body=body, memory=memory)
+        if page.visit is None:
+            asker.mark_unchanged(page, 200)
+        memory = page.visit.memory
+        found = msgspec.msgpack.decode(memory, type=PageSnapshot).history
+        assert (found.comparisons, found.changes) == (comparisons, changes)
+
+
+def test_without_a_share_no_history_is_kept():
+    page = visited(revisits(), memory=visited(revisits(1)).visit.memory)
+    revisits().mark_unchanged(page, 304)
+    assert page.visit == PageVisit(PageChange.UNCHANGED, 304)

@@ -202,14 +202,14 @@ async def report(folder: JobFolder, output: Path, hosts: int) -> None:
     say(f"{output}: report of job {folder.job}")
 
 
-_PAGE_CHANGES = ("new", "changed", "gone", "unchecked", "unchanged")
+_PAGE_CHANGES = ("new", "changed", "gone", "unchecked", "unchanged", "skipped")
 
 
 @click.command()
 @with_job
 @click.option(
     "--kind", "kinds", type=click.Choice(_PAGE_CHANGES), multiple=True,
-    help="Pages to list. Repeatable. [default: all but unchanged]",
+    help="Pages to list. Repeatable. [default: all but unchanged and skipped]",
 )  # fmt: skip
 @json_option
 async def changes(folder: JobFolder, kinds: tuple[str, ...], as_json: bool) -> None:
@@ -222,7 +222,7 @@ async def changes(folder: JobFolder, kinds: tuple[str, ...], as_json: bool) -> N
     from skitter.cli.tables import to_json
     from skitter.run.control import page_changes
 
-    found = await page_changes(folder, frozenset(kinds or _PAGE_CHANGES[:-1]))
+    found = await page_changes(folder, frozenset(kinds or _PAGE_CHANGES[:-2]))
     found.sort(key=lambda page: (_PAGE_CHANGES.index(page.change), page.url))
     if as_json:
         click.echo(to_json(found))

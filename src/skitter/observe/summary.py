@@ -62,7 +62,7 @@ class Summary(msgspec.Struct, kw_only=True):
     """1 for the first crawl, one more for each recrawl."""
     changes: dict[str, int] = {}
     """With the setting ``changes``: number of pages that this pass found ``new``, ``changed``, ``unchanged``, ``gone`` or
-    ``unchecked``. ``unlinked`` pages are among those that are gone."""
+    ``unchecked``, or ``skipped``. ``unlinked`` pages are among those that are gone."""
 
     def write(self, path: Path) -> None:
         """Write the summary as JSON. Raises :class:`~skitter.errors.UsageError`."""

@@ -80,7 +80,6 @@ from skitter.worker.retry import (
 from skitter.worker.revisit import (
     NOT_MODIFIED,
     Revisits,
-    mark_unchanged,
     unpack_links,
     without_items,
 )
@@ -223,6 +222,11 @@ class RequestPipeline:
     async def _process_page(self, page: Page, inflight: InflightRequest) -> None:
         if self.revisits is not None:
             self.revisits.begin(page)
+            if not self.revisits.is_due(page):
+                inflight.finish_fetch(sent=False)
+                self.revisits.skip(page)
+                await self._follow_again(page)
+                return
         request = await self._before_request(page) if self._before_request_hooks else page.request
         response = None if request is None else await self._fetch(page, request, inflight)
         if response is not None and (
@@ -665,7 +669,7 @@ class RequestPipeline:
     async def _parse(self, page: Page, response: Response, inflight: InflightRequest) -> None:
         revisits = self.revisits
         if revisits is not None and revisits.is_unchanged(page, response):
-            mark_unchanged(page, response.status)  # its items stay
+            revisits.mark_unchanged(page, response.status)  # its items stay
             await self._follow_again(page)
             return
         request = page.request

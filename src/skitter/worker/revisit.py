@@ -1,12 +1,16 @@
-"""Revisits: makes conditional requests, compares pages with their last visit, and records visits.
+"""Revisits: chooses the pages to fetch again, compares them with their last visits, and records visits.
 
 ``docs/design/revisiting.md`` explains the protocol.
 """
 
 from __future__ import annotations
 
+import asyncio
+import math
+import random
+import time
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -20,10 +24,11 @@ from skitter.links import Links
 from skitter.request import Request, decode_request, encode_request
 from skitter.settings import Settings
 from skitter.web.headers import strong_last_modified
-from skitter.worker.page import MEMORY_VERSION, Page, PageSnapshot
+from skitter.worker.page import MEMORY_VERSION, ChangeHistory, Page, PageSnapshot
 from skitter.worker.retry import REDIRECTS
 
 if TYPE_CHECKING:
+    from skitter.frontier.contract import Notes
     from skitter.response import Response
 
 _WORTH_COMPRESSING = 300
@@ -34,6 +39,7 @@ _CONDITIONS = frozenset(
     {"if-none-match", "if-modified-since", "if-match", "if-unmodified-since", "if-range", "range"}
 )
 _DIGEST_SIZE = 8
+_KEEPS_ITEMS = frozenset({PageChange.UNCHANGED, PageChange.UNCHECKED, PageChange.SKIPPED})
 
 
 class _FollowedLinks(msgspec.Struct, array_like=True):
@@ -58,16 +64,103 @@ _decode_memory = msgspec.msgpack.Decoder(PageSnapshot).decode
 _decode_followed = msgspec.msgpack.Decoder(_Followed).decode
 
 
+_SAMPLE_NOTE = "skitter:revisit-sample"
+_SAMPLE_TTL = 10 * 365 * 86_400.0
+SAMPLE_SIZE = 500
+"""Pages of a sample. The share of the pages that are fetched varies by about 1.5 % of all pages."""
+_SAVE_INTERVAL = 10.0
+
+
+class _Samples(msgspec.Struct, array_like=True):
+    """The note that the workers of a job share."""
+
+    pass_number: int
+    chosen_from: list[ChangeHistory]
+    """The sample from which this pass has its threshold. A worker that starts later needs the same one."""
+    found: list[ChangeHistory]
+    """The sample of this pass, for the next one."""
+
+
+_decode_samples = msgspec.msgpack.Decoder(_Samples).decode
+
+
+class RevisitSchedule:
+    """Chooses the share of the known pages that a pass fetches again: those that gain most from a fetch.
+
+    Which gain is enough follows from a sample of the pages that the last pass has met. No process has to read the records
+    of all pages, and workers need not agree on their choice: each keeps a sample of its own pages, and that of any of
+    them serves.
+
+    ``share``: above 0 and below 1. ``sample``: empty if nothing is known; then all pages are due.
+    """
+
+    def __init__(self, share: float, pass_number: int, sample: Sequence[ChangeHistory], now: float) -> None:
+        self._pass = pass_number
+        self._sample = list(sample)
+        self._now = now
+        self._found: list[ChangeHistory] = []
+        self._met = 0
+        self._saved = 0
+        gains = sorted((page.gain(now) for page in sample), reverse=True)
+        self._enough = gains[math.ceil(len(gains) * share) - 1] if gains else 0.0
+
+    @classmethod
+    async def load(cls, notes: Notes, share: float, pass_number: int) -> RevisitSchedule:
+        """Return the schedule of a pass."""
+        note = await notes.get(_SAMPLE_NOTE)
+        sample: list[ChangeHistory] = []
+        if note is not None:
+            samples = _decode_samples(note)
+            sample = samples.chosen_from if samples.pass_number == pass_number else samples.found
+        return cls(share, pass_number, sample, time.time())
+
+    def is_due(self, history: ChangeHistory) -> bool:
+        """Return whether a page is fetched in this pass."""
+        return history.gain(self._now) >= self._enough
+
+    def note(self, history: ChangeHistory) -> None:
+        """Record the present history of a page of this pass. Each page has the same chance to be in the sample."""
+        self._met += 1
+        if len(self._found) < SAMPLE_SIZE:
+            self._found.append(history)
+        elif (place := random.randrange(self._met)) < SAMPLE_SIZE:
+            self._found[place] = history
+
+    async def save(self, notes: Notes) -> None:
+        """Save the sample for the next pass, if it has changed."""
+        if self._saved < self._met:
+            self._saved = self._met
+            note = _encode(_Samples(self._pass, self._sample, self._found))
+            await notes.put(_SAMPLE_NOTE, note, _SAMPLE_TTL)
+
+    async def keep_saved(self, notes: Notes) -> None:
+        """Save the sample from time to time, because the worker may be killed."""
+        while True:
+            await asyncio.sleep(_SAVE_INTERVAL)
+            await self.save(notes)
+
+
 class Revisits:
     """Compares pages with their last visits, for a job with the setting ``changes``.
 
-    ``number``: the pass.
+    ``number``: the pass. ``schedule``: ``None`` if each pass fetches all pages. ``listing_callbacks``: callbacks whose pages
+    each pass fetches, because they list new pages.
     """
 
-    def __init__(self, settings: Settings, number: int, *, renders_pages: bool) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        number: int,
+        *,
+        renders_pages: bool,
+        schedule: RevisitSchedule | None = None,
+        listing_callbacks: Collection[str] = (),
+    ) -> None:
         assert settings.changes is not None
         self._mode = settings.changes
         self._pass = number
+        self._schedule = schedule
+        self._listing_callbacks = listing_callbacks
         rules = settings.fetcher_rules
         self._conditional = (
             not renders_pages
@@ -82,6 +175,25 @@ class Revisits:
             page.memory = _read(memory)
         if self._mode != "all" and self._pass > 1:  # keyed stores keep one version per pass
             page.item_key = xxhash.xxh3_128_digest(page.lease.fingerprint, self._pass)
+
+    def is_due(self, page: Page) -> bool:
+        """Return whether to fetch a page.
+
+        Seeds, sitemaps, new pages and pages whose items are missing are always due.
+        """
+        memory, schedule, request = page.memory, self._schedule, page.request
+        if schedule is None or memory is None or memory.history is None or not memory.digest:
+            return True
+        if request.depth == 0 or request.callback in self._listing_callbacks:
+            return True
+        return schedule.is_due(memory.history)
+
+    def skip(self, page: Page) -> None:
+        """Record that a page is not fetched in this pass."""
+        page.visit = PageVisit(PageChange.SKIPPED)
+        page.count("visits/skipped")
+        if self._schedule is not None and page.memory is not None and page.memory.history is not None:
+            self._schedule.note(page.memory.history)
 
     def conditional(self, page: Page, request: Request) -> Request:
         """Return the request with the validators of the last visit, if it may be conditional (RFC 9110, 13.1)."""
@@ -114,8 +226,34 @@ class Revisits:
             etag=response.header("etag"),
             modified=strong_last_modified(response.header("last-modified"), response.header("date")),
             digest=digest,
+            history=self._next_history(page, is_changed=True),
         )
         return False
+
+    def mark_unchanged(self, page: Page, status: int) -> None:
+        """Record that a page has the content of its last visit."""
+        memory = page.memory
+        if memory is not None and (history := self._next_history(page, is_changed=False)) is not None:
+            page.visit = PageVisit(
+                PageChange.UNCHANGED, status, memory=_encode(msgspec.structs.replace(memory, history=history))
+            )
+        else:
+            page.visit = PageVisit(PageChange.UNCHANGED, status)
+        page.count("visits/unchanged")
+
+    def _next_history(self, page: Page, *, is_changed: bool) -> ChangeHistory | None:
+        """Return the history of a page after a fetch; ``None`` without a schedule."""
+        schedule, memory = self._schedule, page.memory
+        if schedule is None:
+            return None
+        now = time.time()
+        if memory is None or memory.history is None:
+            history = ChangeHistory(now)
+        else:
+            history = memory.history.after(now, is_changed=is_changed)
+        if page.request.depth:
+            schedule.note(history)
+        return history
 
     def select(self, items: list[Any], page: Page) -> list[Any]:
         """Return the items of a new or changed page that the job delivers."""
@@ -157,12 +295,6 @@ class Revisits:
         return not is_gone
 
 
-def mark_unchanged(page: Page, status: int) -> None:
-    """Record that a page has the content of its last visit."""
-    page.visit = PageVisit(PageChange.UNCHANGED, status)
-    page.count("visits/unchanged")
-
-
 def without_items(visit: PageVisit) -> PageVisit:
     """Return a record without validators and hashes, for a page whose items are not written yet.
 
@@ -187,7 +319,7 @@ def visit_of(page: Page) -> PageVisit | None:
 def keeps_items(page: Page) -> bool:
     """Return whether the items of the last visit stay as they are."""
     visit = page.visit
-    return visit is not None and visit.change in {PageChange.UNCHANGED, PageChange.UNCHECKED}
+    return visit is not None and visit.change in _KEEPS_ITEMS
 
 
 def _read(memory: bytes) -> PageSnapshot:

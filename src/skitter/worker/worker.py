@@ -35,7 +35,7 @@ from skitter.worker.lease_loop import LeaseLoop
 from skitter.worker.leaser import Leaser
 from skitter.worker.links import LinkCollector, LinkStream
 from skitter.worker.pipeline import RequestPipeline
-from skitter.worker.revisit import Revisits
+from skitter.worker.revisit import Revisits, RevisitSchedule
 from skitter.worker.robots import RobotsGate
 from skitter.worker.routing import ItemWriter
 from skitter.worker.seeds import SeedKeyReader, SeedLoader
@@ -153,9 +153,7 @@ class Worker:
         Raises :class:`~skitter.errors.CrawlFailed` if a hook, the seeds, a store or the frontier ended the crawl.
         """
         control = self._control
-        if self.settings.changes is not None:
-            number = (await self._frontier.status()).pass_number
-            self._pipeline.revisits = Revisits(self.settings, number, renders_pages=self._renders_pages)
+        schedule = await self._prepare_revisits() if self.settings.changes is not None else None
         await self._call_hooks("on_start")
         sources = [
             self._frontier.seed_keys if self.settings.seed_keys else None,
@@ -175,8 +173,26 @@ class Worker:
             state = await self._lease_loop.run(self._load_seeds())
         finally:
             await self._shut_down()
+        if schedule is not None:
+            await schedule.save(self._frontier.notes)
         await self._call_hooks("on_stop")
         return state
+
+    async def _prepare_revisits(self) -> RevisitSchedule | None:
+        """Prepare the pipeline for a job that remembers its pages. Return what chooses the pages to fetch again."""
+        number, share = (await self._frontier.status()).pass_number, self.settings.revisit_share
+        schedule = None
+        if share < 1:
+            schedule = await RevisitSchedule.load(self._frontier.notes, share, number)
+            self._control.start(schedule.keep_saved(self._frontier.notes))
+        self._pipeline.revisits = Revisits(
+            self.settings,
+            number,
+            renders_pages=self._renders_pages,
+            schedule=schedule,
+            listing_callbacks=self.spider.streaming_callbacks,
+        )
+        return schedule
 
     async def _shut_down(self) -> None:
         await self._lease_loop.release()
