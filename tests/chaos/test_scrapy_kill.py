@@ -2,6 +2,7 @@
 
 import random
 import signal
+import time
 
 import pytest
 from crawling import CONCURRENCY, ROUNDS, at_moments, check_exact, check_items, visits
@@ -15,6 +16,8 @@ pytestmark = pytest.mark.chaos
 PAGES, HOLES, HOSTS = 200, 20, 2
 KILLS = 4
 IN_HAND = 4 * CONCURRENCY
+SUSPENDED = 13.0
+"""Seconds after which a process that is suspended counts as dead, and a bit more."""
 MOVING = {
     "pages": 160,
     "every": 20,
@@ -92,6 +95,28 @@ def test_two_processes_share_a_crawl_and_one_of_them_is_killed(processes, site, 
     assert survivor.wait() == 0, survivor.errors
     assert kills == 1
     check_exact(survivor, *truth)
+    assert sum(count - 1 for count in visits(site).values()) <= IN_HAND
+
+
+@pytest.mark.parametrize("seed", ROUNDS)
+@pytest.mark.parametrize("victim", ["owner", "joined"])
+def test_a_process_that_is_suspended_for_long_ends_with_the_others(processes, site, truth, victim, seed):
+    rng = random.Random(f"suspended {victim} {seed}")
+    both = [processes("one").start(), processes("two").start()]
+    for _ in at_moments(both[0], site, [rng.randrange(60, PAGES - 60)]):
+        joined = next(crawl for crawl in both if "joined job" in crawl.errors)
+        owner = next(crawl for crawl in both if crawl is not joined)
+        suspended, other = (owner, joined) if victim == "owner" else (joined, owner)
+        suspended.process.send_signal(signal.SIGSTOP)
+    if suspended is joined:
+        assert other.wait() == 0, other.errors
+    else:  # the writer of the outputs cannot be replaced
+        time.sleep(SUSPENDED)
+        assert not other.has_ended
+    suspended.process.send_signal(signal.SIGCONT)
+    for crawl in both:
+        assert crawl.wait() == 0, crawl.errors
+    check_exact(other, *truth)
     assert sum(count - 1 for count in visits(site).values()) <= IN_HAND
 
 

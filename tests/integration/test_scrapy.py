@@ -331,6 +331,26 @@ def test_a_killed_process_does_not_keep_the_others_open(site, tmp_path, waiting)
     assert paths(tmp_path) == entries(range(31))
 
 
+@pytest.mark.parametrize("frontier", ["sqlite:", "valkey"])
+def test_a_suspended_process_asks_its_handlers_when_it_wakes_after_the_end(site, tmp_path, waiting, frontier):
+    url = running("valkey").url if frontier == "valkey" else frontier
+    settings = {"SKITTER_FRONTIER": url, "SKITTER_JOB": f"feeding-{tmp_path.name}"}
+    other = feeding(site, tmp_path, settings, database=Waiting(tmp_path / "known.db", [0]).path, slow=20)
+    until(lambda: site.site.visits["/entry/0"], other)
+    suspended = feeding(site, tmp_path, settings, keep=tmp_path / "enough")
+    until(lambda: len(site.site.visits) >= 31, suspended)
+    suspended.send_signal(signal.SIGSTOP)
+    try:
+        assert "Spider closed (finished)" in end_of(other)
+        waiting.add(range(40, 45))
+        (tmp_path / "enough").touch()
+    finally:
+        suspended.send_signal(signal.SIGCONT)
+    log = end_of(suspended)
+    assert "Spider closed (finished)" in log
+    assert paths(tmp_path) == entries([*range(31), *range(40, 45)])
+
+
 def test_a_handler_of_spider_idle_closes_the_spider_with_its_reason(site, tmp_path, waiting):
     log = end_of(feeding(site, tmp_path, stop="enough"))
     assert "Spider closed (enough)" in log

@@ -60,7 +60,7 @@ class CrawlEnd:
     async def join(self, frontier: Frontier, worker: str) -> None:
         """Take part. Call it after the worker was announced, so that the others know that it is alive."""
         self._frontier, self._worker, self._has_ended = frontier, worker, False
-        await self._note("", joins=True)
+        await self._note("")
 
     async def leave(self) -> None:
         """Take part no more, if the frontier is still reachable."""
@@ -135,13 +135,17 @@ class CrawlEnd:
             # It fails if a process has joined, or has asked its handlers, since the note was read.
             self._has_ended = await _swap(frontier, found, {})
 
-    async def _note(self, idle_at: str | None, *, joins: bool = False) -> bool:
-        """Note what this process may add; ``None``: nothing, because it leaves. Return ``False`` if the crawl has ended."""
+    async def _note(self, idle_at: str | None) -> bool:
+        """Note what this process may add; ``None``: nothing, because it leaves. Return ``False`` if the crawl has ended.
+
+        A process that is missing in the note takes part again if its handlers may add requests: it was suspended, and the
+        others have ended without it because they took it for dead.
+        """
         frontier = self._open_frontier
         while not self._has_ended:
             found = await frontier.notes.get(PARTICIPANTS)
             processes = dict(decode_participants(found).idle_at)
-            if found is not None and not joins and self._worker not in processes:
+            if found is not None and idle_at != "" and self._worker not in processes:
                 self._has_ended = True  # another process has found that all have nothing to add
                 break
             if processes.get(self._worker) == idle_at:
