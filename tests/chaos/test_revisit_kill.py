@@ -29,17 +29,21 @@ def pass_of(crawl):
     return (0, False) if status is None else (status.pass_number, status.state is JobState.FINISHED)
 
 
-def run_pass(crawl, site, number, kills, rng):
-    """Run a pass to its end, and kill a worker or everything at moments that are drawn. Return the number of kills."""
+def run_pass(crawl, site, number, kills, rng, requests=SITE["pages"]):
+    """Run a pass to its end, and kill a worker or everything at moments that are drawn. Return the number of kills.
+
+    ``requests``: the moments are before this request of the pass.
+    """
     base, killed = served(site), 0
-    moments = sorted(rng.sample(range(SITE["pages"]), kills))
+    moments = sorted(rng.sample(range(requests), kills))
     plain = [word for word in crawl.command if word != "--recrawl"]
     while True:
         current, is_finished = pass_of(crawl)
-        if current == number and is_finished and not moments:
-            return killed
         crawl.command = plain if current == number else [*plain, "--recrawl"]
         crawl.start()
+        if current == number and is_finished and not moments:  # the last kill may have hit the end of the run
+            assert crawl.wait() == 0, crawl.errors
+            return killed
         while moments:
             moment = base + moments[0]
             if not crawl.wait_for(lambda moment=moment: served(site) >= moment, "requests"):
@@ -101,7 +105,7 @@ def test_kills_lose_no_page_of_passes_that_fetch_a_share(crawling, site_process,
     urllib.request.urlopen(request).close()
     old, new = known.prices(1), known.prices(2)
     for number in range(2, 12):
-        killed += run_pass(crawl, site, number, 2 if number < 4 else 0, rng)
+        killed += run_pass(crawl, site, number, 2 if number < 4 else 0, rng, requests=SITE["pages"] // 4)
         found = prices_of(crawl)
         wrong = {page: price for page, price in found.items() if price not in {old.get(page), new.get(page)}}
         assert not wrong
