@@ -11,7 +11,11 @@ def compiled(name: str) -> Extension:
     return Extension(name, [source], py_limited_api=True, optional=True)
 
 
-MODULES = [compiled("skitter.frontier.embedded._key_set"), compiled("skitter.worker._link_table")]
+MODULES = [
+    compiled("skitter.frontier.embedded._key_set"),
+    compiled("skitter.html._tags"),
+    compiled("skitter.worker._link_table"),
+]
 
 if sysconfig.get_config_var("Py_GIL_DISABLED"):  # free-threaded Python has no limited API
     setup()

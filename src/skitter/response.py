@@ -37,6 +37,11 @@ from skitter.web.headers import (
 )
 from skitter.web.urls import UrlBase, normalize, resolve, url_base
 
+try:
+    from skitter.html._tags import has_tag
+except ImportError:
+    has_tag = None  # type: ignore[assignment]
+
 if TYPE_CHECKING:
     import parsel
 
@@ -532,6 +537,8 @@ class Response:
         if self._selector is not None:
             return self._selector.is_on_page("base")
         # A callback with regular expressions, for example, should not pay for a tree.
+        if has_tag is not None and self.encoding == "utf-8":
+            return has_tag(self.body, "base")
         return _BASE_TAG(self.text) is not None
 
     def _base_href(self) -> str | None:

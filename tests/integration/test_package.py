@@ -44,7 +44,11 @@ SOURCE_FILES = {
     for path in (ROOT / "src/skitter").rglob("*")
     if path.is_file() and "__pycache__" not in path.parts and path.suffix not in {".c", ".so"}
 }
-COMPILED = {"skitter/worker/_link_table.abi3.so", "skitter/frontier/embedded/_key_set.abi3.so"}
+COMPILED = {
+    "skitter/worker/_link_table.abi3.so",
+    "skitter/frontier/embedded/_key_set.abi3.so",
+    "skitter/html/_tags.abi3.so",
+}
 
 
 def test_the_wheel_has_every_file_of_the_package_and_no_other(wheel):

@@ -31,6 +31,12 @@ PIECES = (
 )  # fmt: skip
 
 
+@pytest.fixture
+def measured(monkeypatch):
+    """The memory of each large page is measured, as if no tags proved that it is small."""
+    monkeypatch.setattr(selector, "proven_size", lambda _: None)
+
+
 def page_of(name):
     answer = PAGES[name].answer()
     return Response("http://a.test/", headers={"Content-Type": answer.content_type}, body=answer.body)
@@ -124,6 +130,7 @@ def test_a_large_page_that_takes_little_time_needs_no_thread():
     assert response.text == body.decode("utf-8-sig")
 
 
+@pytest.mark.usefixtures("measured")
 @pytest.mark.parametrize("engine", [TURBO, LEXBOR], ids=["turbohtml", "lexbor"])
 def test_a_page_that_takes_longer_is_left_to_a_thread(monkeypatch, engine):
     monkeypatch.setattr(limits, "_TURN", 0)
@@ -145,6 +152,7 @@ def test_a_page_that_exceeds_a_limit_on_the_event_loop_is_refused_by_a_thread(na
 
 
 @pytest.mark.parametrize("where", ["thread", "event loop"])
+@pytest.mark.usefixtures("measured")
 @pytest.mark.parametrize(("length", "usual_seconds"), [(300_000, 0), (300_000, 1_000), (200_000, 0)])
 def test_only_a_long_page_in_a_thread_pauses_after_the_usual_time(monkeypatch, where, length, usual_seconds):
     pauses = []
@@ -362,6 +370,7 @@ async def test_all_results_of_a_generator_are_taken(amount):
     assert await results_of(number for number in range(amount)) == list(range(amount))
 
 
+@pytest.mark.usefixtures("measured")
 @pytest.mark.parametrize("is_certain", [False, True])
 def test_only_memory_that_another_thread_may_have_taken_is_measured_again(monkeypatch, is_certain):
     resident, calls = limits.MemoryMeter.resident, []

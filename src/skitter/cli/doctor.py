@@ -36,7 +36,11 @@ def doctor(start: bool) -> int:
 
 
 def _compiled() -> str:
-    names = {"skitter.worker._link_table": "known links", "skitter.frontier.embedded._key_set": "known URLs"}
+    names = {
+        "skitter.worker._link_table": "known links",
+        "skitter.frontier.embedded._key_set": "known URLs",
+        "skitter.html._tags": "tags",
+    }
     found = [what for module, what in names.items() if find_spec(module) is not None]
     if len(found) == len(names):
         return ", ".join(found)

@@ -20,6 +20,11 @@ from typing import Any, AnyStr
 
 from skitter.errors import PageTooComplex
 
+try:
+    from skitter.html._tags import tree_bound
+except ImportError:
+    tree_bound = None  # type: ignore[assignment]
+
 ALWAYS_SAFE = 10_000
 """Number of characters below which every page is parsed in one step; see :func:`is_always_safe`."""
 _FEW_TAGS = 1_500
@@ -29,6 +34,8 @@ elements that are opened again and attributes that are merged, need many tags.""
 LENGTH_OF_PLAIN = 1_200_000
 _FEWER_TAGS, _SHORT_TAGS, _SHORT_ROOTS = 1_000, 48_000, 4_000
 """Limits of :func:`has_few_plain_tags`: characters of the page, tags, characters inside of tags, and inside of ``html`` and ``body``."""
+_PROVEN_SIZE = 24 * 1024 * 1024
+"""Largest bound of :func:`proven_size`. The page then takes no more than about 20 ms to parse."""
 DEFAULT_MEMORY = 96 * 1024 * 1024
 """Default of the setting ``max_page_memory``, in bytes."""
 
@@ -229,6 +236,18 @@ _PLAIN_TAG = (  # compiled at its first use
     r"""<[a-zA-Z][^\0- <>"'=/]*(?:[ \t\n\r\f]+[^\0- <>"'=/]+(?:=(?:"[^"<>]*"|'[^'<>]*'|[^\0- <>"'=`]+))?)*+[ \t\n\r\f]*/?>"""
     r"""|<![dD][oO][cC][tT][yY][pP][eE][^<>"']*(?:"[^"<>]*"[ \t\n\r\f]*)*+>"""
 )
+
+
+def proven_size(text: str) -> int | None:
+    """Return a bound of the memory that the tree of a page takes, in bytes, if the tags of the page prove that it is small.
+
+    ``None`` for any other page, and always where skitter was installed without its compiled modules. The memory of such a
+    page has to be measured.
+    """
+    if tree_bound is None or len(text) > LENGTH_OF_PLAIN:
+        return None
+    bound = tree_bound(text if text.isascii() else text.encode("utf-8", "surrogatepass"), _PROVEN_SIZE)
+    return None if bound < 0 else bound
 
 
 def largest_tree(length: int, memory: int) -> int:

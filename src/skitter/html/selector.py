@@ -33,6 +33,7 @@ from skitter.html.limits import (
     check_xml,
     is_always_safe,
     meter_for,
+    proven_size,
     return_freed_memory,
 )
 from skitter.html.query import CssQuery, Scoped, Take, through_tbody, warn_of_namespaces
@@ -120,6 +121,13 @@ class ParsedHtml:
         """Memory of the text and of its tree in bytes. The tree of a page that is always safe does not count."""
         if max_memory is None or is_always_safe(text):
             self.document = engine.parse(text)
+        elif (
+            engine.in_parts  # the bound is that of this engine
+            and (bound := proven_size(text)) is not None
+            and self.memory + bound <= max_memory
+        ):
+            self.document = engine.parse(text)
+            self.memory += bound
         elif max_seconds is not None:
             if not engine.in_parts:
                 raise TakesLong
