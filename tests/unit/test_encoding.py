@@ -80,6 +80,24 @@ def test_a_declaration_beyond_1024_bytes_comes_too_late():
     assert detect(body) == "utf-8"
 
 
+@given(
+    st.lists(
+        st.sampled_from(
+            [b"<!doctype html>", b"<html lang='en'>", b'<html x="<body>">', b"<htmlx>", b"<HEAD>", b"<head x>", b"<!--", b"-->", b"<body>",
+             b"<meta charset=utf-8>", b'<META  CHARSET="UTF-8" />', b"<meta charset='gbk'>", b"<meta charset=\"utf-8' />",
+             b"<meta charset=utf-8x>", b"<?xml encoding='gbk'?>", b"<meta name=x>", b" \n", b"\0", b" " * 600]
+        ),
+        max_size=6,
+    )
+)  # fmt: skip
+def test_a_usual_declaration_is_found_as_any_other(pieces):
+    page = b"".join(pieces) + b" " * 1024 + b"\xe9t\xe9"
+    found = detect(page)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(encoding, "_USUAL_DECLARATION", lambda *_: None)
+        assert detect(page) == found
+
+
 @pytest.mark.parametrize(
     "label",
     ["no-such-charset", "base64", "rot13", "hex", "unicode_escape", "raw_unicode_escape", "utf-7", "idna", "undefined",
