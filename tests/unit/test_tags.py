@@ -131,7 +131,7 @@ def test_a_page_with_a_half_of_a_character_is_parsed():
         ("", "/"),
     ],
 )
-def test_the_base_of_a_page_is_found_without_a_tree_if_there_is_none(page, base, encoding):
+def test_a_page_without_base_needs_no_tree_to_join_links(page, base, encoding):
     headers = {"Content-Type": f"text/html; charset={encoding}"}
     answer = response.Response("http://a.test/", headers=headers, body=page.encode(encoding))
     assert answer.follow("x").url == f"http://a.test{base}x"
