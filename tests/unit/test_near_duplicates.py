@@ -2,10 +2,14 @@
 
 import io
 import random
+import re
 from collections import defaultdict
 
 import msgspec
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from xxhash import xxh3_64_intdigest
 
 from sites.texts import Corpus, pairs_of
 from skitter.content.duplicate_items import DuplicateItems, digest_of
@@ -33,6 +37,14 @@ def groups_of(texts):
     for number, text in enumerate(texts):
         groups[found.get(number, text.url)].append(text.url)
     return dict(groups)
+
+
+@given(st.text(st.characters(codec="ascii")), st.sampled_from(["", "é", "ß", "漢字"]))
+@example("One_2 three\x1cFOUR's\x85 five\0six", "")
+def test_shingles_are_the_hashes_of_three_words(text, end):
+    words = re.findall(r"[漢字]|[^\W漢字]+", (text + end).casefold())
+    runs = [" ".join(words[start : start + 3]) for start in range(max(1, len(words) - 2))]
+    assert shingles(text + end) == ({xxh3_64_intdigest(run.encode()) for run in runs} if words else set())
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -44,6 +44,12 @@ _MAX_CHARACTERS = 200_000
 # Scripts without spaces between words: Thai to Myanmar, Khmer, kana, CJK ideographs. Each of their characters is a word.
 _NO_SPACES = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 
+_ASCII_WORDS = (
+    bytes(code if chr(code).isalnum() or chr(code) == "_" else ord(" ") for code in bytes(range(128)).lower())
+    + b" " * 128
+)
+"""Translates ASCII characters of words to lower case, and all others to spaces."""
+
 
 @cache
 def _words() -> re.Pattern[str]:
@@ -55,11 +61,15 @@ def shingles(text: str) -> frozenset[int]:
 
     Case, white space and punctuation have no influence. Only the first :data:`MAX_WORDS` words count.
     """
-    words = _words().findall(text[:_MAX_CHARACTERS].casefold())[:MAX_WORDS]
+    text = text[:_MAX_CHARACTERS]
+    if text.isascii():  # less than half of the time
+        words = text.encode().translate(_ASCII_WORDS).split()[:MAX_WORDS]
+    else:
+        words = [word.encode() for word in _words().findall(text.casefold())[:MAX_WORDS]]
     if len(words) < _WIDTH:
-        return frozenset({xxh3_64_intdigest(" ".join(words).encode())}) if words else frozenset()
-    runs = map(" ".join, zip(words, words[1:], words[2:], strict=False))
-    return frozenset(map(xxh3_64_intdigest, map(str.encode, runs)))
+        return frozenset({xxh3_64_intdigest(b" ".join(words))}) if words else frozenset()
+    runs = map(b" ".join, zip(words, words[1:], words[2:], strict=False))
+    return frozenset(map(xxh3_64_intdigest, runs))
 
 
 def signature_of(hashes: Iterable[int]) -> bytes:
