@@ -43,9 +43,12 @@ def test_the_files_of_several_jobs_become_one_without_duplicates(tmp_path):
         write(tmp_path / name, [item for item in items if item["job"] == number])
     files = ("a.jsonl", "b.jsonl.gz", "c.parquet")
     result = skitter("dedup", *files, "-o", "unique.jsonl", cwd=tmp_path)
-    assert (result.returncode, result.stderr) == (0, f"unique.jsonl: {len(items)} items read from 3 files\n")
-    assert (
-        skitter("dedup", *reversed(files), "-o", "marked.jsonl?duplicates=mark", cwd=tmp_path).returncode == 0
+    said = f"unique.jsonl: {len(items)} items read from 3 files; near duplicates among them are left out\n"
+    assert (result.returncode, result.stderr) == (0, said)
+    marking = skitter("dedup", *reversed(files), "-o", "marked.jsonl?duplicates=mark", cwd=tmp_path)
+    assert (marking.returncode, marking.stderr) == (
+        0,
+        f"marked.jsonl: {len(items)} items read from 3 files\n",
     )
     marked = {item.pop("url"): item for item in read(tmp_path / "marked.jsonl")}
     assert len(marked) == len(items)

@@ -51,7 +51,8 @@ def dedup(files: tuple[Path, ...], output: str, force: bool) -> int:
             f"{target.path} already exists", remedy="name another file, or replace it with --force"
         )
     asyncio.run(target.export(source))
-    say(f"{target.path}: {source.items:,} items read from {len(files)} files")
+    left_out = "; near duplicates among them are left out" if target.leaves_out_duplicates else ""
+    say(f"{target.path}: {source.items:,} items read from {len(files)} files{left_out}")
     return 0
 
 

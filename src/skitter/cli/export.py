@@ -75,7 +75,7 @@ async def export(folder: JobFolder, output: str, folders: tuple[Path, ...], forc
     committed = CommittedRanges(parts, present, elsewhere=folders, has_lines=not target.holds_responses)
     await target.export(committed)
     held = "responses" if target.holds_responses else f"{await asyncio.to_thread(_count, committed):,} items"
-    left_out = ", without near duplicates" if target.leaves_out_duplicates else ""
+    left_out = "; near duplicates among them are left out" if target.leaves_out_duplicates else ""
     say(f"{output}: {held} of {len(present)} part files{left_out}")
     return _tell_missing(missing)
 
