@@ -2,7 +2,8 @@
 
 Hosts have Zipf sizes, as in ``simulation.py``. Each step runs in a process of its own, so that its memory is its own:
 *fill* adds the URLs, ten new links of a page at a time; *reopen* opens the file; *work* leases and commits pages on top
-of it, each with four new links, as often in a new frontier.
+of it, each with four new links, as often in a new frontier. With ``--against``, another checkout does the same in step: its
+processes and ours take turns of a few hundred pages, so that other work on the machine affects all of them alike.
 """
 
 import argparse
@@ -10,6 +11,7 @@ import array
 import asyncio
 import gc
 import json
+import os
 import random
 import sqlite3
 import subprocess
@@ -127,11 +129,12 @@ async def reopen(path, seen_limit):
     return {**opened, "peak_mb": peak_mb() - before}
 
 
-async def work(path, seen_limit, pages, active):
+async def work(path, seen_limit, pages, active, in_step=0):
     """Lease and commit pages of the ``active`` largest hosts, as one worker does: the next leases while the last pages are
     committed.
 
     One page of each host comes first. As hosts that have answered are preferred, all other pages are theirs, too.
+    ``in_step``: wait for a line of input after each part.
     """
     before = resident_mb()
     frontier = EmbeddedFrontier(politeness(), FrontierSettings(seen_memory_limit=seen_limit), path=path)
@@ -152,6 +155,9 @@ async def work(path, seen_limit, pages, active):
     while done < pages:
         if len(waits) % _CALLS_PER_CHUNK == 0:
             marks.append((done, time.process_time()))
+            if in_step:
+                print(json.dumps(marks[-1]), flush=True)
+                sys.stdin.readline()
         asked = time.perf_counter()
         result = await frontier.lease("w", LEASES, reports)
         waits.append(time.perf_counter() - asked)
@@ -190,15 +196,70 @@ async def work(path, seen_limit, pages, active):
 STEPS = {"fill": fill, "reopen": reopen, "work": work}
 
 
-def run(step, path, *numbers):
+def run(step, path, *numbers, checkout=None):
     """Run a step in a process of its own and print its figures."""
-    command = [sys.executable, __file__, "--step", step, str(path), *map(str, numbers)]
-    found = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
+    command = command_of(step, path, *numbers)
+    found = json.loads(
+        subprocess.run(command, stdout=subprocess.PIPE, check=True, env=environment(checkout)).stdout
+    )
     print(
         f"{step} {path.stem}: " + ", ".join(f"{name} {_shown(value)}" for name, value in found.items()),
         flush=True,
     )
     return found
+
+
+def command_of(step, path, *numbers):
+    return [sys.executable, __file__, "--step", step, str(path), *map(str, numbers)]
+
+
+def environment(checkout):
+    return None if checkout is None else {**os.environ, "PYTHONPATH": str(checkout / "src")}
+
+
+def work_in_step(files, *numbers):
+    """Do the same work on several files, given with the checkout for each, in turns. Return the CPU of a page of each in us."""
+    workers, marks = {}, {path: [] for path in files}
+    for path, checkout in files.items():
+        workers[path] = subprocess.Popen(
+            command_of("work", path, *numbers, 1), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            env=environment(checkout), text=True,
+        )  # fmt: skip
+    for path, worker in workers.items():
+        marks[path].append(json.loads(worker.stdout.readline()))
+    working = list(files)
+    while working:
+        for path in list(working):
+            workers[path].stdin.write("\n")
+            workers[path].stdin.flush()
+            found = json.loads(workers[path].stdout.readline())
+            if isinstance(found, list):
+                marks[path].append(found)
+            else:
+                working.remove(path)
+                assert workers[path].wait() == 0
+    return {
+        path: (some[-1][1] - some[0][1]) / (some[-1][0] - some[0][0]) * 1e6 for path, some in marks.items()
+    }
+
+
+def compare_checkouts(options, folder, limit):
+    """Fill a file with each checkout, and work on them and on new ones in step."""
+    full = {}
+    for name, checkout in (("now", None), ("other", options.against)):
+        full[name] = folder / f"full-{name}.db"
+        if "fill" in options.steps:
+            run("fill", full[name], limit, options.urls, options.hosts, checkout=checkout)
+    for number in range(options.rounds):
+        empty = {name: folder / f"empty-{name}{number}.db" for name in full}
+        files = {}
+        for name, checkout in (("other", options.against), ("now", None)):
+            files |= {empty[name]: checkout, full[name]: checkout}
+        cpu = work_in_step(files, limit, options.pages, options.active)
+        for name in ("other", "now"):
+            none, many = cpu[empty[name]], cpu[full[name]]
+            print(f"{name}: empty {none:.1f} us, full {many:.1f} us, {many / none:.2f} times", flush=True)
+            empty[name].unlink()
 
 
 def _shown(value):
@@ -232,12 +293,18 @@ def main():
     parser.add_argument("--seen-limit", type=int, default=10_000_000, help="the setting seen_memory_limit")
     parser.add_argument("--steps", default="fill,reopen,work")
     parser.add_argument("--folder", type=Path, help="keeps the frontier (default: none is kept)")
+    parser.add_argument(
+        "--against", type=Path, metavar="DIR", help="another checkout, which takes turns in work"
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="skitter-scale-") as temporary:
         folder = options.folder or Path(temporary)
         folder.mkdir(exist_ok=True)
         full = folder / "full.db"
         steps, limit = options.steps.split(","), options.seen_limit
+        if options.against is not None:
+            compare_checkouts(options, folder, limit)
+            return
         if "fill" in steps:
             run("fill", full, limit, options.urls, options.hosts)
         if "reopen" in steps:

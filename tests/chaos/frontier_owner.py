@@ -1,14 +1,15 @@
 """Owner of a frontier file that is killed: it commits the pages of a web whose truth is known, and notes each answered commit.
 
-``python frontier_owner.py FILE NOTES PAGES LIMIT``: page ``n`` links to ``4n + 1`` to ``4n + 4``, and back to earlier pages.
-At most LIMIT known URLs are in memory.
+``python frontier_owner.py FILE NOTES PAGES LIMIT LINKS``: page ``n`` links to ``LINKS * n + 1`` to ``LINKS * (n + 1)``, and back
+to earlier pages. Pages of one parent are on one host, so with four links or more they wait in packs. At most LIMIT known URLs are
+in memory. Some pages are retried, and some fail and are put back.
 """
 
 import asyncio
 import sys
 from pathlib import Path
 
-from skitter.frontier.embedded import seen
+from skitter.frontier.embedded import backlog, seen
 from skitter.frontier.embedded.frontier import EmbeddedFrontier
 from skitter.frontier.options import FrontierSettings
 from skitter.frontier.records import Entry, FetchReport, JobState, Outcome, Resolution, SeedProgress
@@ -18,41 +19,49 @@ from skitter.request import fingerprint_of_url
 LEASES, KILLS = 16, 100
 
 
-def links_of(page, pages):
-    return [
-        number
-        for number in (*range(4 * page + 1, 4 * page + 5), page // 2, page // 3, page)
-        if number < pages
-    ]
+def links_of(page, pages, links):
+    first = links * page + 1
+    return [number for number in (*range(first, first + links), page // 2, page // 3, page) if number < pages]
 
 
-async def own(path, notes, pages, limit):
+async def own(path, notes, pages, limit, links):
     seen.MIN_MEMORY = limit
+    backlog.MIN_HEAD_SIZE, backlog.MAX_HEAD_SIZE, backlog.MAX_LONG_HEAD_SIZE = 4, 16, 16
     options = FrontierSettings(seen_memory_limit=limit, max_worker_crashes=KILLS)
     frontier = EmbeddedFrontier(Politeness(HostLimits(delay=0, concurrency_per_slot=64)), options, path=path)
     job = await frontier.open()
+    failed = set()
 
     def entry(number):
-        host = f"h{number % 7}.test"
+        host = f"h{(number - 1) // links % 7}.test"
         url = f"http://{host}/{number}"
         return Entry(fingerprint_of_url(url, job.fingerprint_seed), host, url, b"\x01")
 
+    def outcome(lease, number):
+        if lease.attempt == 0 and number % 5 in (1, 2):
+            return Outcome(lease.id, Resolution.RETRY, after=0.02 * (number % 5 == 2), error="http/503")
+        if number % 17 == 3 and number not in failed:
+            failed.add(number)
+            return Outcome(lease.id, Resolution.FAILED, error="http/404")
+        return Outcome(lease.id, Resolution.DONE, [entry(link) for link in links_of(number, pages, links)])
+
     if (claim := await frontier.claim_seeds("w")) is not None:
         await frontier.add([entry(0)], SeedProgress(claim.token, 1, done=True))
-    while (result := await frontier.lease("w", LEASES)).state is not JobState.FINISHED:
+    while True:
+        result = await frontier.lease("w", LEASES)
         leases = result.leases
+        if result.state is JobState.FINISHED and not await frontier.dead_letters.replay():
+            break
         if not leases:
-            await asyncio.sleep(min(result.wait or 0.01, 0.01))
+            await asyncio.sleep(0.005)
             continue
         numbers = [int(lease.url.rpartition("/")[2]) for lease in leases]
-        outcomes = [
-            Outcome(lease.id, Resolution.DONE, [entry(link) for link in links_of(number, pages)])
-            for lease, number in zip(leases, numbers, strict=True)
-        ]
+        outcomes = [outcome(lease, number) for lease, number in zip(leases, numbers, strict=True)]
         await frontier.lease("w", 0, [FetchReport(lease.id, 0.01) for lease in leases])
         accepted = await frontier.commit(outcomes)
         assert all(accepted), accepted
-        notes.write("".join(f"{number}\n" for number in numbers))
+        ended = zip(outcomes, numbers, strict=True)
+        notes.write("".join(f"{number}\n" for one, number in ended if one.resolution is Resolution.DONE))
         notes.flush()
     status = await frontier.status()
     unknown = await frontier.unknown([entry(number).fingerprint for number in range(2 * pages)])
@@ -63,4 +72,4 @@ async def own(path, notes, pages, limit):
 
 if __name__ == "__main__":
     with Path(sys.argv[2]).open("a") as file:
-        asyncio.run(own(Path(sys.argv[1]), file, int(sys.argv[3]), int(sys.argv[4])))
+        asyncio.run(own(Path(sys.argv[1]), file, *map(int, sys.argv[3:])))

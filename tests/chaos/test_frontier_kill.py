@@ -1,4 +1,5 @@
-"""Kill test of the frontier file: its owner is killed again and again while known URLs move to sorted runs."""
+"""Kill test of the frontier file: its owner is killed again and again while known URLs move to sorted runs, and while requests
+leave their packs."""
 
 import random
 import sqlite3
@@ -20,15 +21,15 @@ PAGES = 12_000
 KILLS = 12
 
 
-@pytest.mark.parametrize("limit", [200, 2_000])
+@pytest.mark.parametrize(("limit", "links"), [(200, 3), (2_000, 3), (2_000, 4), (2_000, 12)])
 @pytest.mark.parametrize("seed", ROUNDS)
-def test_known_urls_stay_exact_when_the_owner_is_killed_while_they_move(tmp_path, seed, limit):
-    rng = random.Random(f"{seed} {limit}")
+def test_requests_and_known_urls_stay_exact_when_the_owner_is_killed(tmp_path, seed, limit, links):
+    rng = random.Random(f"{seed} {limit} {links}")
     path, notes = tmp_path / "frontier.db", tmp_path / "notes"
     notes.touch()
     moments = sorted(rng.sample(range(PAGES * 9 // 10), KILLS))
-    command = [sys.executable, OWNER, path, notes, str(PAGES), str(limit)]
-    runs = []
+    command = [sys.executable, OWNER, path, notes, str(PAGES), str(limit), str(links)]
+    runs, unpacked = [], []
     for moment in moments:
         with subprocess.Popen(command) as owner:
             try:
@@ -41,11 +42,14 @@ def test_known_urls_stay_exact_when_the_owner_is_killed_while_they_move(tmp_path
             finally:
                 owner.kill()
         runs.append(runs_in(path))
+        unpacked.append(unpacked_in(path))
     found = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=PATIENCE).stdout
     assert found.decode().split() == [str(PAGES), str(PAGES), "0"], "added, done and queued"
     committed = notes.read_text().split()
     assert len(committed) == len(set(committed)), "an answered commit is never done again"
     assert runs[-1] > runs[0], "runs were written although each owner was killed"
+    assert (sum(unpacked) > KILLS) is (links > 3), "owners were killed while requests left their packs"
+    assert unpacked_in(path) == 0
     assert find_damage(path) == []
 
 
@@ -55,3 +59,10 @@ def runs_in(path):
             return 0
         (last,) = file.execute("SELECT coalesce(max(run), 0) FROM seen_runs").fetchone()
     return last
+
+
+def unpacked_in(path):
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as file:
+        if not file.execute("SELECT 1 FROM sqlite_schema WHERE name = 'unpacked'").fetchone():
+            return 0
+        return file.execute("SELECT count(*) FROM unpacked").fetchone()[0]

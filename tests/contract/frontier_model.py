@@ -12,6 +12,11 @@ from skitter.request import decode_request
 FOREVER = float("inf")
 
 
+def key_of(request) -> tuple[str, bytes]:
+    """Return what no two requests have in common, given an entry, a lease or a dead letter."""
+    return request.url, request.record
+
+
 def task_of(entry) -> str:
     return decode_request(entry.url, entry.record).cb_kwargs["task"]
 
@@ -47,8 +52,8 @@ class Model:
     stay_known: bool
     concurrency_per_slot: int
     now: float = 0.0
-    requests: dict[bytes, Known] = field(default_factory=dict)
-    """By the record, of which each is unique."""
+    requests: dict[tuple[str, bytes], Known] = field(default_factory=dict)
+    """By URL and record, which are unique together."""
     known_until: dict[bytes, float] = field(default_factory=dict)
     leases: dict[int, Known] = field(default_factory=dict)
     """In force."""
@@ -78,7 +83,7 @@ class Model:
                 self.known_until[entry.fingerprint] = FOREVER
             self.number += 1
             due = max(entry.not_before, self.now + entry.delay)
-            self.requests[entry.record] = Known(entry, self.number, due, due)
+            self.requests[key_of(entry)] = Known(entry, self.number, due, due)
             added += 1
         return added
 
@@ -203,17 +208,15 @@ class Model:
             self._hand_out(lease, worker)
 
     def _check_order(self, waiting: list[Known], leases) -> None:
-        places = [self.requests[lease.record].place for lease in leases]
+        places = [self.requests[key_of(lease)].place for lease in leases]
         assert places == sorted(places)
-        records = {lease.record for lease in leases}
-        left = [
-            one.place for one in waiting if one.surely_due <= self.now and one.entry.record not in records
-        ]
+        taken = {key_of(lease) for lease in leases}
+        left = [one.place for one in waiting if one.surely_due <= self.now and key_of(one.entry) not in taken]
         if places and left:
             assert places[-1] < min(left)
 
     def _hand_out(self, lease, worker: str) -> None:
-        one = self.requests[lease.record]
+        one = self.requests[key_of(lease)]
         assert one.state == "waiting"
         assert one.due <= self.now
         assert self.room(one.entry.slot) > 0

@@ -434,7 +434,8 @@ async def test_links_behind_the_head_of_a_slot_wait_in_packs_that_survive_a_kill
     left = await job.urls_left()
     assert [name for name in left if int(name) < 30] == [f"{n}" for n in range(30)]
     assert len(left) == 34
-    assert packs_of(backend)[0] == []
+    await job.reopen()
+    assert packs_of(backend) == ([], 0)
 
 
 async def test_packed_links_keep_the_order_of_their_priorities_and_their_records(start, backend, small_heads):

@@ -28,6 +28,7 @@ _CONSEQUENCES = {
     "seen_log": "known URLs; their pages may be fetched and stored again",
     "seen_blocks": "known URLs; their pages may be fetched and stored again",
     "removed": "which pages are done; some pages may be fetched and stored again",
+    "unpacked": "which pages are done; some pages may be fetched and stored again",
     "outputs": "positions of items; items of pages that are done may be missing in the outputs",
     "slots": "delays of hosts; robots.txt is asked again",
     "counters": "counters of the job",

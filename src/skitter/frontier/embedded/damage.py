@@ -128,9 +128,10 @@ def _altered_requests(file: sqlite3.Connection) -> list[str]:
         for url, record, stored in file.execute(f"SELECT url, record, fingerprint FROM {table}")  # noqa: S608 - constants
         if not matches(url, record, stored, seed)
     ]
+    unpacked = {number for (number,) in file.execute("SELECT seq FROM unpacked")}
     for packed in file.execute("SELECT * FROM packs"):
         try:
-            rows = list(unpack(packed))
+            rows = list(unpack(packed, unpacked))
         except (ValueError, TypeError, msgspec.MsgspecError):
             damage.append(f"the pack {packed[0]} cannot be read")
             continue

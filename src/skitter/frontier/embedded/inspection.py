@@ -115,8 +115,9 @@ def _status(tables: SqliteTables) -> FrontierStatus | None:
     if job is None:
         return None
     state, done, seeds_done, number = job
-    in_queue, delayed, failed = (tables.count_queued(), tables.count("delayed"), tables.count("dead"))
-    leased, waiting = tables.leased(), _waiting(tables)
+    waiting = _waiting(tables)
+    in_queue, leased = sum(waiting.values()), tables.leased()
+    delayed, failed = tables.count("delayed"), tables.count("dead")
     if seeds_done and not (in_queue or delayed):
         state = JobState.FINISHED
     return FrontierStatus(

@@ -1,23 +1,24 @@
-"""Packs: waiting links of one page and slot in a single row of the file, until their slot needs them.
+"""Packs: waiting links of one page and slot in a single row of the file.
 
 A link behind the head of its slot is not needed soon. A row of its own would repeat the record of its page and most of
-its URL.
+its URL. A request stays in its pack until it is done, and is read there. The table ``unpacked`` has the numbers of those
+that have left their pack, and a pack is removed with the last of them; see ``docs/design/embedded-frontier.md``.
 """
 
 from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
 import msgspec
 
 MAX_PACK_SIZE = 128
-"""Maximum number of links in one pack, which is also unpacked as a whole."""
+"""Maximum number of links in one pack."""
 MIN_PACK_SIZE = 4
-"""Minimum number of links in one pack. A smaller one would save little, but cost as much to unpack: slots with few
+"""Minimum number of links in one pack. A smaller one would save little, but cost as much to read: slots with few
 requests need theirs all the time."""
 BATCH_SIZES = (64, 16)
 """Numbers of rows that one statement writes. Up to 16 remaining rows are one more statement."""
@@ -27,6 +28,7 @@ _FINGERPRINT_SIZE = 16
 Values = Sequence[Any]
 _encode = msgspec.msgpack.Encoder().encode
 _decode_urls = msgspec.msgpack.Decoder(list[str]).decode
+_decode_packs = msgspec.json.Decoder(list[tuple[int, int]]).decode
 
 
 def pack(
@@ -47,37 +49,88 @@ def pack(
     return (seq, slot, rank, len(urls), priority, record, b"".join(fingerprints), packed)
 
 
-def unpack(row: Values) -> Iterator[Values]:
-    """Return the rows of the queue that a pack represents.
+def unpack(row: Values, unpacked: Container[int] = ()) -> Iterator[Values]:
+    """Return the requests in a pack as rows of the queue. ``unpacked``: the numbers of those that have left it.
 
     Raises :class:`ValueError` or :class:`msgspec.MsgspecError` for a damaged pack.
     """
+    seq, amount = row[0], row[3]
+    return unpack_numbers(row, [number for number in range(seq, seq + amount) if number not in unpacked])
+
+
+def unpack_numbers(row: Values, numbers: Iterable[int]) -> Iterator[Values]:
+    """Return some of the requests in a pack, by number, as rows of the queue. Raises the same errors."""
     seq, slot, rank, amount, priority, record, fingerprints, packed = row
     prefix, *ends = _decode_urls(packed)
     if len(ends) != amount or len(fingerprints) != amount * _FINGERPRINT_SIZE:
         raise ValueError(f"the pack {seq} is damaged: it has {len(ends)} URLs instead of {amount}")
-    for index, end in enumerate(ends):
+    for number in numbers:
+        index = number - seq
         start = index * _FINGERPRINT_SIZE
         fingerprint = fingerprints[start : start + _FINGERPRINT_SIZE]
-        yield (seq + index, slot, rank, fingerprint, prefix + end, record, priority, 1, 0, 0)
+        yield (number, slot, rank, fingerprint, prefix + ends[index], record, priority, 1, 0, 0)
 
 
-def unpack_in_file(file: sqlite3.Connection, numbers: Collection[int]) -> list[Values]:
-    """Replace packs by the rows that they represent, in one transaction. Return the rows."""
+PACK_OF = "packs.seq = (SELECT max(seq) FROM packs WHERE seq <= {0}) AND packs.seq + packs.amount > {0}"
+"""Condition for the pack in which a request was written, given an expression for its number."""
+_ADD_ROW = "INSERT INTO queue VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+
+
+def give_row(file: sqlite3.Connection, number: int) -> None:
+    """Move a request from its pack to a row of its own, within a transaction. Nothing happens if it is in no pack."""
+    query = (
+        f"SELECT * FROM packs WHERE {PACK_OF.format('?1')}"  # noqa: S608 - a constant
+        " AND NOT EXISTS (SELECT 1 FROM unpacked WHERE seq = ?1)"
+    )
+    packed = file.execute(query, (number,)).fetchone()
+    if packed is not None:
+        file.execute(_ADD_ROW, *unpack_numbers(packed, [number]))
+        file.execute("INSERT INTO unpacked VALUES (?)", (number,))
+
+
+def give_rows(file: sqlite3.Connection, numbers: Collection[int]) -> None:
+    """Replace packs, by number, by rows of the requests that are in them, in one transaction."""
     marks = ", ".join("?" * len(numbers))
     rows: list[Values] = []
     file.execute("BEGIN IMMEDIATE")
     try:
-        for packed in file.execute(f"SELECT * FROM packs WHERE seq IN ({marks})", tuple(numbers)):  # noqa: S608 - marks
-            rows += unpack(packed)
-        execute_rows(file, "INSERT INTO queue VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
-        file.execute(f"DELETE FROM packs WHERE seq IN ({marks})", tuple(numbers))  # noqa: S608 - marks
+        packs = file.execute(f"SELECT * FROM packs WHERE seq IN ({marks})", tuple(numbers)).fetchall()  # noqa: S608 - marks
+        for packed in packs:
+            rows += unpack(packed, numbers_unpacked(file, packed[0], packed[3]))
+        execute_rows(file, _ADD_ROW, rows)
+        remove_packs(file, [(packed[0], packed[3]) for packed in packs])
         file.execute("COMMIT")
     except Exception:
         if file.in_transaction:
             file.execute("ROLLBACK")
         raise
-    return rows
+
+
+def numbers_unpacked(file: sqlite3.Connection, seq: int, amount: int) -> set[int]:
+    """Return the numbers of the requests that have left a pack."""
+    query = "SELECT seq FROM unpacked WHERE seq >= ? AND seq < ?"
+    return {number for (number,) in file.execute(query, (seq, seq + amount))}
+
+
+def remove_packs(file: sqlite3.Connection, packs: Iterable[tuple[int, int]]) -> None:
+    """Remove packs, given by number and amount, within a transaction."""
+    for seq, amount in packs:
+        file.execute("DELETE FROM packs WHERE seq = ?", (seq,))
+        file.execute("DELETE FROM unpacked WHERE seq >= ? AND seq < ?", (seq, seq + amount))
+
+
+def remove_empty_packs(file: sqlite3.Connection, numbers: str) -> None:
+    """Remove the packs that all requests have left, within a transaction.
+
+    ``numbers``: the table with the numbers of requests whose packs are looked at.
+    """
+    query = (
+        "SELECT json_group_array(json_array(seq, amount)) FROM (SELECT DISTINCT packs.seq, packs.amount"  # noqa: S608 - constants
+        f" FROM {numbers} JOIN packs ON {PACK_OF.format(f'{numbers}.seq')}) AS touched WHERE amount ="
+        " (SELECT count(*) FROM unpacked WHERE unpacked.seq >= touched.seq AND unpacked.seq < touched.seq + amount)"
+    )
+    (found,) = file.execute(query).fetchone()
+    remove_packs(file, _decode_packs(found))
 
 
 def execute_rows(connection: sqlite3.Connection, statement: str, rows: Sequence[Values]) -> None:

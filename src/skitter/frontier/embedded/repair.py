@@ -8,7 +8,6 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime
-from itertools import chain
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -143,11 +142,12 @@ class _Copying:
         self._target.execute("BEGIN")
         for table, key in _BY_NUMBER.items():
             rows = self._by_number(table, key)
-            self._copy(table, chain(self._not_removed(rows), self._unpacked()) if table == "queue" else rows)
+            self._copy(table, self._queued(rows) if table == "queue" else rows)
             if table == "job":
                 self._read_job(path)
         for table in _BY_KEY:
             self._copy(table, self._from_both_ends(table))
+        self._keep_once()
         self._copy_runs()
         self._reset_records()
         self._name_slots()
@@ -182,20 +182,24 @@ class _Copying:
                 self._miss(table)
         self._repair.kept[table], self._repair.altered = kept, list(altered)
 
-    def _not_removed(self, queue: Iterator[Row]) -> Iterator[Row]:
-        """Give the rows of the queue that do not count as removed."""
+    def _queued(self, queue: Iterator[Row]) -> Iterator[Row]:
+        """Give the rows of the queue that do not count as removed, and the requests of all packs that can be read."""
         removed = {number for (number,) in self._by_number("removed", "seq")}
-        return (row for row in queue if row[0] not in removed)
-
-    def _unpacked(self) -> Iterator[Row]:
-        """Give the requests of all packs that can be read, as rows of the queue."""
+        yield from (row for row in queue if row[0] not in removed)
+        removed.update(number for (number,) in self._by_number("unpacked", "seq"))
         for packed in self._by_number("packs", "seq"):
             try:
-                rows = list(unpack(packed))
+                rows = list(unpack(packed, removed))
             except (ValueError, TypeError, msgspec.MsgspecError):
                 self._miss("packs")
                 continue
             yield from map(tuple, rows)
+
+    def _keep_once(self) -> None:
+        """Remove delayed and dead requests from the queue: they are in their pack, too, if `unpacked` cannot be read."""
+        self._repair.kept["queue"] -= self._target.execute(
+            "DELETE FROM queue WHERE seq IN (SELECT seq FROM delayed UNION SELECT seq FROM dead)"
+        ).rowcount
 
     def _miss(self, table: str) -> None:
         if table not in self._repair.incomplete:

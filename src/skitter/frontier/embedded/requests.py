@@ -474,15 +474,17 @@ class RequestTable:
             self._requeue(row, now + retry_delay_after_loss(row.lost), now)
 
     def _requeue(self, row: RequestRow, at: float, now: float) -> None:
-        """Place a request that already has a row in the queue."""
+        """Place a request that was leased, in a row of its own."""
         if self.drop_if_refused(row):
             return
         if at > now:
             self._remove(row.seq)
+        else:
+            self._journal.append("unpack", (row.seq,))
         self._place(row, at, now)
 
     def _remove(self, seq: int) -> None:
-        """Remove the row of a queued or leased request."""
+        """Remove a queued or leased request from the queue and from its pack."""
         self._journal.withdraw("enqueue", seq)  # because a group runs it after the removal
         self._journal.withdraw("take_back", seq)
         self._journal.append("dequeue", (seq,))
@@ -524,6 +526,7 @@ class RequestTable:
             if row.dedup:
                 self.seen.keys.add(row.fingerprint)
                 self.seen.log_added([row.fingerprint], now)
+            self._journal.append("unpack", (row.seq,))  # it may only count as removed from its pack
             self._journal.put("take_back", row.seq, (row.seq,))
             self._place(row._replace(attempt=0, lost=0, dedup=min(row.dedup, 1)), now, now)
         return True
@@ -559,7 +562,8 @@ class RequestTable:
             dropped = self.backlog.drop(self._slots.get(key))
             self._job.queued -= dropped
             self._job.added -= dropped
-            last, leased = self._job.last_number, [held.row.seq for held in self.leases]
+            last = self._job.last_number
+            leased = [held.row.seq for held in self.leases if held.row.slot == number]
             delayed, following = await self._journal.read(
                 lambda tables: tables.drop_slot(number, last, leased)
             )

@@ -18,7 +18,15 @@ import msgspec
 
 from skitter.errors import FrontierError
 from skitter.frontier.embedded.lock import OwnerLock
-from skitter.frontier.embedded.packs import MIN_PACK_SIZE, unpack_in_file
+from skitter.frontier.embedded.packs import (
+    MAX_PACK_SIZE,
+    MIN_PACK_SIZE,
+    PACK_OF,
+    give_row,
+    give_rows,
+    remove_empty_packs,
+    unpack_numbers,
+)
 from skitter.frontier.options import FrontierSettings, changed_mode
 from skitter.frontier.records import DeadLetter, JobState, PageChange, TaskFilter, VisitedPage, VisitsPart
 from skitter.frontier.scheduling import lost_error, retry_delay_after_loss
@@ -28,7 +36,7 @@ from skitter.request import FINGERPRINT_VERSION
 
 APPLICATION_ID = 0x736B6974
 """``skit``: identifies a frontier file, also for ``file(1)``."""
-FORMAT_VERSION = 11
+FORMAT_VERSION = 12
 
 COUNTERS_IN_ROWS = "values/"
 """Prefix of the counters with a row each: there may be thousands of them (:mod:`skitter.worker.bounded_counters`). All
@@ -40,8 +48,8 @@ OWNER = 0
 FORGOTTEN = 2
 """Value of ``dedup`` in a dead letter whose fingerprint was forgotten, so that its URL may have been added again."""
 
-_SCHEMA = " ".join(re.sub(r"--[^\n]*", "", script("schema.sql")).split())
-"""SQLite stores the statements. Without comments and indents they fit into the first page of the file, so that
+_SCHEMA = " ".join(re.sub(r"--[^\n]*", "", script("schema.sql")).split()).replace(", ", ",")
+"""SQLite stores the statements. Without comments, indents and spaces after commas, they fit into the first page of the file, so that
 ``skitter repair`` can read the tables of a truncated file."""
 
 
@@ -57,7 +65,7 @@ _COLUMNS = "seq, slot, rank, fingerprint, url, record, priority, dedup, attempt,
 
 _ORDER = itemgetter(2, 0)
 """Rank and number of a row."""
-_decode_packs = msgspec.json.Decoder(list[tuple[int, int, int, int]]).decode
+_decode_packs = msgspec.json.Decoder(list[tuple[int, int, int, int, list[int]]]).decode
 _encode_counters = msgspec.json.Encoder().encode
 decode_counters = msgspec.json.Decoder(dict[str, int]).decode
 decode_members = msgspec.msgpack.Decoder(list[tuple[int, int, int]]).decode
@@ -193,6 +201,7 @@ class SqliteTables:
         self.file.execute("BEGIN IMMEDIATE")
         (last,) = self.file.execute("SELECT coalesce(max(sequence), 0) FROM job").fetchone()
         for seq, attempt, losses in self._lease_members():
+            give_row(self.file, seq)
             held = self.file.execute(
                 "UPDATE queue SET lost = lost + 1 WHERE seq = ? AND attempt = ? AND lost = ? RETURNING lost",
                 (seq, attempt, losses),
@@ -207,6 +216,7 @@ class SqliteTables:
                 query = f"INSERT INTO delayed SELECT ?, {_COLUMNS} FROM queue WHERE seq = ?"  # noqa: S608 - constants
                 self.file.execute(query, (now + retry_delay_after_loss(held[0]), seq))
                 self.file.execute("DELETE FROM queue WHERE seq = ?", (seq,))
+        remove_empty_packs(self.file, "unpacked")
         # This owner may be killed before it is open.
         self.file.execute("DELETE FROM leases WHERE id <> ?", (OWNER,))
         if lost:
@@ -255,12 +265,18 @@ class SqliteTables:
         for slot, count, rank in self.file.execute(packs):
             rows_of_slot, first = found.get(slot, (0, rank))
             found[slot] = (rows_of_slot + count, min(rank, first))
-        return found
+        for slot, unpacked in self._unpacked_by_slot():
+            count, rank = found[slot]
+            found[slot] = (count - unpacked, rank)
+        return {slot: queued for slot, queued in found.items() if queued[0]}
 
-    def count_queued(self) -> int:
-        """Return the number of queued and leased requests."""
-        (packed,) = self.file.execute("SELECT coalesce(sum(amount), 0) FROM packs").fetchone()
-        return self.count("queue") + int(packed)
+    def _unpacked_by_slot(self) -> list[tuple[int, int]]:
+        """Return the number of requests that have left the packs of each slot, by slot number."""
+        query = (
+            "SELECT packs.slot, count(*) FROM unpacked"  # noqa: S608 - a constant
+            f" JOIN packs ON {PACK_OF.format('unpacked.seq')} GROUP BY packs.slot"
+        )
+        return self.file.execute(query).fetchall()
 
     def delayed_by_slot(self) -> dict[int, int]:
         """Return the number of delayed requests by slot number."""
@@ -298,13 +314,16 @@ class SqliteTables:
 
     def leased(self) -> int:
         """Return the number of leased requests: those listed whose row is still as it was when it was leased."""
-        query = "SELECT count(*) FROM queue WHERE seq = ? AND attempt = ? AND lost = ?"
+        query = (
+            "SELECT (SELECT count(*) FROM queue WHERE seq = ?1 AND attempt = ?2 AND lost = ?3) + (SELECT count(*) FROM packs"  # noqa: S608 - a constant
+            f" WHERE {PACK_OF.format('?1')} AND NOT ?2 AND NOT ?3 AND NOT EXISTS (SELECT 1 FROM unpacked WHERE seq = ?1))"
+        )
         return sum(self.file.execute(query, member).fetchone()[0] for member in set(self._lease_members()))
 
     # --- queued and delayed requests ---------------------------------------------------------------------
 
     def apply_removals(self) -> None:
-        """Remove the rows of the queue that only count as removed. All other methods see them removed."""
+        """Remove the requests that only count as removed. All other methods see them removed."""
         if self.file.execute("SELECT 1 FROM removed LIMIT 1").fetchone():
             self.file.execute("BEGIN IMMEDIATE")
             remove_rows(self.file)
@@ -313,34 +332,68 @@ class SqliteTables:
     def read_heads(self, starts: Sequence[tuple[int, int, int]], limit: int) -> list[list[RequestRow]]:
         """Return the next requests of some slots: for each slot number, rank and number those that follow."""
         heads = self._read_rows(starts, limit)
-        if numbers := self._needed_packs(starts, heads, limit):
+        if numbers := self._needed_from_packs(starts, heads, limit):
             by_slot = {start[0]: head for start, head in zip(starts, heads, strict=True)}
-            for row in unpack_in_file(self.file, numbers):
-                by_slot[row[1]].append(RequestRow(*row))
-            heads = [sorted(head, key=_ORDER)[:limit] for head in heads]
+            marks = ", ".join("?" * len(numbers))
+            for packed in self.file.execute(f"SELECT * FROM packs WHERE seq IN ({marks})", tuple(numbers)):  # noqa: S608 - marks
+                by_slot[packed[1]] += map(RequestRow._make, unpack_numbers(packed, numbers[packed[0]]))
+            for head in heads:
+                head.sort(key=_ORDER)
+                del head[limit:]
         return heads
 
-    def _needed_packs(
+    def _needed_from_packs(
         self, starts: Sequence[tuple[int, int, int]], heads: Sequence[Sequence[RequestRow]], limit: int
-    ) -> list[int]:
-        """Return the packs that come before the last row of a head, or that complete a head with too few rows."""
-        query = (
-            "SELECT json_group_array(json_array(slot, rank, seq, amount)) FROM"  # noqa: S608 - marks
-            f" (VALUES {', '.join(['(?, ?, ?)'] * len(starts))}) JOIN packs ON seq IN (SELECT seq"
-            " FROM packs WHERE slot = column1 AND (rank, seq) > (column2, column3) ORDER BY rank, seq LIMIT ?)"
-        )
-        (found,) = self.file.execute(
-            query, [value for start in starts for value in start] + [limit // MIN_PACK_SIZE + 1]
-        ).fetchone()
-        keys = {start[0]: list(map(_ORDER, head)) for start, head in zip(starts, heads, strict=True)}
-        needed = []
-        for slot, rank, seq, amount in sorted(_decode_packs(found)):
-            head = keys[slot]
-            if len(head) < limit or (rank, seq) < head[limit - 1]:
-                needed.append(seq)
-                head += [(rank, seq + index) for index in range(amount)]
-                head.sort()
+    ) -> dict[int, list[int]]:
+        """Return the packed requests among the next ones of some slots: their numbers, by the number of their pack.
+
+        ``heads``: the next rows of the queue of each slot.
+        """
+        needed: dict[int, list[int]] = {}
+        packed = self._next_packed(starts, limit)
+        for (slot, _, _), head in zip(starts, heads, strict=True):
+            keys = packed[slot]
+            if not keys:
+                continue
+            keys += [(row.rank, row.seq, 0) for row in head]
+            keys.sort()
+            for _, seq, pack in keys[:limit]:
+                if pack:
+                    needed.setdefault(pack, []).append(seq)
         return needed
+
+    def _next_packed(
+        self, starts: Sequence[tuple[int, int, int]], limit: int
+    ) -> dict[int, list[tuple[int, int, int]]]:
+        """Return rank, number and pack of at least the next ``limit`` packed requests of some slots, by slot number."""
+        query = (
+            "SELECT json_group_array(json_array(slot, rank, seq, amount, json((SELECT json_group_array(number) FROM"  # noqa: S608 - marks
+            " (SELECT seq AS number FROM unpacked WHERE seq >= packs.seq AND seq < packs.seq + packs.amount UNION ALL"
+            " SELECT seq FROM removed WHERE seq >= packs.seq AND seq < packs.seq + packs.amount)))))"
+            f" FROM (VALUES {', '.join(['(?, ?, ?)'] * len(starts))}) JOIN packs ON seq IN (SELECT seq FROM packs"
+            # The requests before the start, and so the first ones of a pack, are in memory or done.
+            f" WHERE slot = column1 AND (rank, seq) > (column2, column3 - {MAX_PACK_SIZE})"
+            " AND (rank > column2 OR seq + amount > column3 + 1) ORDER BY rank, seq LIMIT ?)"
+        )
+        most = limit // MIN_PACK_SIZE + 2
+        while True:
+            values = [value for start in starts for value in start]
+            (found,) = self.file.execute(query, [*values, most]).fetchone()
+            keys: dict[int, list[tuple[int, int, int]]] = {start[0]: [] for start in starts}
+            after = {slot: (rank, seq) for slot, rank, seq in starts}
+            packs: Counter[int] = Counter()
+            for slot, rank, seq, amount, unpacked in sorted(_decode_packs(found)):
+                packs[slot] += 1
+                if len(keys[slot]) < limit:
+                    keys[slot] += [
+                        (rank, number, seq)
+                        for number in range(seq, seq + amount)
+                        if number not in unpacked and (rank, number) > after[slot]
+                    ]
+            # Many requests may have left the first packs, after their slot was searched for a task, for example.
+            if all(len(keys[slot]) >= limit or packs[slot] < most for slot in keys):
+                return keys
+            most *= 4
 
     def _read_rows(self, starts: Sequence[tuple[int, int, int]], limit: int) -> list[list[RequestRow]]:
         # In one row: the interpreter lock is released at each step, and a busy event loop returns it late.
@@ -377,9 +430,16 @@ class SqliteTables:
         """
         self.apply_removals()
         self.file.execute("BEGIN IMMEDIATE")
+        for number in leased:
+            give_row(self.file, number)
         self.file.execute(
             "DELETE FROM queue WHERE slot = ? AND seq <= ? AND seq NOT IN (SELECT value FROM json_each(?))",
             (slot, last, msgspec.json.encode(leased).decode()),
+        )
+        self.file.execute(
+            "DELETE FROM unpacked WHERE seq IN (SELECT unpacked.seq FROM packs CROSS JOIN unpacked"
+            " ON unpacked.seq >= packs.seq AND unpacked.seq < packs.seq + amount WHERE slot = ? AND packs.seq <= ?)",
+            (slot, last),
         )
         self.file.execute("DELETE FROM packs WHERE slot = ? AND seq <= ?", (slot, last))
         removed = self.file.execute("DELETE FROM delayed WHERE slot = ? AND seq <= ?", (slot, last)).rowcount
@@ -387,14 +447,15 @@ class SqliteTables:
         return removed, self._next_due()
 
     def unpack_some(self, pattern: bytes, after: int, last: int, limit: int) -> int:
-        """Unpack up to ``limit`` packs, by number, whose record contains a pattern.
+        """Give a row to each request in up to ``limit`` packs, by number, whose record contains a pattern.
 
         Return the number after which to continue; 0 at the end.
         """
+        self.apply_removals()
         query = "SELECT seq FROM packs WHERE seq > ? AND seq <= ? AND instr(record, ?) ORDER BY seq LIMIT ?"
         numbers = [number for (number,) in self.file.execute(query, (after, last, pattern, limit))]
         if numbers:
-            unpack_in_file(self.file, numbers)
+            give_rows(self.file, numbers)
         return int(numbers[-1]) if len(numbers) == limit else 0
 
     def find_waiting(
@@ -525,13 +586,20 @@ class SqliteTables:
 
 
 def remove_rows(connection: sqlite3.Connection) -> None:
-    """Remove the rows of the queue that only count as removed, within a transaction."""
+    """Remove the requests that only count as removed from the queue and from their packs, within a transaction."""
+    connection.execute(
+        f"INSERT OR IGNORE INTO unpacked SELECT removed.seq FROM removed JOIN packs ON {PACK_OF.format('removed.seq')}"  # noqa: S608 - a constant
+    )
+    remove_empty_packs(connection, "removed")
     connection.execute("DELETE FROM queue WHERE seq IN (SELECT seq FROM removed)")
     connection.execute("DELETE FROM removed")
 
 
 def hide_removed(connection: sqlite3.Connection) -> None:
-    """Hide the rows of the queue that only count as removed from a connection that cannot remove them."""
+    """Hide the requests that only count as removed from a connection that cannot remove them."""
+    connection.execute(
+        "CREATE TEMP VIEW unpacked AS SELECT seq FROM main.unpacked UNION SELECT seq FROM main.removed"
+    )
     connection.execute(
         "CREATE TEMP VIEW queue AS SELECT * FROM main.queue WHERE seq NOT IN (SELECT seq FROM main.removed)"
     )

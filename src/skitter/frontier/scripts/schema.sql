@@ -1,4 +1,4 @@
--- The file of an embedded frontier, format 11. One owner process writes it; any process may read it.
+-- The file of an embedded frontier, format 12. One owner process writes it; any process may read it.
 
 CREATE TABLE job (                 -- one row: the state of the job as a whole
     id             INTEGER PRIMARY KEY CHECK (id = 1),
@@ -36,18 +36,21 @@ CREATE TABLE queue (
 );
 CREATE INDEX queue_order ON queue (slot, rank, seq);
 
--- Numbers of rows of `queue` that count as removed. They are removed together, because the rows of pages that are done
--- together lie on different pages of the file.
+-- Numbers of requests that count as removed from `queue` or from their pack. They are removed together, because the rows
+-- of pages that are done together lie on different pages of the file.
 CREATE TABLE removed (seq INTEGER PRIMARY KEY);
 
--- Waiting requests behind the heads of their slots: links of one page that differ only in URL and fingerprint. `seq`: the
--- number of the first one; the others follow. `urls`: what all have in common, and the end of each, as MessagePack. Before
--- a slot needs them, they become rows of `queue`.
+-- Requests that waited behind the heads of their slots when they were added: links of one page that differ only in URL and
+-- fingerprint, queued or leased for the first time. `seq`: the number of the first one; the others follow. `urls`: what all
+-- have in common, and the end of each, as MessagePack. A pack is removed with its last request.
 CREATE TABLE packs (
     seq INTEGER PRIMARY KEY, slot INTEGER NOT NULL, rank INTEGER NOT NULL, amount INTEGER NOT NULL,
     priority INTEGER NOT NULL, record BLOB NOT NULL, fingerprints BLOB NOT NULL, urls BLOB NOT NULL
 );
 CREATE INDEX packs_order ON packs (slot, rank, seq, amount);
+
+-- Numbers of requests that have left their pack: they are done or dropped, or have a row of another table.
+CREATE TABLE unpacked (seq INTEGER PRIMARY KEY);
 
 CREATE TABLE delayed (             -- requests that may not be fetched before a given time
     at REAL NOT NULL,

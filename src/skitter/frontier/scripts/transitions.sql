@@ -14,6 +14,10 @@ INSERT OR REPLACE INTO queue VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 -- name: pack
 INSERT INTO packs VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 
+-- name: unpack
+INSERT OR IGNORE INTO unpacked SELECT column1 FROM (VALUES (?)) JOIN packs
+ON packs.seq = (SELECT max(seq) FROM packs WHERE seq <= column1) AND packs.seq + packs.amount > column1
+
 -- name: delay
 INSERT OR REPLACE INTO delayed VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
