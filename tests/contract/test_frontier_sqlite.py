@@ -338,6 +338,27 @@ async def counters_in_file(backend):
     return status.counters
 
 
+@pytest.mark.parametrize("losses", [1, 2])
+async def test_a_request_of_a_banned_slot_that_was_leased_at_a_kill_is_dropped(job, backend, losses):
+    await job.add("a", "b")
+    for _ in range(losses - 1):
+        await job.one()
+        await backend.noted()
+        await job.kill()
+    lease = await job.one()
+    await job.add("c", host="other.test")
+    assert await job.frontier.control.drop_slot("h.test", True) == 1
+    await backend.noted()
+    await job.kill()
+    status = await job.status()
+    assert (status.added, status.queued, status.delayed) == (1, 1, 0)
+    assert status.counters["refused/banned"] == 1
+    assert await job.frontier.control.unban("h.test")
+    await job.clock.advance(100.0)
+    assert await job.urls_left() == ["c"]
+    assert await job.add(lease.url.rpartition("/")[2]) == 0
+
+
 async def test_counters_in_the_row_of_the_job_and_in_rows_of_their_own_survive_a_kill(job, backend):
     await job.add("a", "b")
     first, _ = await job.lease(2)

@@ -155,8 +155,10 @@ class EmbeddedFrontier:
         if stored.settings_changes:
             self.control.apply(msgspec.msgpack.decode(stored.settings_changes, type=SettingsChanges))
         await self._requests.restore(stored)
-        if self._usage.is_limited:
-            await self._requests.refuse_spent(list(stored.slot_keys.values()))
+        if (
+            self._usage.is_limited or self._job.banned
+        ):  # requests that were leased when the last owner died wait again
+            await self._requests.drop_refused(list(stored.slot_keys.values()))
         self._job.write()
 
     async def close(self) -> None:
@@ -373,7 +375,7 @@ class EmbeddedFrontier:
             self.reports.write_stats(counts.changed)
         self._job.write()
         if self._usage.is_limited:
-            await self._requests.refuse_spent(
+            await self._requests.drop_refused(
                 [slot for dimension, slot in counts.changed if dimension == StatsDimension.HOST]
             )
         await self._journal.flush()

@@ -494,9 +494,7 @@ class RequestTable:
 
         Return ``False`` if the slot accepts it.
         """
-        key = self.slot_keys[row.slot]
-        is_banned = bool(self._job.banned) and self._job.is_banned(key)
-        refusal = "refused/banned" if is_banned else self._usage.spent(key)
+        refusal = self._refusal_of(self.slot_keys[row.slot])
         if not refusal:
             return False
         self._remove(row.seq)
@@ -504,6 +502,11 @@ class RequestTable:
         self._job.count({refusal: 1})
         self._job.write()
         return True
+
+    def _refusal_of(self, key: str) -> str:
+        """Return the counter for requests of a slot that is banned or used up; otherwise an empty string."""
+        is_banned = bool(self._job.banned) and self._job.is_banned(key)
+        return "refused/banned" if is_banned else self._usage.spent(key)
 
     def _mark_dead(self, row: RequestRow, error: str, now: float) -> None:
         self._job.failed += 1
@@ -545,11 +548,11 @@ class RequestTable:
         await self._journal.flush()
         return dropped
 
-    async def refuse_spent(self, slots: Sequence[str]) -> None:
-        """Drop the waiting requests of slots whose budget is used up."""
+    async def drop_refused(self, slots: Sequence[str]) -> None:
+        """Drop the waiting requests of slots that are banned or whose budget is used up."""
         for key in slots:
             number = self._slot_numbers.get(key)
-            refusal = self._usage.spent(key) if number is not None else ""
+            refusal = self._refusal_of(key) if number is not None else ""
             if number is None or not refusal:
                 continue
             slot = self._slots.find(key)
