@@ -28,7 +28,8 @@ def tags(draw, names):
     name = draw(st.sampled_from(names))
     if draw(st.booleans()):
         return f"</{name}>"
-    return f"<{name}{draw(st.sampled_from(['', '', ' a=1', ' b', ' a=2 b=3 c=4']))}>"
+    attributes = draw(st.sampled_from(["", "", " a=1", " b", " a=2 b=3 c=4", " a='1'b='2'"]))
+    return f"<{name}{attributes}>"
 
 
 @st.composite
@@ -65,7 +66,7 @@ def test_no_tree_takes_more_than_its_bound(page):
 @pytest.mark.parametrize(
     "tag",
     [
-        "<p title='>'>", '<p title="<">', "<p a=\"b\"c='d'>", "<p a=b'c>", "<p a =b>", "<p 'a>", "<p/a>", "<p a=>", "<p/ >", "<p",
+        "<p title='>'>", '<p title="<">', '<p a="b"=>', "<p a=\"b\"'>", "<p a=b'c>", "<p a =b>", "<p 'a>", "<p/a>", "<p a=>", "<p/ >", "<p",
         "</p a>", "</p/a>", "<p\x0ba>", "<p" + " a" * 33 + ">", "<body a b c d e f g h i j k l m n o p q>" * 4, "\0",
     ],
 )  # fmt: skip
@@ -81,6 +82,7 @@ def test_a_tag_that_may_hide_another_proves_nothing(tag):
         ("<ul>" + "<li><a href=/x><img src=y><b>name</b> <i>text</i></a></li>" * 4_000 + "</ul>", True),
         ("<tr><td>漢字</td><!-- comment --><td>é</td></tr>" * 8_000, True),
         ("<P CLASS=x>text</P>" * 20_000, True),
+        ("""<p a="b"c='d'e>text</p><br a=""/>""" * 10_000, True),
         ("<b><p>text</p>" * 10_000, False),  # opened again in each paragraph
         ("<b><p></b>" * 10, True),
         ("<b><table></b></table><p>x</p>" * 3_000, False),  # the table keeps the end tag from its element

@@ -143,7 +143,7 @@ read_tag(const unsigned char *at, const unsigned char *end, Tag *tag)
         tag->length = (size_t)(at - start);
         return at + 1;
     }
-    for (;;) {
+    for (int is_quoted = 0;;) { /* whether a quote has ended; no space is needed between it and the next attribute */
         const unsigned char *before = at;
         while (at < end && (kinds[*at] & SPACE)) {
             at++;
@@ -161,9 +161,10 @@ read_tag(const unsigned char *at, const unsigned char *end, Tag *tag)
             tag->length = (size_t)(at - start);
             return at + 1;
         }
-        if (at == before || !(kinds[*at] & IN_NAME) || ++tag->attributes > MAX_ATTRIBUTES) {
+        if ((at == before && !is_quoted) || !(kinds[*at] & IN_NAME) || ++tag->attributes > MAX_ATTRIBUTES) {
             return NULL;
         }
+        is_quoted = 0;
         while (at < end && (kinds[*at] & IN_NAME)) {
             at++;
         }
@@ -180,6 +181,7 @@ read_tag(const unsigned char *at, const unsigned char *end, Tag *tag)
                 return NULL;
             }
             at++;
+            is_quoted = 1;
         }
         else {
             const unsigned char *value = at;
