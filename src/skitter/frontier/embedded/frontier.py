@@ -155,9 +155,8 @@ class EmbeddedFrontier:
         if stored.settings_changes:
             self.control.apply(msgspec.msgpack.decode(stored.settings_changes, type=SettingsChanges))
         await self._requests.restore(stored)
-        if (
-            self._usage.is_limited or self._job.banned
-        ):  # requests that were leased when the last owner died wait again
+        if self._usage.is_limited or self._job.banned:
+            # Requests that were leased when the last owner died wait again.
             await self._requests.drop_refused(list(stored.slot_keys.values()))
         self._job.write()
 
