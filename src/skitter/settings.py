@@ -238,8 +238,8 @@ class FrontierSettings(msgspec.Struct, frozen=True, kw_only=True):
         cli="--changes", api=True,
     )] = None
     revisit_share: Annotated[float, Setting(
-        "Share of the remembered pages that a pass of a job with `changes` fetches again, from 0 to 1. The pages that gain"
-        " most from it are chosen by how often they have changed. Seeds and new pages are always fetched.",
+        "Share of the remembered pages that a pass of a job with `changes` fetches again, above 0 and at most 1. skitter"
+        " chooses the pages whose copies benefit most, by how often they have changed. Seeds and new pages are always fetched.",
         above=0, max=1, api=True,
     )] = 1.0
     refetch_failed: Annotated[bool, Setting(
