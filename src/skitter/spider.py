@@ -53,7 +53,8 @@ class Spider:
     """Counters of the job that callbacks may increase, as in ``self.stats.inc_value("sold_out")``."""
     streaming_callbacks: Sequence[str] = ()
     """Names of generator callbacks whose batches of links (``follow_all``) enter the queue while the callback runs, so that
-    they need not be in memory together. If such a callback raises an exception, the links before it are followed all the same."""
+    they need not be in memory together. If such a callback raises an exception, the links before it are followed all the same.
+    Their pages list others, so a pass with ``revisit_share`` always fetches them."""
     hooks: Sequence[object] = ()
     """Hook collections: objects whose methods have the names of hook points."""
 

@@ -244,6 +244,19 @@ async def test_a_worker_that_starts_during_a_pass_makes_the_same_choice():
     assert [page for page in pages if late.is_due(page)] == pages[-20:]
 
 
+async def test_a_worker_that_meets_the_last_pages_of_a_pass_continues_the_sample():
+    notes, pages = Notes(), histories(100)
+    first = await RevisitSchedule.load(notes, 0.2, 1)
+    for page in pages[:-1]:
+        first.note(page)
+    await first.save(notes)
+    again = await RevisitSchedule.load(notes, 0.2, 1)
+    again.note(pages[-1])
+    await again.save(notes)
+    second = await RevisitSchedule.load(notes, 0.2, 2)
+    assert [page for page in pages if second.is_due(page)] == pages[-20:]
+
+
 async def test_a_sample_is_drawn_from_all_pages():
     notes = Notes()
     first = await RevisitSchedule.load(notes, 0.2, 1)

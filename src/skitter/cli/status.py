@@ -202,7 +202,8 @@ async def report(folder: JobFolder, output: Path, hosts: int) -> None:
     say(f"{output}: report of job {folder.job}")
 
 
-_PAGE_CHANGES = ("new", "changed", "gone", "unchecked", "unchanged", "skipped")
+_LISTED_CHANGES = ("new", "changed", "gone", "unchecked")
+_PAGE_CHANGES = (*_LISTED_CHANGES, "unchanged", "skipped")
 
 
 @click.command()
@@ -222,7 +223,7 @@ async def changes(folder: JobFolder, kinds: tuple[str, ...], as_json: bool) -> N
     from skitter.cli.tables import to_json
     from skitter.run.control import page_changes
 
-    found = await page_changes(folder, frozenset(kinds or _PAGE_CHANGES[:-2]))
+    found = await page_changes(folder, frozenset(kinds or _LISTED_CHANGES))
     found.sort(key=lambda page: (_PAGE_CHANGES.index(page.change), page.url))
     if as_json:
         click.echo(to_json(found))

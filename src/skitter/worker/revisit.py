@@ -79,6 +79,8 @@ class _Samples(msgspec.Struct, array_like=True):
     """The sample from which this pass has its threshold. A worker that starts later needs the same one."""
     found: list[ChangeHistory]
     """The sample of this pass, for the next one."""
+    met: int
+    """Number of pages from which it was drawn."""
 
 
 _decode_samples = msgspec.msgpack.Decoder(_Samples).decode
@@ -108,11 +110,14 @@ class RevisitSchedule:
     async def load(cls, notes: Notes, share: float, pass_number: int) -> RevisitSchedule:
         """Return the schedule of a pass."""
         note = await notes.get(_SAMPLE_NOTE)
-        sample: list[ChangeHistory] = []
-        if note is not None:
-            samples = _decode_samples(note)
-            sample = samples.chosen_from if samples.pass_number == pass_number else samples.found
-        return cls(share, pass_number, sample, time.time())
+        samples = _Samples(0, [], [], 0) if note is None else _decode_samples(note)
+        now = time.time()
+        if samples.pass_number != pass_number:
+            return cls(share, pass_number, samples.found, now)
+        schedule = cls(share, pass_number, samples.chosen_from, now)
+        # A worker that meets only the last pages of a pass must not replace the sample of all the others.
+        schedule._found, schedule._met, schedule._saved = samples.found, samples.met, samples.met
+        return schedule
 
     def is_due(self, history: ChangeHistory) -> bool:
         """Return whether a page is fetched in this pass."""
@@ -130,7 +135,7 @@ class RevisitSchedule:
         """Save the sample for the next pass, if it has changed."""
         if self._saved < self._met:
             self._saved = self._met
-            note = _encode(_Samples(self._pass, self._sample, self._found))
+            note = _encode(_Samples(self._pass, self._sample, self._found, self._met))
             await notes.put(_SAMPLE_NOTE, note, _SAMPLE_TTL)
 
     async def keep_saved(self, notes: Notes) -> None:
