@@ -113,6 +113,11 @@ def did_you_mean(wrong: object, known: Iterable[str]) -> str:
     return f"did you mean {near[0]}?" if near else f"one of: {', '.join(names)}"
 
 
+def with_article(noun: str) -> str:
+    """Return a noun, such as the name of a class, after its indefinite article: ``an object``, ``a lock``."""
+    return f"{'an' if noun[:1].lower() in 'aeiou' else 'a'} {noun}"
+
+
 def close_names(wrong: str, known: Iterable[str], *, most: int = 1, cutoff: float = 0.6) -> Sequence[str]:
     """Return the known names that are most similar to a wrong one; see :func:`difflib.get_close_matches`."""
     from difflib import get_close_matches  # noqa: PLC0415 - only for errors

@@ -12,7 +12,7 @@ import xxhash
 from msgspec.structs import force_setattr
 
 from skitter.browsing import Browsing, browsing_of
-from skitter.errors import MissingFingerprintKey, RequestError, UndecodableRecord
+from skitter.errors import MissingFingerprintKey, RequestError, UndecodableRecord, with_article
 from skitter.queues import NAME_RULE, is_queue_name
 from skitter.web.encoding import codec_of
 from skitter.web.urls import canonical
@@ -236,7 +236,7 @@ def _refuse_lossy(value: Any, path: str, url: str) -> None:
             _refuse_lossy(inner, f"{path}[{place}]", url)
     else:
         raise RequestError(
-            f"request {url!r} cannot be stored: {path} is a {type(value).__qualname__}",
+            f"request {url!r} cannot be stored: {path} is {with_article(type(value).__qualname__)}",
             remedy="keep meta and cb_kwargs to plain values (strings, numbers, lists, dicts)",
         )
 

@@ -179,10 +179,15 @@ def test_a_job_in_memory_that_is_over_is_listed_but_cannot_be_controlled(serve, 
     assert "in memory" in result.stderr
 
 
-def test_stopping_a_job_that_is_not_running_is_an_error(serve, tmp_path):
+def test_stopping_or_pausing_a_job_that_is_not_running_says_its_state(serve, tmp_path):
     server = serve(GeneratedSite(pages=3, links_per_page=12))
+    skitter(*crawl(server, "--limit", 1), cwd=tmp_path)
+    stopping = skitter("stop", "shop", cwd=tmp_path)
+    assert (stopping.returncode, stopping.stderr) == (0, "job shop is not running\n")
     skitter(*crawl(server), cwd=tmp_path)
-    assert skitter("stop", "shop", cwd=tmp_path).stderr == "job shop is not running\n"
+    for command in ("stop", "pause"):
+        answer = skitter(command, "shop", cwd=tmp_path)
+        assert (answer.returncode, answer.stderr) == (0, "job shop is finished\n")
 
 
 def test_a_job_that_is_paused_can_be_stopped(site, slow, server, tmp_path):

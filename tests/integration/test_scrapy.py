@@ -121,7 +121,7 @@ def test_a_request_that_cannot_be_stored_is_a_dead_letter_with_the_key_and_the_c
     letters = json.loads(skitter("failures", "list", "unstorable", "--json", cwd=tmp_path).stdout)
     errors = {letter["url"].rpartition("/")[2]: letter["error"] for letter in letters}
     assert errors.keys() == {"lock", "lambda", "start"}
-    assert "for parse cannot be stored: meta['lock']['inner'] is a object" in errors["lock"]
+    assert "for parse cannot be stored: meta['lock']['inner'] is an object" in errors["lock"]
     assert all("unstorable: " in error and "plain values" in error for error in errors.values())
 
 
@@ -436,7 +436,7 @@ def test_items_of_start_that_fail_are_dead_letters_that_can_be_retried(site, tmp
     errors = {letter["url"]: letter["error"] for letter in letters}
     assert errors.keys() == {"start-item://1", "start-item://2"}
     assert errors["start-item://1"].startswith("pipeline: ")
-    assert "item 2 of start() cannot be stored: item['lock'] is a object" in errors["start-item://2"]
+    assert "item 2 of start() cannot be stored: item['lock'] is an object" in errors["start-item://2"]
     retried = skitter("failures", "retry", "failing-start-items", "--kind", "pipeline", cwd=tmp_path)
     assert "queued again: 1" in retried.stderr
     crawl("failing-start-items", site, tmp_path, "-o", "items.jsonl")

@@ -121,7 +121,7 @@ class Colour(enum.Enum):
 @pytest.mark.parametrize(
     ("meta", "path"),
     [
-        ({"a": object()}, r"meta\['a'\] is a object"),
+        ({"a": object()}, r"meta\['a'\] is an object"),
         ({"a": {"b": [1, {2}]}}, r"meta\['a'\]\['b'\]\[1\] is a set"),
         ({"when": dt.datetime(2026, 1, 1)}, r"meta\['when'\] is a datetime"),  # noqa: DTZ001 - naive on purpose
         ({"c": Colour.RED}, r"meta\['c'\] is a Colour"),

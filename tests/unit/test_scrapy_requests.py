@@ -109,7 +109,7 @@ def test_any_plain_value_is_restored(codec, value):
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"meta": {"a": [{"b": object()}]}}, r"meta\['a'\]\[0\]\['b'\] is a object"),
+        ({"meta": {"a": [{"b": object()}]}}, r"meta\['a'\]\[0\]\['b'\] is an object"),
         ({"cb_kwargs": {"lock": asyncio.Lock}}, r"cb_kwargs\['lock'\] is a type"),
         ({"meta": {"large": 2**70}}, r"meta\['large'\] is an integer of more than 64 bits"),
         ({"callback": lambda response: None}, "is not an instance method"),

@@ -160,7 +160,8 @@ async def stop(folder: JobFolder) -> None:
 
     async with live_frontier(folder) as reached:
         if reached is None:
-            say(f"job {folder.job} is not running")
+            is_finished = (await job_status(folder)).state == JobState.FINISHED
+            say(f"job {folder.job} is {'finished' if is_finished else 'not running'}")
             return
         frontier = reached.frontier
         await frontier.control.set_state(JobState.STOPPING)

@@ -23,7 +23,7 @@ from scrapy.utils.httpobj import urlparse_cached
 from scrapy.utils.misc import load_object
 from scrapy.utils.request import RequestFingerprinter, request_from_dict
 
-from skitter.errors import RequestError, UndecodableRecord
+from skitter.errors import RequestError, UndecodableRecord, with_article
 from skitter.frontier.records import Entry, Lease
 from skitter.request import Request, decode_request, encode_request, rejected_record
 from skitter.worker.callbacks import describe
@@ -235,7 +235,7 @@ def _pack(value: Any, path: str) -> Any:
     if kind is dict:
         for key in value:
             if key.__class__ not in _PLAIN:
-                raise _Unstorable(f"a key of {path} is a {key.__class__.__qualname__}")
+                raise _Unstorable(f"a key of {path} is {with_article(key.__class__.__qualname__)}")
         return {key: _pack(inner, f"{path}[{key!r}]") for key, inner in value.items()}
     if kind is list:
         return [_pack(inner, f"{path}[{place}]") for place, inner in enumerate(value)]
@@ -254,7 +254,7 @@ def _pack_other(value: Any, path: str) -> Any:
     if not issubclass(kind, dict) and ItemAdapter.is_item(value):
         fields = {name: _pack(inner, f"{path}.{name}") for name, inner in ItemAdapter(value).items()}
         return msgspec.msgpack.Ext(_ITEM, _encode([f"{kind.__module__}.{kind.__qualname__}", fields]))
-    raise _Unstorable(f"{path} is a {kind.__qualname__}")
+    raise _Unstorable(f"{path} is {with_article(kind.__qualname__)}")
 
 
 def _unpack(code: int, data: memoryview) -> Any:
