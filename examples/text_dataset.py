@@ -4,11 +4,13 @@ from skitter import Spider
 
 
 class Texts(Spider):
-    custom_settings = {"directives_field": "rights"}  # what robots.txt, headers and <meta> reserve
-    site = "http://127.0.0.1:8000"
+    custom_settings = {
+        "scope": "host",  # follow no links to other hosts
+        "directives_field": "rights",  # what robots.txt, headers and <meta> reserve
+    }
 
-    async def start(self):
-        yield f"{self.site}/quotes/"
+    def __init__(self, site="http://127.0.0.1:8000/"):
+        self.start_urls = [site]
 
     async def parse(self, response):
         found = await response.main_content("markdown")

@@ -156,6 +156,19 @@ def test_a_guide_says_first_what_it_is_for_and_ends_with_links_to_the_reference(
     assert "](../reference/" in text.partition("\n## See also\n")[2]
 
 
+@pytest.mark.parametrize("page", [DOCS / "concepts.md", *GUIDES], ids=name_of)
+def test_a_page_says_how_to_serve_the_site_before_it_crawls_it(page):
+    before, served, _ = page.read_text().partition("tutorial/first-spider.md#start-the-demo-site)")
+    crawled = [
+        block.text
+        for block in blocks(page)
+        if block.language in {"console", "python"}
+        and block.snippet is None
+        and "127.0.0.1:8000" in block.text
+    ]
+    assert not crawled or (served and crawled[0] not in before)
+
+
 @pytest.mark.parametrize("page", [README, *PAGES], ids=name_of)
 def test_every_file_of_the_repository_that_a_page_names_is_there(page):
     for name in re.findall(r"`((?:src|tests|benchmarks|docs|examples)/[\w./-]*)`", page.read_text()):
