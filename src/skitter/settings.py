@@ -105,12 +105,11 @@ class Declaration(msgspec.Struct, frozen=True):
         try:
             return msgspec.convert(value, self.type, strict=False)
         except msgspec.ValidationError as error:
-            choices = choices_of(self.type)
+            wanted = _in_words(self.type)
+            reason = "" if wanted else f": {error}"
             raise SettingsError(
-                f"setting {self.name} cannot be {self._shown(value)}: {error}",
-                remedy=f"give a value of type {type_name(self.type)}"
-                if choices is None
-                else f"give one of {', '.join(choices)}",
+                f"setting {self.name} cannot be {self._shown(value)}{reason}",
+                remedy=f"give {wanted or f'a value of type {type_name(self.type)}'}",
                 field=self.name,
             ) from error
 
@@ -166,6 +165,20 @@ def choices_of(kind: Any) -> list[str] | None:
     if len(kinds) != 1 or get_origin(kinds[0]) is not Literal:
         return None
     return [str(value) for value in get_args(kinds[0])]
+
+
+_TYPES = {bool: "yes or no", int: "an integer", float: "a number", str: "a text", NoneType: "none"}
+
+
+def _in_words(kind: Any) -> str:
+    """Return the values of a simple type as a sentence names them; empty for any other type."""
+    choices = choices_of(kind)
+    if choices is not None:
+        return f"one of {', '.join(choices)}"
+    parts = get_args(kind) if get_origin(kind) in {Union, UnionType} else [kind]
+    if not all(part in _TYPES for part in parts):
+        return ""
+    return " or ".join(_TYPES[part] for part in parts)
 
 
 def type_name(kind: Any) -> str:

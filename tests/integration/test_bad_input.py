@@ -48,6 +48,11 @@ def test_a_host_without_its_scheme_is_answered_with_the_url_that_was_meant(here)
     assert complaint("crawl", "example.com/a", cwd=here).endswith("; write https://example.com/a")
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1:9", "localhost:9", "[::1]:9"])
+def test_a_local_host_without_its_scheme_is_answered_with_a_url_without_tls(host, here):
+    assert complaint("crawl", host, cwd=here).endswith(f"; write http://{host}/")
+
+
 def test_wrong_url_to_fetch(here):
     assert "not an absolute http(s) URL" in complaint("fetch", "example.com", cwd=here)
     assert "not an absolute http(s) URL" in complaint("shell", "example.com", cwd=here)
@@ -71,7 +76,24 @@ def test_spider_with_a_failing_import(here):
 def test_no_such_file_module_or_class(here):
     assert "file not found: none.py" in complaint("run", "none.py", cwd=here)
     assert "module not found: 'none'" in complaint("run", "none.spiders:One", cwd=here)
+    assert "`skitter list` lists the spiders" in complaint("run", "first_spider", cwd=here)
     assert "has no spider 'Second'; spiders there: First" in complaint("run", "first.py:Second", cwd=here)
+
+
+def test_a_folder_in_place_of_a_spider(here):
+    (here / "my-spiders").mkdir()
+    for folder in (".", "my-spiders"):
+        line = complaint("run", folder, cwd=here)
+        assert f"{folder} is a folder" in line
+        assert "`skitter list`" in line
+    assert "neither a Python file" in complaint("run", "my-notes.txt", cwd=here)
+
+
+def test_a_module_that_imports_a_missing_module(here):
+    write(here, "importing.py", "import nowhere_at_all\n")
+    line = complaint("run", "importing", cwd=here)
+    assert "module importing cannot be imported" in line
+    assert "nowhere_at_all" in line
 
 
 def test_several_spiders_of_which_none_is_named(here):
@@ -113,6 +135,23 @@ def test_an_unknown_value_of_a_setting_is_answered_with_its_choices(here):
         line = complaint("run", "first.py", "-s", f"{name}=sometimes", cwd=here)
         assert line.endswith(f"; give one of {choices}")
     assert "'all', 'changed', 'new'" in complaint("run", "first.py", "--changes", "sometimes", cwd=here)
+
+
+@pytest.mark.parametrize(
+    ("setting", "remedy"),
+    [
+        ("robots=maybe", "yes or no"), ("concurrency=two", "an integer"), ("delay=1s", "a number or none"),
+        ("max_pages=many", "an integer or none"),
+    ],
+)  # fmt: skip
+def test_a_value_of_another_type_is_answered_with_the_values_that_fit(setting, remedy, here):
+    assert complaint("run", "first.py", "-s", setting, cwd=here).endswith(f"; give {remedy}")
+
+
+def test_a_file_that_a_setting_names_is_not_found(here):
+    assert complaint("run", "first.py", "-s", "cookie_file=none.txt", cwd=here).endswith(
+        "file not found: 'none.txt'; check the path in cookie_file=PATH"
+    )
 
 
 def test_unknown_setting_of_the_spider_itself(here):
@@ -194,6 +233,10 @@ def test_unknown_frontier(here):
         assert f"{kind}, " in line or f", {kind}" in line
 
 
+def test_a_file_in_place_of_the_url_of_a_frontier(here):
+    assert complaint("crawl", URL, "--frontier", "pages.db", cwd=here).endswith("write sqlite:pages.db")
+
+
 def test_a_run_that_could_not_begin_does_not_take_the_name_of_the_job(here, serve):
     server = serve(GeneratedSite(pages=2, links_per_page=12))
     complaint("crawl", server.url, "--job", "j", "--frontier", "oracle:scott", cwd=here)
@@ -270,6 +313,30 @@ def test_unknown_commands_and_options_and_what_is_missing(here):
     ):  # fmt: skip
         assert "; see `skitter" in complaint(*command, cwd=here)
     assert "'--workers'" in complaint("crawl", URL, "--worker", 2, cwd=here)
+
+
+def test_the_command_of_an_option_is_named(here):
+    assert complaint("run", "first.py", "-o", cwd=here).endswith("; see `skitter run --help`")
+    assert complaint("failures", "list", "j", "--kind", cwd=here).endswith(
+        "; see `skitter failures list --help`"
+    )
+    assert complaint("-o", "x.jsonl", "run", "first.py", cwd=here).endswith(
+        "; write options after the command: `skitter run ... -o ...`"
+    )
+
+
+def test_the_server_of_a_redis_output_that_is_not_running(here, free_port):
+    line = complaint("run", "first.py", "-o", f"redis://127.0.0.1:{free_port}/0/items", cwd=here)
+    assert f"127.0.0.1:{free_port}" in line
+    assert "Connection refused; start the server, or correct its address" in line
+
+
+def test_a_job_without_workers_is_not_profiled(here, serve):
+    server = serve(GeneratedSite(pages=1))
+    assert skitter("crawl", server.url, "--job", "j", cwd=here).returncode == 0
+    assert "no worker of job 'j' runs on this machine; profile a job while it runs" in complaint(
+        "profile", "j", cwd=here
+    )
 
 
 def test_a_package_that_is_not_installed_is_named_with_its_extra_and_the_job_begins_later(here, serve):

@@ -66,6 +66,7 @@ CALLBACKS = {
     "text": ("yield response.urljoin('/1')", "response.follow"),
     "selector": ("yield response.css('a')", ".get()"),
     "field": ("yield {{'sel': response.css('a::text')}}", "field sel"),
+    "value": ("yield {{'thing': object()}}", "give strings, numbers, dates, lists and dicts"),
     "relative": ("yield Request('/1')", "response.follow('/1')"),
     "lambda": ("yield Request(response.urljoin('/1'), callback=lambda r: None)", "lambda"),
     "misspelt": ("yield response.follow_all('a', callback='pasre')", "did you mean parse?"),
@@ -83,6 +84,7 @@ def test_a_mistake_in_a_callback_fails_the_run_and_a_corrected_spider_gets_every
     status, shown = command("run", wrong, "-o", "x.jsonl", *QUICK)
     assert status == 1
     assert words in shown
+    assert "no page could be processed" in shown
     assert "skitter failures list x" in shown
     assert command("failures", "retry", "x")[0] == 0
     status, shown = command("resume", "x", "--spider", right)
@@ -104,6 +106,7 @@ def test_none_is_passed_over(command, site, tmp_path):
 
 SPIDERS = {
     "no_parse": (START, "parse"),
+    "parse_without_response": (START + "    def parse(self):\n        yield {{}}\n", "parse(self, response)"),
     "start_url": ("    start_url = '{url}'\n" + PARSE, "start_urls"),
     "start_urls_text": ("    start_urls = '{url}'\n" + PARSE, "start_urls = ["),
     "domains_text": (START + "    allowed_domains = '127.0.0.1'\n" + PARSE, "allowed_domains = ["),

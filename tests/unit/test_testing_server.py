@@ -230,7 +230,7 @@ def test_a_request_is_noted_when_it_came_not_when_the_server_had_time_for_it(ser
         ),
         (
             "skitter.testing.demo_site:DemoSite",
-            "DemoSite needs 3 origins (got 1 hosts with 1 ports each); serve it on 3",
+            "DemoSite needs 3 origins, but has 1; serve it on 3 ports or hosts, such as --ports 3",
         ),
         ("skitter.testing.nowhere:Site", "skitter.testing.nowhere:Site"),
         ("skitter.testing:Nobody", "skitter.testing:Nobody"),

@@ -97,6 +97,30 @@ def main() -> None:
     sys.exit(code)
 
 
+def _usage_remedy(error: click.UsageError, arguments: list[str]) -> str:
+    option = error.option_name if isinstance(error, click.NoSuchOption) else ""
+    # The parser of click leaves out the context of an option without its value.
+    path = error.ctx.command_path if error.ctx is not None else _command_path(arguments)
+    commands = [argument for argument in arguments if argument in _MODULES]
+    if option and path == "skitter" and commands:
+        return f"write options after the command: `skitter {commands[0]} ... {option} ...`"
+    return OPTIONS.get(option) or f"see `{path} --help`"
+
+
+def _command_path(arguments: list[str]) -> str:
+    """Return the command that the first arguments name, such as ``skitter failures list``."""
+    path = "skitter"
+    command: click.Command = skitter
+    for argument in arguments:
+        if not isinstance(command, click.Group):
+            break
+        inner = command.get_command(click.Context(command), argument)
+        if inner is None:
+            break
+        path, command = f"{path} {argument}", inner
+    return path
+
+
 def run(arguments: list[str]) -> int:
     """Run one command. Return its exit status."""
     try:
@@ -105,9 +129,7 @@ def run(arguments: list[str]) -> int:
         complain(str(error), error.remedy)
         return USAGE
     except click.UsageError as error:
-        path = error.ctx.command_path if error.ctx is not None else "skitter"
-        option = error.option_name if isinstance(error, click.NoSuchOption) else ""
-        complain(error.format_message().rstrip("."), OPTIONS.get(option) or f"see `{path} --help`")
+        complain(error.format_message().rstrip("."), _usage_remedy(error, arguments))
         return USAGE
     except (KeyboardInterrupt, click.Abort):
         complain("interrupted")

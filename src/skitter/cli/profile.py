@@ -99,7 +99,12 @@ async def _local_workers(folder: JobFolder, name_or_pid: str) -> list[int]:
     local = [worker.report for worker in workers if worker.report.host == os.uname().nodename]
     chosen = [worker for worker in local if name_or_pid in {"", worker.name, str(worker.pid)}]
     if not chosen:
-        names = ", ".join(f"{worker.name} (process {worker.pid})" for worker in local) or "none"
+        if not local:
+            raise UsageError(
+                f"no worker of job {folder.job!r} runs on this machine",
+                remedy="profile a job while it runs, on the machine of its workers",
+            )
+        names = ", ".join(f"{worker.name} (process {worker.pid})" for worker in local)
         raise UsageError(
             f"job {folder.job!r} has no such worker on this machine",
             remedy=f"workers here: {names}",

@@ -188,7 +188,7 @@ class ForegroundRun:
             self._hint(f"{self._letters_hint()} lists the failed requests")
         if self._has_no_items(result):
             self._hint(
-                "no callback yielded an item; `skitter parse URL --spider ...` shows what a callback makes of a page"
+                "no callback yielded an item; `skitter parse URL --spider ...` shows what a callback yields for a page"
             )
         return code
 

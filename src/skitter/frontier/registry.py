@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 
 from skitter.errors import FrontierError
@@ -52,6 +53,8 @@ def make_frontier(url: str, context: FrontierContext) -> Frontier:
     class method ``from_url(url, context)``, or a function with the same parameters. A URL can also name such a class as
     ``package.module:Class``. Raises :class:`~skitter.errors.FrontierError` for an unknown scheme.
     """
+    if Path(url).suffix in {".db", ".sqlite", ".sqlite3"} and ":" not in url:
+        raise FrontierError(f"unknown frontier: {url!r}", remedy=f"for a SQLite file, write sqlite:{url}")
     part: Any = FRONTIERS.find(url)[0]
     is_class = isinstance(part, type)
     make: Callable[[str, FrontierContext], Frontier] = part.from_url if is_class else part

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
@@ -214,10 +215,16 @@ class JobBuilder:
             check_targets(self.settings)
 
     def check_parse(self) -> None:
-        """Raise :class:`~skitter.errors.SpiderError` if the start URLs need the callback ``parse``, and it does not exist."""
+        """Raise :class:`~skitter.errors.SpiderError` if the start URLs need the callback ``parse``, and it does not exist or takes no response."""
         spider = self.spider
         if spider.start_urls and type(spider).start is Spider.start and not spider.rules:
-            CallbackRunner().find(spider, None)
+            parse = CallbackRunner().find(spider, None)
+            if not _takes_response(parse):
+                raise SpiderError(
+                    f"parse of spider {spider.name!r} takes no response",
+                    remedy="write def parse(self, response)",
+                    field="callback",
+                )
 
     @property
     def has_foreign_worker(self) -> bool:
@@ -525,6 +532,19 @@ def _refuse_objects(settings: Mapping[str, Any]) -> None:
                 remedy="set it in custom_settings of the spider, or name it as package.module:Name",
                 field=name,
             ) from None
+
+
+def _takes_response(callback: Callable[..., Any]) -> bool:
+    try:
+        parameters = inspect.signature(callback).parameters.values()
+    except (TypeError, ValueError):  # a callable without a signature
+        return True
+    positional = {
+        inspect.Parameter.POSITIONAL_ONLY,
+        inspect.Parameter.POSITIONAL_OR_KEYWORD,
+        inspect.Parameter.VAR_POSITIONAL,
+    }
+    return any(parameter.kind in positional for parameter in parameters)
 
 
 def _scope(spider: Spider, settings: Settings) -> Scope:

@@ -85,7 +85,7 @@ class RunResult(msgspec.Struct, kw_only=True):
     @property
     def empty_because(self) -> str:
         """A short description of the problem if :attr:`fetched_nothing` is true."""
-        answered = any(name.startswith("status/2") for name in self.counters)
+        answered = any(name.startswith(("status/2", "failed/store")) for name in self.counters)
         return f"no page could be {'processed' if answered else 'fetched'}"
 
     @property

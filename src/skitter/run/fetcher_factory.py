@@ -130,7 +130,9 @@ def make_fetcher(
     fetcher: Fetcher = _router(settings, context, jars, keeps_cookies=cookies is None)
     context = msgspec.structs.replace(context, plain=fetcher)
     shares = settings.cookies == "shared" or (settings.cookies == "auto" and sharing is not None)
-    file = CookieFile(existing_file(settings.cookie_file), jars) if settings.cookie_file else None
+    file = None
+    if settings.cookie_file:
+        file = CookieFile(existing_file(settings.cookie_file, "cookie_file=PATH"), jars)
     per_proxy = settings.cookies == "proxy"
 
     def identified(

@@ -191,13 +191,22 @@ def _import_remedy(path: Path, error: Exception) -> str:
 
 
 def _module_by_name(name: str) -> ModuleType:
+    if not all(part.isidentifier() for part in name.split(".")):
+        what = "is a folder" if Path(name).is_dir() else "is neither a Python file, a module nor a recipe"
+        raise SpiderError(
+            f"{name} {what}",
+            remedy="use FILE.py[:Class] or package.module:Class; `skitter list` lists the spiders here",
+        )
     _let_import_from(Path.cwd())
-    with _importing(f"module {name}", lambda _: "correct the module"):
+    with _importing(f"module {name}", lambda _: "correct the module, or install what it imports"):
         try:
             return importlib.import_module(name)
         except ModuleNotFoundError as error:
+            if not f"{name}.".startswith(f"{error.name}."):  # the module is there, and imports what is not
+                raise
             raise SpiderError(
-                f"module not found: {error.name!r}", remedy="use FILE.py[:Class] or package.module:Class"
+                f"module not found: {error.name!r}",
+                remedy="use FILE.py[:Class] or package.module:Class; `skitter list` lists the spiders here",
             ) from error
 
 

@@ -56,6 +56,8 @@ class GroupError(msgspec.Struct, frozen=True):
         reason = one_line(error)
         if not isinstance(error, SkitterError):
             reason = f"{type(error).__name__}: {reason}"
+        elif error.remedy:
+            reason = f"{reason}; {error.remedy}"
         return cls(f"item {index + 1} of the page: {reason}")
 
 

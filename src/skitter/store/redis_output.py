@@ -569,8 +569,8 @@ class RedisOutput(Output):
             ) from error
         except (RedisError, OSError) as error:
             raise StoreError(
-                f"cannot push items to {self._server_name}: {error}",
-                remedy="run the same command again when the server accepts writes: committed items are kept and pushed then",
+                f"cannot push items to {self._server_name}: {str(error).rstrip('.')}",
+                remedy="start the server, or correct its address, and run the same command again: it pushes the items that are committed",
             ) from error
 
 

@@ -75,8 +75,8 @@ class SiteServer(ServedOrigins):
     ) -> None:
         if isinstance(site, SiteOfOrigins) and hosts * ports < site.origins_needed:
             raise UsageError(
-                f"{type(site).__name__} needs {site.origins_needed} origins (got {hosts} hosts with {ports} ports each)",
-                remedy=f"serve it on {site.origins_needed} ports or hosts",
+                f"{type(site).__name__} needs {site.origins_needed} origins, but has {hosts * ports}",
+                remedy=f"serve it on {site.origins_needed} ports or hosts, such as --ports {site.origins_needed}",
                 field="ports",
             )
         self.site = site

@@ -101,6 +101,12 @@ def _without_fragment(href: str) -> str:
     return href[: href.index("#")] if "#" in href else href
 
 
+def complete(text: str) -> str:
+    """Return a text such as ``example.com/a`` with the scheme that its author has probably left out."""
+    is_local = re.match(r"(?:localhost|\d+\.\d+\.\d+\.\d+|\[[\da-fA-F:.]+\])(?::\d+)?(?:[/?]|$)", text)
+    return f"{'http' if is_local else 'https'}://{text}"
+
+
 def normalize(url: str, base: str | None = None) -> str | None:
     """Return the URL that a browser would fetch, without its fragment, or ``None`` if the URL is invalid.
 

@@ -23,7 +23,7 @@ from skitter.frontier.records import Entry, ExternalSeed, SeedBatch, SeedClaim, 
 from skitter.request import Request
 from skitter.secrets import shown_url
 from skitter.spider import Spider
-from skitter.web.urls import normalize
+from skitter.web.urls import complete, normalize
 from skitter.worker.callbacks import describe, find_method
 from skitter.worker.inflight import QueueCapacity
 from skitter.worker.links import LinkCollector
@@ -184,8 +184,8 @@ _EXPLANATIONS = {
 
 def _explained(reason: str, url: str) -> str:
     """Return the reason of a refusal with its meaning. A URL that only lacks its scheme is completed."""
-    if reason == "unparsable" and re.match(_HOST, url) and normalize(f"https://{url}"):
-        return f"{reason}: did you mean https://{url}?"
+    if reason == "unparsable" and re.match(_HOST, url) and normalize(complete(url)):
+        return f"{reason}: did you mean {complete(url)}?"
     return f"{reason}: {_EXPLANATIONS[reason]}" if reason in _EXPLANATIONS else reason
 
 

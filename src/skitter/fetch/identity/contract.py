@@ -106,9 +106,12 @@ class NoProxyAvailable(ProxyError):
         self.free = free
 
 
-def existing_file(name: str) -> Path:
-    """Return the path of a file that a setting names. Raises :class:`~skitter.errors.SettingsError` if it does not exist."""
+def existing_file(name: str, form: str) -> Path:
+    """Return the path of a file that a setting names. Raises :class:`~skitter.errors.SettingsError` if it does not exist.
+
+    ``form``: how the setting is written, such as ``proxies=file:PATH``.
+    """
     path = Path(name)
     if not name or not path.is_file():
-        raise SettingsError(f"file not found: {name!r}", remedy="check the name, and write file:PATH")
+        raise SettingsError(f"file not found: {name!r}", remedy=f"check the path in {form}")
     return path

@@ -99,7 +99,7 @@ class UrlProxyList:
 
 def file_list(context: SourceContext) -> FileProxyList:
     """Create the plugin ``file:PATH``."""
-    return FileProxyList(existing_file(context.rest))
+    return FileProxyList(existing_file(context.rest, "proxies=file:PATH"))
 
 
 def url_list(context: SourceContext) -> UrlProxyList:

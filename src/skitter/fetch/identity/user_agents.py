@@ -183,4 +183,4 @@ def random_agents(context: SourceContext) -> RandomAgents:
 
 def agents_of_file(context: SourceContext) -> AgentFile:
     """Create the plugin ``file:PATH``."""
-    return AgentFile(existing_file(context.rest))
+    return AgentFile(existing_file(context.rest, "user_agents=file:PATH"))
