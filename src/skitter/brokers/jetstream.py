@@ -16,7 +16,7 @@ import nats
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 from nats.js.api import AckPolicy, ConsumerConfig, DiscardPolicy, RetentionPolicy, StreamConfig
-from nats.js.errors import BadRequestError, ServiceUnavailableError
+from nats.js.errors import BadRequestError, NoStreamResponseError, ServiceUnavailableError
 
 from skitter.brokers.address import BrokerAddress, UrlRules
 from skitter.brokers.contract import Delivery, OutgoingMessage
@@ -40,6 +40,7 @@ PULL_SIZE = 256
 """Number of messages that one pull request asks for."""
 PUBLISH_BATCH_SIZE = 500
 """Number of messages that are published before their confirmations are awaited."""
+_NO_RESPONDERS = "503"
 UNAVAILABLE = (NatsError, OSError, TimeoutError)
 """Errors of an unavailable server."""
 
@@ -110,6 +111,8 @@ class JetStreamBroker:
             )  # fmt: skip
             self._js = self._client.jetstream(timeout=10)
             await self._create()
+            self._reply_subject = self._client.new_inbox()
+            await self._client.subscribe(f"{self._reply_subject}.*", cb=self._on_message)
         except UNAVAILABLE as error:
             await self.close()
             raise FrontierError(
@@ -131,6 +134,7 @@ class JetStreamBroker:
         return False
 
     async def _create(self) -> None:
+        """Create the stream and the consumer, unless they exist."""
         stream = StreamConfig(
             name=self._stream, subjects=[f"{self._stream}.*"], retention=RetentionPolicy.WORK_QUEUE,
             discard=DiscardPolicy.NEW,
@@ -142,8 +146,6 @@ class JetStreamBroker:
             ack_wait=self._ack_wait, max_deliver=-1, max_ack_pending=-1,
         )  # fmt: skip
         await self._js.add_consumer(self._stream, config)
-        self._reply_subject = self._client.new_inbox()
-        await self._client.subscribe(f"{self._reply_subject}.*", cb=self._on_message)
 
     async def close(self) -> None:
         if self._pulling is not None:
@@ -175,6 +177,8 @@ class JetStreamBroker:
         bodies[:] = [
             body for body, result in zip(bodies, results, strict=True) if isinstance(result, BaseException)
         ]
+        if any(isinstance(failure, NoStreamResponseError) for failure in failures):
+            await self._create()  # the server has lost its streams, or is still starting
         if failures:
             raise failures[0]
 
@@ -229,6 +233,9 @@ class JetStreamBroker:
                 await self._client.publish(subject, request.encode(), reply)
                 async with asyncio.timeout(PULL_TIMEOUT + 1):
                     await self._pull.ended.wait()
+                if self._pull.has_no_consumer:
+                    await asyncio.sleep(RETRY_INTERVAL)
+                    await self._create()
             except TimeoutError:
                 continue  # the server is unavailable, or has forgotten the request
             except UNAVAILABLE as error:
@@ -242,6 +249,7 @@ class JetStreamBroker:
         )
         if message.headers and "Status" in message.headers:
             if is_of_pull:
+                self._pull.has_no_consumer = message.headers["Status"] == _NO_RESPONDERS
                 self._pull.ended.set()
             return
         self._unanswered += 1
@@ -259,6 +267,8 @@ class _Pull:
         self.number = number
         self.remaining = remaining
         """Messages that it may still bring."""
+        self.has_no_consumer = False
+        """Whether the server had no such consumer: it has lost it, or is still starting."""
         self.ended = asyncio.Event()
 
 
