@@ -53,6 +53,12 @@ async def lease(frontier, limit=100, **fields):
     return (await frontier.lease("w", limit, **fields)).leases
 
 
+async def all_seeds(frontier):
+    """Return the progress of seeds that are loaded in one step."""
+    claim = await frontier.claim_seeds("w")
+    return SeedProgress(claim.token, 1, done=True)
+
+
 def done(*leases, **fields):
     return [Outcome(one.id, Resolution.DONE, **fields) for one in leases]
 
@@ -191,6 +197,20 @@ async def test_a_request_that_the_state_has_lost_is_added_again_from_its_message
     await topic_of(frontier)._outbox.wait_below(1)
     (again,) = await lease(frontier, reports=[FetchReport(0)])
     assert again.url == "http://h.test/lost"
+
+
+async def test_a_message_of_an_earlier_pass_adds_no_request_to_the_present_one(make):
+    frontier, broker = await make()
+    await frontier.add([entry("unlinked"), entry("linked")], seeds=await all_seeds(frontier))
+    await frontier.commit(done(*await lease(frontier)))
+    late, _ = (message.body for message in broker.published)
+    assert await frontier.control.recrawl()
+    broker.deliver(late, attempts=2)
+    assert await lease(frontier, reports=[FetchReport(0)]) == []
+    assert (await frontier.status()).queued == 0
+    assert broker.delivered[-1].answers == ["finish"]
+    await frontier.add([entry("linked")], seeds=await all_seeds(frontier))
+    assert [one.url for one in await lease(frontier)] == ["http://h.test/linked"]
 
 
 async def test_messages_of_a_slow_host_are_requeued_one_behind_the_other(make):

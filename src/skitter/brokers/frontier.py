@@ -30,6 +30,7 @@ from skitter.frontier.records import (
     JobState,
     LeaseResult,
     Outcome,
+    SeedClaim,
     SeedProgress,
 )
 from skitter.politeness import Politeness
@@ -73,6 +74,9 @@ class BrokerFrontier:
         self._opening = asyncio.Lock()
         self._discovered_at = float("-inf")
         self._calls = 0
+        self._pass_number = 1
+        self._revision = 0
+        """Of the last answer of the state."""
         self.shared = state.shared
         self.control = state.control
         self.notes = state.notes
@@ -82,7 +86,6 @@ class BrokerFrontier:
         self.seed_keys = state.seed_keys
         """Messages for seeds taken from them are published by the search for lost messages."""
         self.unknown = state.unknown
-        self.claim_seeds = state.claim_seeds
         self.status = state.status
         self.dead_letters: DeadLetters = _PublishedDeadLetters(state, self._publish_slots)
         self.foreign_seeds: SeedKeys | None = TopicSeeds(self, self._topics)
@@ -98,6 +101,7 @@ class BrokerFrontier:
         info = await self._state.open()
         self._mark = job_mark(info.fingerprint_seed)
         try:
+            await self._follow_pass()
             await self._topic(DEFAULT_QUEUE)
         except BaseException:
             await self._state.close()
@@ -114,8 +118,15 @@ class BrokerFrontier:
                 topic = Topic(queue, self._state, channel, self._tuning, restore_lost=self._restore_lost)
                 # The broker was there when the first topic was opened; if it is unavailable now, it will come back.
                 await channel.open(patient=self._patient or bool(self._topics))
+                topic.follow_pass(self._pass_number)
                 self._topics[queue] = topic
             return self._topics[queue]
+
+    async def _follow_pass(self) -> None:
+        """Ask the state for the pass to which new requests belong."""
+        self._pass_number = (await self._state.status()).pass_number
+        for topic in self._topics.values():
+            topic.follow_pass(self._pass_number)
 
     async def close(self) -> None:
         """Publish the outgoing messages, return all received ones, and close the broker and the state."""
@@ -138,6 +149,12 @@ class BrokerFrontier:
         await self._publish(select(entries, new))
         return result
 
+    async def claim_seeds(self, worker: str) -> SeedClaim | None:
+        claim = await self._state.claim_seeds(worker)
+        if claim is not None:
+            await self._follow_pass()
+        return claim
+
     async def _publish(self, entries: Iterable[Entry]) -> None:
         groups: dict[str, list[Entry]] = defaultdict(list)
         for entry in entries:
@@ -158,6 +175,15 @@ class BrokerFrontier:
         self, worker: str, limit: int, reports: Sequence[FetchReport] = (), quotas: QueueQuotas | None = None
     ) -> LeaseResult:
         """Lease requests that may be fetched now and whose messages are here."""
+        result = await self._lease(worker, limit, reports, quotas)
+        if result.revision != self._revision:
+            self._revision = result.revision
+            await self._follow_pass()
+        return result
+
+    async def _lease(
+        self, worker: str, limit: int, reports: Sequence[FetchReport], quotas: QueueQuotas | None
+    ) -> LeaseResult:
         queues = await self._served_queues(quotas)
         if queues == [*self._topics] == [DEFAULT_QUEUE]:
             limit = share_of(quotas, DEFAULT_QUEUE, limit)
@@ -294,4 +320,5 @@ def _combined(results: Sequence[LeaseResult]) -> LeaseResult:
         state=JobState.FINISHED if finished else last.state,
         ask_again=min(result.ask_again for result in results),
         data_loss=any(result.data_loss for result in results),
+        revision=max(result.revision for result in results),
     )

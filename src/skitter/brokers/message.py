@@ -26,6 +26,8 @@ class QueueMessage(msgspec.Struct, array_like=True, frozen=True, gc=False):
     record: bytes = b""
     priority: int = 0
     dedup: bool = False
+    pass_number: int = 1
+    """Pass of the job in which the request was added."""
 
     def belongs_to(self, mark: bytes) -> bool:
         """Return whether the message belongs to this life of a job."""
@@ -54,12 +56,12 @@ def job_mark(fingerprint_seed: int) -> bytes:
     ).digest()
 
 
-def request_message(mark: bytes, entry: Entry, due: float) -> bytes:
+def request_message(mark: bytes, entry: Entry, due: float, pass_number: int = 1) -> bytes:
     """Encode the message for a request. ``due``: Unix time before which it must not be fetched; 0: none."""
     return _encode(
         QueueMessage(
             _VERSION, mark, _encode_text(entry.slot), due, entry.fingerprint, _encode_text(entry.url),
-            entry.record, entry.priority, entry.dedup,
+            entry.record, entry.priority, entry.dedup, pass_number,
         )
     )  # fmt: skip
 

@@ -13,7 +13,7 @@ from functools import partial
 import msgspec
 
 from skitter.brokers.contract import Broker, Delivery, OutgoingMessage, StateFrontier
-from skitter.brokers.message import read_message, request_message, slot_message
+from skitter.brokers.message import QueueMessage, read_message, request_message, slot_message
 from skitter.brokers.pending import BrokerTuning, PendingMessage, PendingMessages
 from skitter.brokers.waiting import wait_for_broker
 from skitter.errors import FrontierError, SkitterError
@@ -133,6 +133,8 @@ class MessageChannel:
         self.foreign: deque[Delivery] = deque()
         """Messages that other programs published, until they are taken as seeds."""
         self.outbox = Outbox(broker)
+        self.pass_number = 1
+        """Pass of the requests that are published."""
         self.supplied_at = 0.0
         """Loop time at which a first delivery arrived, or none could be expected."""
 
@@ -172,7 +174,7 @@ class MessageChannel:
             now = self._clock()
             due = max(entry.not_before, now + entry.delay)
             delay = due - now if due - now > self._tuning.hold else 0.0
-        body = request_message(self._mark, entry, due)
+        body = request_message(self._mark, entry, due, self.pass_number)
         return OutgoingMessage(
             body if len(body) <= MAX_MESSAGE_SIZE else slot_message(self._mark, entry.slot), delay
         )
@@ -261,6 +263,10 @@ class Topic:
         return lease_id in self._leased
 
     # --- opening, closing, publishing --------------------------------------------------------------------
+
+    def follow_pass(self, number: int) -> None:
+        """Publish messages of this pass from now on."""
+        self._channel.pass_number = number
 
     def take_foreign(self, limit: int) -> list[Delivery]:
         """Take at most ``limit`` messages that other programs published. The caller answers them."""
@@ -386,21 +392,27 @@ class Topic:
         return answer
 
     async def _finish_useless(self, useless: Sequence[PendingMessage]) -> None:
-        """Finish messages for which nothing waits. A request that the state has lost is added again."""
+        """Finish messages for which nothing waits. A request that the state has lost is added again.
+
+        The state does not know the requests of an earlier pass either, but they are not lost.
+        """
         messages = [
             pending.message for pending in useless if pending.message.fingerprint and pending.message.dedup
         ]
         if messages and self._restore_lost:
-            unknown = await self._state.unknown([message.fingerprint for message in messages])
-            lost = [message.entry() for message, is_lost in zip(messages, unknown, strict=True) if is_lost]
-            if lost:
-                log.warning(
-                    "adding %d requests again that the state has lost, from their messages", len(lost)
-                )
-                _, new = await self._state.add_reported(lost)
-                self._outbox.put([self._channel.for_request(entry) for entry in select(lost, new)])
+            number = (await self._state.status()).pass_number
+            await self._restore([message for message in messages if message.pass_number == number])
         for pending in useless:
             pending.delivery.finish()
+
+    async def _restore(self, messages: Sequence[QueueMessage]) -> None:
+        """Add the requests of these messages again that the state has lost."""
+        unknown = await self._state.unknown([message.fingerprint for message in messages])
+        lost = [message.entry() for message, is_lost in zip(messages, unknown, strict=True) if is_lost]
+        if lost:
+            log.warning("adding %d requests again that the state has lost, from their messages", len(lost))
+            _, new = await self._state.add_reported(lost)
+            self._outbox.put([self._channel.for_request(entry) for entry in select(lost, new)])
 
     def _after_lease(self, answer: SlotLeases, limit: int) -> None:
         """Return excess messages, and start a search for lost ones if the broker seems to have none."""
