@@ -5,7 +5,7 @@ import pytest
 from services.frontier_requests import counts, done, entries
 from skitter.frontier.options import FrontierContext
 from skitter.frontier.redis.frontier import RedisFrontier
-from skitter.frontier.redis.job import keys_of
+from skitter.frontier.redis.job import RedisJob, keys_of
 from skitter.frontier.redis.server_errors import JobGone
 from skitter.politeness import HostLimits, LimitRule, Politeness
 
@@ -41,6 +41,42 @@ async def test_other_rules_hold_for_hosts_that_wait_already(server, join):
     other = await join(server.url, Politeness(HostLimits(delay=0.0, concurrency_per_slot=1000), [slow]))
     hosts = [lease.slot for lease in (await other.lease("w", 100)).leases]
     assert (hosts.count("slow.test"), hosts.count("fast.test")) == (1, 5)
+
+
+SLOW = LimitRule(domain_glob="slow.*", delay=30.0)
+FAST = LimitRule(domain_glob="fast.*", delay=0.0)
+FREE = HostLimits(delay=0.0, concurrency_per_slot=1000)
+
+
+async def delay_of(frontier, host):
+    (delay,) = [slot.delay for slot in await frontier.reports.slots(10) if slot.key == host]
+    return delay
+
+
+async def test_changed_rules_hold_though_a_process_died_while_it_put_them_into_force(
+    server, join, monkeypatch
+):
+    one = await join(server.url, Politeness(FREE, [SLOW]))
+    await one.add(entries(*range(5), host="slow.test"))
+
+    async def die(_job, _before):
+        raise ConnectionAbortedError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RedisJob, "_assign_policies", die)
+        with pytest.raises(ConnectionAbortedError):
+            await join(server.url, Politeness(FREE, [FAST, SLOW]))
+    other = await join(server.url, Politeness(FREE, [FAST, SLOW]))
+    assert await delay_of(other, "slow.test") == 30.0
+
+
+async def test_changed_rules_hold_for_requests_of_a_worker_that_started_with_others(server, join):
+    one = await join(server.url, Politeness(FREE, [SLOW]))
+    await one.lease("w", 1)
+    other = await join(server.url, Politeness(FREE, [FAST, SLOW]))
+    await one.lease("w", 1)
+    await one.add(entries(*range(5), host="slow.test"))
+    assert await delay_of(other, "slow.test") == 30.0
 
 
 async def test_a_rule_applies_to_delayed_requests_of_an_evicted_host(server, join):

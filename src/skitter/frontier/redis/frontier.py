@@ -95,6 +95,7 @@ class RedisFrontier:
         self._context = context
         self._seed_positions: dict[int, int] = {}
         self._restarts = 0
+        self._revision = 0
 
     # --- opening and closing ---------------------------------------------------------------------------
 
@@ -267,6 +268,9 @@ class RedisFrontier:
                     quotas_left[queue] = share_of(quotas_left, queue, limit) - 1
             if len(leases) >= limit or not (has_more or len(found) == count):
                 break
+        if int(revision) != self._revision:
+            self._revision = int(revision)
+            await self.job.reload()
         if leases and self.job.options.changes is not None:
             leases = await self._recall(leases)
         ask_again = wait_for(

@@ -149,6 +149,16 @@ class RedisJob:
         await self._assign_policies(before_config)
         return config.changes
 
+    async def reload(self) -> None:
+        """Take the options and rules with which another process has opened the job since.
+
+        The numbers of the policies depend on the rules.
+        """
+        stored, changes = await self.command("HMGET", self.key("job"), "begun_with", "changes")
+        if stored is not None and _read_stored(stored) != self.config.stored:
+            found = _read_stored(stored)
+            self.config = JobConfig(found.politeness(), found.options, _read_changes(changes))
+
     def _refusal(self, kind: str, detail: str = "") -> FrontierError:
         """Return the error for what the server answered to ``open`` or ``attach``."""
         job = f"job {self.title!r} on {self._server.where}"
@@ -200,9 +210,12 @@ class RedisJob:
                 for name in slots
             ]
             for start in range(0, len(names), SLOTS_BATCH):
-                await self.run("assign_policies", encode(names[start : start + SLOTS_BATCH]))
+                await self.run(
+                    "assign_policies", encode(names[start : start + SLOTS_BATCH]), config.rules, ""
+                )
             if not cursor:
-                return
+                break
+        await self.run("assign_policies", encode([]), config.rules, "1")
 
     async def erase(self) -> None:
         """Delete the job from the server."""

@@ -4,6 +4,6 @@ begin(false)
 if call('HGET', JOB, 'changes') ~= ARGV[5] then
   return finish('0')
 end
-call('HSET', JOB, 'changes', ARGV[6], 'config', ARGV[7], 'rules', ARGV[8])
+call('HSET', JOB, 'changes', ARGV[6], 'config', ARGV[7], 'next_rules', ARGV[8])
 call('HINCRBY', JOB, 'revision', 1)
 return finish('1')

@@ -9,7 +9,7 @@ if kind == 'none' then
     return {'headless'}
   end
   redis.call('HSET', JOB, 'format', ARGV[1], 'generation', ARGV[2], 'fingerprint_seed', ARGV[3],
-    'fingerprint_version', ARGV[4], 'config', ARGV[5], 'rules', ARGV[6], 'visits', ARGV[7], 'sequence', '0',
+    'fingerprint_version', ARGV[4], 'config', ARGV[5], 'rules', ARGV[6], 'next_rules', ARGV[6], 'visits', ARGV[7], 'sequence', '0',
     'changes', ARGV[8], 'revision', '0', 'begun_with', ARGV[9], 'shape', ARGV[10],
     'state', 'running', 'done', '0', 'seeds_done', ARGV[12], 'seed_position', '0',
     'remembers', ARGV[13])
@@ -31,5 +31,8 @@ elseif job[7] ~= ARGV[8] then
   return {'changed', job[7]}
 end
 redis.call('HDEL', JOB, 'active_at', 'grows') -- a full server lets workers join
-redis.call('HSET', JOB, 'config', ARGV[5], 'rules', ARGV[6], 'begun_with', ARGV[9])
+redis.call('HSET', JOB, 'config', ARGV[5], 'next_rules', ARGV[6], 'begun_with', ARGV[9])
+if job[5] ~= ARGV[6] then -- assign_policies writes 'rules' at its end: this process may die before it
+  redis.call('HINCRBY', JOB, 'revision', 1) -- so that other workers read them
+end
 return {'ok', job[2], job[3], job[4], job[5] == ARGV[6] and '0' or '1', job[9] or '0', job[10] or '0'}
