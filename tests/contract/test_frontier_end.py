@@ -324,6 +324,16 @@ async def test_a_new_crawl_fetches_every_page_again(job):
     assert await job.add("a", "b") == 2
 
 
+async def test_workers_learn_from_the_revision_that_a_pass_has_begun(job):
+    await job.add("a")
+    await job.seeds_done()
+    await job.done(await job.one())
+    before = (await job.ask()).revision
+    await job.frontier.control.recrawl()
+    await job.clock.advance(1.0)
+    assert (await job.ask()).revision > before
+
+
 async def test_a_new_crawl_with_a_ttl_fetches_only_what_has_run_out(start):
     job = await start(visited_ttl=100.0)
     await job.seeds_done()

@@ -208,8 +208,8 @@ class LeaseResult(msgspec.Struct, array_like=True, frozen=True):
     capacity: int | None = None
     """Number of new requests that may be added before the next answer (``max_queued``); ``None``: any number."""
     revision: int = 0
-    """Increases whenever settings are changed while the job runs, or a ban is lifted; 0: that never happened. The frontier may then
-    accept links that it has refused before."""
+    """Increases whenever settings are changed while the job runs, a ban is lifted or a pass begins; 0: that never happened. The
+    frontier may then accept links that it has refused before."""
     known_urls: list[str] = []
     """Some of the URLs that other workers of this machine have added since the last answer, so that this one need not check them."""
 

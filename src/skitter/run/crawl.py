@@ -293,7 +293,7 @@ class Crawl:
             await frontier.control.set_state(JobState.RUNNING)
             status = await frontier.status()
         if self._recrawl:
-            await self._drop_superseded(frontier, status)  # the last run may have been killed before it did
+            await self._end_last_pass(frontier, status)
             if await frontier.control.recrawl():
                 status = await frontier.status()
         if entries := self._builder.first_entries(info):
@@ -301,6 +301,31 @@ class Crawl:
             await frontier.add(entries)
             status = await frontier.status()
         return status
+
+    async def _end_last_pass(self, frontier: Frontier, status: FrontierStatus) -> None:
+        """Do what the runs of a finished pass do at its end, before the next pass forgets it: they may have been killed."""
+        await self._drop_superseded(frontier, status)
+        remembers = self._builder.settings.changes is not None
+        if status.state is not JobState.FINISHED or not (remembers and self._outputs):
+            return
+        await self._read_changes_of_pass(frontier, status)
+        if await self._written.unwritten(await frontier.reports.outputs()):
+            await self._merge(frontier)
+            if frontier.shared:
+                await self._let_others_write(frontier)
+        else:
+            await self._remove_gone()
+        self._pass = None
+
+    async def _let_others_write(self, frontier: Frontier) -> None:
+        """Wait for the machines that still write the items of the last pass."""
+        await self._written.leave()  # or two machines that begin the next pass would wait for each other
+        while missing := await self._written.unwritten(await frontier.reports.outputs()):
+            if self._stop_reason or not await self._written.is_expected():
+                log.warning("the last pass: %s", describe_unwritten(missing))
+                break
+            await asyncio.sleep(_WATCH_INTERVAL)
+        await self._written.join()
 
     async def _replay(self, frontier: Frontier) -> bool:
         """Put the dead letters back into the queue if the job is finished. Return whether there were any."""
@@ -528,8 +553,12 @@ class Crawl:
         assert self._pass is not None
         held = with_kept(ranges, self._pass.kept)
         await self._outputs.merge(present, await self._present(frontier, held))
+        await self._remove_gone()
         await self._written.record(present)
-        if self._pass.is_finished and self._builder.settings.changes == "all":
+
+    async def _remove_gone(self) -> None:
+        """Remove the items of gone pages from databases. May be repeated."""
+        if self._pass is not None and self._pass.is_finished and self._builder.settings.changes == "all":
             await self._outputs.remove(self._pass.gone)
 
 

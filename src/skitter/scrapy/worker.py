@@ -86,6 +86,7 @@ class ScrapyWorker:
             self._links.cache.forget()
         if result.revision != self._revision:
             self._revision = result.revision
+            self._links.cache.forget()  # as the worker of skitter does
             changes = await self._frontier.control.settings_changes()
             wanted = changes.settings.get("concurrency", self._most_fetches)
             self._inflight.concurrency = min(wanted, self._most_fetches)

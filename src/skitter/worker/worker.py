@@ -142,6 +142,10 @@ class Worker:
         self._default_concurrency = self._inflight.concurrency
         self._revision = 0
         """Number of the settings changes that the worker has applied."""
+        self._pass_number = 0
+        self._schedule: RevisitSchedule | None = None
+        """What chooses the pages to fetch again; ``None``: all."""
+        self._saving: asyncio.Task[None] | None = None
         reporter = WorkerReporter(name, frontier, self._inflight, self._committer, tuple(queues))
         self._lease_loop = LeaseLoop(name, frontier, info, self._control, leaser, self._committer, reporter)
 
@@ -153,7 +157,7 @@ class Worker:
         Raises :class:`~skitter.errors.CrawlFailed` if a hook, the seeds, a store or the frontier ended the crawl.
         """
         control = self._control
-        schedule = await self._prepare_revisits() if self.settings.changes is not None else None
+        await self._begin_pass((await self._frontier.status()).pass_number)
         await self._call_hooks("on_start")
         sources = [
             self._frontier.seed_keys if self.settings.seed_keys else None,
@@ -173,26 +177,39 @@ class Worker:
             state = await self._lease_loop.run(self._load_seeds())
         finally:
             await self._shut_down()
-        if schedule is not None:
-            await schedule.save(self._frontier.notes)
+        if self._schedule is not None:
+            await self._schedule.save(self._frontier.notes)
         await self._call_hooks("on_stop")
         return state
 
-    async def _prepare_revisits(self) -> RevisitSchedule | None:
-        """Prepare the pipeline for a job that remembers its pages. Return what chooses the pages to fetch again."""
-        number, share = (await self._frontier.status()).pass_number, self.settings.revisit_share
-        schedule = None
+    async def _begin_pass(self, number: int) -> None:
+        """Prepare the pipeline for a pass, if the job remembers its pages."""
+        self._pass_number = number
+        if self.settings.changes is None:
+            return
+        share = self.settings.revisit_share
         if share < 1:
-            schedule = await RevisitSchedule.load(self._frontier.notes, share, number)
-            self._control.start(schedule.keep_saved(self._frontier.notes))
+            if self._saving is not None:
+                self._saving.cancel()
+            self._schedule = await RevisitSchedule.load(self._frontier.notes, share, number)
+            self._saving = self._control.start(self._schedule.keep_saved(self._frontier.notes))
         self._pipeline.revisits = Revisits(
             self.settings,
             number,
             renders_pages=self._renders_pages,
-            schedule=schedule,
+            schedule=self._schedule,
             listing_callbacks=self.spider.streaming_callbacks,
         )
-        return schedule
+
+    async def _follow_pass(self) -> None:
+        """Continue in a pass that another machine has started before this worker noticed the end of the last one.
+
+        The process that started it may die before it has loaded the seeds.
+        """
+        number = (await self._frontier.status()).pass_number
+        if number != self._pass_number:
+            await self._begin_pass(number)
+            self._control.start(self._load_seeds())
 
     async def _shut_down(self) -> None:
         await self._lease_loop.release()
@@ -222,6 +239,7 @@ class Worker:
             self._inflight.concurrency = wanted if limit is None else min(wanted, limit)
             if changes.shared_cookies and self._sharing is not None:
                 self._sharing.is_on = True
+            await self._follow_pass()
 
     async def _call_hooks(self, point: str) -> None:
         for hook in self._hooks[point]:

@@ -327,6 +327,9 @@ class ClusterPartitions:
         mask = [True] * len(fingerprints)
 
         async def ask(client: PartitionClient, indexes: list[int]) -> None:
+            recrawls = self._partitions.recrawls_for(client)
+            if client.partition.job.recrawls < recrawls:
+                await client.partition.follow_recrawl(recrawls)  # otherwise it knows what the last pass knew
             answer = await client.frontier.unknown([fingerprints[index] for index in indexes])
             for index, is_new in zip(indexes, answer, strict=True):
                 mask[index] = is_new

@@ -110,6 +110,7 @@ class EmbeddedControl:
             lambda tables: tables.begin_pass(number, forget_fingerprints=forgets, forget_outputs=remembers)
         )
         self._job.pass_number = number
+        self._job.revision += 1
         if forgets:
             self._requests.seen.clear()
         if remembers:

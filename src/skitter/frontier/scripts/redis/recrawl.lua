@@ -14,4 +14,5 @@ end
 call('HSET', JOB, 'seeds_done', '0', 'seed_position', '0')
 recrawls = math.max(recrawls, tonumber(ARGV[5])) + 1
 set_in_job('recrawls', text(recrawls))
+call('HINCRBY', JOB, 'revision', 1) -- so that workers that are still there forget which links they take for known
 return finish(text(recrawls))

@@ -340,6 +340,7 @@ local split, is_banned, enqueue_again, insert, report, put_outbox, dequeue, read
     end
     recrawls = of_first
     set_in_job('recrawls', text(recrawls))
+    call('HINCRBY', JOB, 'revision', 1) -- as in recrawl.lua
   end
 
   -- Write the requests that the script has moved.
