@@ -3,13 +3,16 @@
 import asyncio
 import json
 
+import msgspec
 import pytest
 
 from crawl_harness import QUICK, Scripted
 from skitter import Spider
+from skitter._utils.notes import NOTE_TTL
 from skitter.frontier.options import FrontierContext
 from skitter.frontier.records import JobState
 from skitter.frontier.redis.frontier import RedisFrontier
+from skitter.frontier.workers import PARTICIPANTS, Participants, WorkerReport
 from skitter.run.crawl import Crawl
 from skitter.run.job import JobSpec
 
@@ -128,3 +131,23 @@ async def test_a_recrawl_first_delivers_the_items_of_a_pass_that_was_killed_at_i
             await crawl()
     await crawl()
     assert await paths() == ["", "a", "b"]
+
+
+async def test_the_pass_stays_open_while_handlers_of_another_machine_may_add_requests(
+    server, serve, tmp_path, job_name
+):
+    url = serve(Scripted(CHAIN)).url
+    spec = JobSpec(
+        job=job_name, spider=Chain, frontier=server.url, home=str(tmp_path), arguments={"start_urls": [url]}
+    )
+    other = RedisFrontier(server.url, FrontierContext(job_name))
+    await other.open()
+    idle = WorkerReport("idle", "elsewhere", 1, "1", 0.0, 1, 0, 0, 0, 0, 0, 0.0)
+    await other.reports.announce(idle, 60.0)
+    await other.notes.put(PARTICIPANTS, msgspec.msgpack.encode(Participants(idle_at={"idle": ""})), NOTE_TTL)
+    for _ in range(2):  # neither a machine that stops nor one that joins
+        result = await Crawl(spec, spider_class=Chain).run()
+        assert (result.state, result.ended_pass) == (JobState.FINISHED, None)
+    await other.reports.announce(idle, 0.0)
+    await other.close()
+    assert (await Crawl(spec, spider_class=Chain).run()).ended_pass.number == 1

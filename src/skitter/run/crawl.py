@@ -21,7 +21,14 @@ from skitter.frontier.contract import Frontier, Liveness
 from skitter.frontier.records import FrontierStatus, JobInfo, JobState
 from skitter.frontier.registry import make_frontier
 from skitter.frontier.rpc.server import FrontierServer
-from skitter.frontier.workers import WorkerStatus, has_died, queues_without_workers, worker_name
+from skitter.frontier.workers import (
+    PARTICIPANTS,
+    WorkerStatus,
+    decode_participants,
+    has_died,
+    queues_without_workers,
+    worker_name,
+)
 from skitter.monitors import Verdict
 from skitter.run.builder import JobBuilder, RunOverrides
 from skitter.run.job import JobSpec
@@ -283,7 +290,7 @@ class Crawl:
             await _take_back_leases(frontier, frontier.liveness)
         status = await frontier.status()
         # All processes may have been killed between the end of the pass and its judgement.
-        self._recovered = await passes.close(status)
+        self._recovered = await _close_pass(frontier, passes, status)
         await self._report(passes)
         # A stop ends with the run, but a shared frontier does not know when the run ends.
         begins_again = self._resume or (frontier.shared and status.state is JobState.STOPPING)
@@ -380,7 +387,7 @@ class Crawl:
         status = await frontier.status()
         self._show(status, time.monotonic() - began, workers=0)
         await self._read_changes_of_pass(frontier, status)
-        ended_pass = await passes.close(status) or self._recovered
+        ended_pass = await _close_pass(frontier, passes, status) or self._recovered
         await self._report(passes)
         # Afterwards, because the judgement of a pass takes deleted letters for failures that were settled in it.
         status = await self._drop_superseded(frontier, status)
@@ -560,6 +567,15 @@ class Crawl:
         """Remove the items of gone pages from databases. May be repeated."""
         if self._pass is not None and self._pass.is_finished and self._builder.settings.changes == "all":
             await self._outputs.remove(self._pass.gone)
+
+
+async def _close_pass(frontier: Frontier, passes: PassTracker, status: FrontierStatus) -> PassRecord | None:
+    """Close the pass as :meth:`PassTracker.close`, unless handlers of another process may still add requests."""
+    if status.state is JobState.FINISHED:
+        participants = decode_participants(await frontier.notes.get(PARTICIPANTS))
+        if participants.idle_at and participants.include_any(await frontier.reports.workers()):
+            return None
+    return await passes.close(status)
 
 
 async def _take_back_leases(frontier: Frontier, liveness: Liveness) -> None:
