@@ -234,6 +234,39 @@ async def test_an_interrupted_loader_is_taken_over_where_it_was():
     assert "refused/duplicate" not in status.counters
 
 
+class Pausing(Spider):
+    """Yields a seed, and ends while the incomplete batch is being added."""
+
+    async def start(self):
+        yield "http://h.test/1"
+        await asyncio.sleep(0.3)
+
+
+async def test_seeds_that_are_being_added_when_start_ends_are_not_lost():
+    class Slow(EmbeddedFrontier):
+        async def add(self, entries, seeds=None):
+            await asyncio.sleep(0.2)
+            return await super().add(entries, seeds)
+
+    frontier = Slow()
+    assert not await loader(frontier, Pausing(), "w").run()
+    status = await frontier.status()
+    assert (status.added, status.seeds_loading) == (1, False)
+
+
+async def test_an_error_at_an_incomplete_batch_ends_the_loading():
+    class Refusing(EmbeddedFrontier):
+        async def add(self, entries, seeds=None):
+            if entries:
+                raise FrontierError("refused")
+            return await super().add(entries, seeds)
+
+    frontier = Refusing()
+    with pytest.raises(FrontierError, match="refused"):
+        await loader(frontier, Pausing(), "w").run()
+    assert (await frontier.status()).seeds_loading
+
+
 async def test_a_spider_without_seeds_of_its_own_has_loaded_them_where_they_come_from_outside():
     frontier = EmbeddedFrontier()
     with pytest.raises(SpiderError, match="no start requests"):

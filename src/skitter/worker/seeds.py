@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import binascii
+import contextlib
 import inspect
 import logging
 import re
@@ -84,6 +85,8 @@ class SeedLoader:
         self._number_reported = 0
         self._accepted = 0
         self._position = 0
+        self._failure: Exception | None = None
+        """Error at a batch. A later batch would skip its seeds."""
         self._lock = asyncio.Lock()
 
     async def run(self) -> bool:
@@ -97,14 +100,10 @@ class SeedLoader:
         if claim is None:
             return True
         self._batch, self._position, self._accepted = [], 0, claim.position
+        self._failure = None
         self._refused, self._refusals = Counter(), []
         self._number_refused = self._number_reported = 0
-        adding = asyncio.create_task(self._add_periodically(claim))
-        try:
-            await self._read_all(claim)
-        finally:
-            adding.cancel()
-            await asyncio.gather(adding, return_exceptions=True)
+        await self._read_and_add(claim)
         refused = self._number_refused
         if refused and not self._accepted and not self._accepts_external:
             further = f" and {refused - len(self._refusals)} more" if refused > len(self._refusals) else ""
@@ -119,6 +118,26 @@ class SeedLoader:
         log.info("loaded %d seeds", self._accepted)
         return False
 
+    async def _read_and_add(self, claim: SeedClaim) -> None:
+        """Read all seeds, and add incomplete batches meanwhile.
+
+        A batch that is being added is not cancelled: it may not have arrived, and the next one would skip its seeds.
+        """
+        has_ended = asyncio.Event()
+        reading = asyncio.create_task(self._read_all(claim))
+        adding = asyncio.create_task(self._add_periodically(claim, has_ended))
+        try:
+            await asyncio.wait([reading, adding], return_when=asyncio.FIRST_COMPLETED)
+            if adding.done():
+                await adding  # only an error ends it
+            await reading
+            has_ended.set()
+            await adding
+        finally:
+            for task in (reading, adding):
+                task.cancel()
+            await asyncio.gather(reading, adding, return_exceptions=True)
+
     async def _read_all(self, claim: SeedClaim) -> None:
         try:
             async for seed in _stream(self._spider):
@@ -132,14 +151,17 @@ class SeedLoader:
             if not self._accepts_external and not (await self._frontier.status()).added:
                 raise
 
-    async def _add_periodically(self, claim: SeedClaim) -> None:
-        while True:
-            await asyncio.sleep(_MAX_BATCH_DELAY)
-            if self._batch:
+    async def _add_periodically(self, claim: SeedClaim, has_ended: asyncio.Event) -> None:
+        while not has_ended.is_set():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(has_ended.wait(), _MAX_BATCH_DELAY)
+            if self._batch and not has_ended.is_set():
                 await self._add_batch(claim)
 
     async def _add_batch(self, claim: SeedClaim, *, done: bool = False) -> None:
         async with self._lock:
+            if self._failure is not None:
+                raise self._failure
             if self._batch:
                 await self._capacity.wait()  # more seeds may be added to the batch in the meantime
                 self._capacity.take(len(self._batch))
@@ -149,7 +171,11 @@ class SeedLoader:
                 await self._guard.open_for_seeds(entry.url for entry in new)
             batch, self._batch = self._batch, []
             refused, self._refused = dict(self._refused), Counter()
-            await self._frontier.add(batch, SeedProgress(claim.token, self._position, done, refused))
+            try:
+                await self._frontier.add(batch, SeedProgress(claim.token, self._position, done, refused))
+            except Exception as error:
+                self._failure = error
+                raise
             for refusal in self._refusals[self._number_reported :]:
                 log.warning("seed %s is refused and skipped", refusal)
             self._number_reported = len(self._refusals)
