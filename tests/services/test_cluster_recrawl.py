@@ -155,3 +155,11 @@ async def test_a_pass_after_one_that_a_fail_over_has_undone_forgets_what_that_on
     assert await frontier.control.recrawl()
     await load_seeds(frontier, *pages)
     assert sorted(await finish_all(frontier)) == sorted(page.url for page in pages)
+
+
+async def test_a_link_of_the_last_pass_is_new_to_a_partition_that_has_not_followed(workers, pages):
+    recrawling, unaware = workers
+    await begin_in_the_first_partition(recrawling)
+    await load_seeds(unaware)
+    fingerprints, slots = [page.fingerprint for page in pages], [page.slot for page in pages]
+    assert await unaware.partitions.unknown(fingerprints, slots) == [True, True]
