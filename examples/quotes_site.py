@@ -54,7 +54,8 @@ class Site:
         """Return the login form, or process it."""
         if visit.method == "GET":
             form = (
-                '<form action="/login" method="post"><input type="hidden" name="csrf" value="c0ffee"></form>'
+                '<form action="/login" method="post"><input type="hidden" name="csrf" value="c0ffee">'
+                '<input name="user"><input type="password" name="password"></form>'
             )
             return html("Log in", form)
         fields = parse_qs(visit.body.decode())

@@ -96,6 +96,21 @@ def test_a_module_that_imports_a_missing_module(here):
     assert "nowhere_at_all" in line
 
 
+def test_a_file_of_a_project_that_is_run_from_another_folder(here):
+    package = here / "stall" / "stall"
+    package.mkdir(parents=True)
+    for name, text in (
+        ("__init__.py", ""),
+        ("settings.py", "SLOW = 1\n"),
+        ("spider.py", f"from stall.settings import SLOW\n{SPIDER}"),
+    ):
+        (package / name).write_text(text)
+    line = complaint("run", "stall/stall/spider.py", cwd=here)
+    assert line.endswith(
+        f"; name the module instead of the file: stall.spider, in the folder {here / 'stall'}"
+    )
+
+
 def test_several_spiders_of_which_none_is_named(here):
     name = write(here, "two.py", SPIDER + "class Second(First): pass\n")
     assert "contains several spiders; choose one of them, such as two.py:First" in complaint(

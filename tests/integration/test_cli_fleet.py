@@ -170,7 +170,16 @@ def test_invalid_lines_are_named_by_number_and_no_seed_is_added_unless_requested
     before = status(shop)["counts"]
     line = complaint("add", "shop", "--file", "seeds", cwd=shop)
     assert "nothing was added: 3 of 5 seeds are invalid" in line
-    assert all(text in line for text in ("line 3: ", "line 5: the seed has no url", "line 7: ")), line
+    assert all(
+        text in line
+        for text in (
+            "line 3: ",
+            "only http and https",
+            "line 5: the seed has no url",
+            "line 7: ",
+            "allowed_domains",
+        )
+    ), line
     assert status(shop)["counts"] == before
     result = skitter("add", "shop", "--file", "seeds", "--skip-bad", cwd=shop)
     assert result.returncode == 0

@@ -100,8 +100,11 @@ def test_the_text_dataset_has_the_content_of_each_page_of_the_site_once(tmp_path
     assert len(kept) < len(items)
 
 
-def test_login_reaches_all_members_pages(run, site):
-    assert urls_of(run("login.py", "-o", "out.jsonl") / "out.jsonl") == members(site)
+def test_login_reaches_all_members_pages(tmp_path, site):
+    words = ("run", EXAMPLES / "login.py", "-a", f"site={address(site)}", "-o", "out.jsonl", "--quiet")
+    result = skitter(*words, "--fail-on-errors", cwd=tmp_path)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert urls_of(tmp_path / "out.jsonl") == members(site)
 
 
 def test_login_for_a_fleet_holds_in_other_processes_than_the_one_that_logged_in(run, site):

@@ -179,13 +179,15 @@ def _module_of_file(path: Path) -> ModuleType:
 def _import_remedy(path: Path, error: Exception) -> str:
     if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] == "scrapy":
         return _SCRAPY_REMEDY
-    if isinstance(error, ImportError) and "relative import" in str(error):
+    if isinstance(error, ImportError):
         folder = path.resolve().parent
         names = [path.stem]
         while (folder / "__init__.py").is_file():
             names.insert(0, folder.name)
             folder = folder.parent
-        if len(names) > 1:
+        wanted = folder.joinpath(*(error.name or "").split("."))
+        is_there = bool(error.name) and (wanted.is_dir() or wanted.with_suffix(".py").is_file())
+        if len(names) > 1 and ("relative import" in str(error) or is_there):
             return f"name the module instead of the file: {'.'.join(names)}, in the folder {folder}"
     return "correct the spider's file"
 

@@ -14,7 +14,7 @@ from skitter.scope import Scope
 from skitter.settings import api_settings
 from skitter.worker.callbacks import find_method
 from skitter.worker.links import LinkCollector
-from skitter.worker.seeds import read_seed
+from skitter.worker.seeds import explained, read_seed
 
 
 class SeedParser:
@@ -76,7 +76,9 @@ class SeedParser:
             if self._spider is not None and name is not None and find_method(self._spider, str(name)) is None:
                 return f"the spider has no method {name!r}"
         entry = self._links.entry(request)
-        return f"{request.url!r:.200} was refused: {entry}" if isinstance(entry, str) else entry
+        if isinstance(entry, str):
+            return f"{request.url!r:.200} was refused: {explained(entry, request.url)}"
+        return entry
 
 
 def _refusal(request: Request) -> str | None:

@@ -197,7 +197,7 @@ class SeedLoader:
         self._refused[f"refused/{entry}"] += 1
         self._number_refused += 1
         if len(self._refusals) < _MAX_REPORTED:
-            self._refusals.append(f"{shown_url(request.url)!r:.200} ({_explained(entry, request.url)})")
+            self._refusals.append(f"{shown_url(request.url)!r:.200} ({explained(entry, request.url)})")
 
 
 _EXPLANATIONS = {
@@ -208,7 +208,7 @@ _EXPLANATIONS = {
 }
 
 
-def _explained(reason: str, url: str) -> str:
+def explained(reason: str, url: str) -> str:
     """Return the reason of a refusal with its meaning. A URL that only lacks its scheme is completed."""
     if reason == "unparsable" and re.match(_HOST, url) and normalize(complete(url)):
         return f"{reason}: did you mean {complete(url)}?"
