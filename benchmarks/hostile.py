@@ -1,4 +1,8 @@
-"""How much hostile servers and pages slow the pages of other hosts: crawls with and without them in turn. See docs/design/limits.md."""
+"""How much hostile servers and pages slow the pages of other hosts: crawls with and without them in turn. See docs/design/limits.md.
+
+``--turns``: the longest turn of the event loop while the hostile pages are crawled, beside the time in which selectolax parses an
+ordinary page of 1 MB and reads its links.
+"""
 
 import argparse
 import json
@@ -16,6 +20,7 @@ TESTS = Path(__file__).parent.parent / "tests"
 sys.path.insert(0, str(TESTS))
 
 import trustme  # noqa: E402 - found only after the line above
+from selectolax.lexbor import LexborHTMLParser  # noqa: E402 - found only after the line above
 
 from servers.tls import SocketServers, hostile_tls  # noqa: E402 - found only after the line above
 from sites import hostile_web  # noqa: E402 - found only after the line above
@@ -23,12 +28,25 @@ from sites.hostile import PAGES, XPATH  # noqa: E402 - found only after the line
 from skitter.testing import SiteProcess  # noqa: E402 - found only after the line above
 
 SPIDER = """
-import itertools, json, time
+import asyncio, itertools, json, time
 from pathlib import Path
 from skitter import Request, Spider
 
 
 class Reader(Spider):
+    async def watch(self):
+        longest, last = 0.0, time.thread_time()
+        try:
+            while True:
+                await asyncio.sleep(0.005)
+                before, last = last, time.thread_time()
+                longest = max(longest, last - before)
+        finally:
+            Path("longest_turn").write_text(str(longest))
+
+    def on_start(self, worker):
+        worker.start_task(self.watch())
+
     async def start(self):
         self.good, hostile = (json.loads(Path(name).read_text()) for name in ("good.json", "hostile.json"))
         self.left, self.began = set(self.good), time.monotonic()
@@ -63,18 +81,65 @@ def choose(kinds, amount):
     return [url for kind, urls in kinds.items() for url in draw.sample(urls, sizes[kind])]
 
 
+def command_of(folder, good, hostile, *options):
+    """Return the command that crawls the pages in a folder."""
+    (folder / "reader.py").write_text(SPIDER)
+    (folder / "good.json").write_text(json.dumps(good))
+    (folder / "hostile.json").write_text(json.dumps(hostile))
+    return [
+        sys.executable, "-m", "skitter", "run", "reader.py", "--job", "hostile", "-o", "items.jsonl", "--quiet",
+        "-s", "depth_limit=1", *options,
+    ]  # fmt: skip
+
+
+def longest_turn(hostile):
+    """Crawl the pages to the end. Return the longest turn of the event loop, in seconds of CPU time of its thread."""
+    with tempfile.TemporaryDirectory(prefix="skitter-bench-") as name:
+        folder = Path(name)
+        settings = (
+            "deny=/hub/,invalid",
+            "robots=no",
+            "delay=0",
+            "concurrency_per_slot=2",
+            "max_retries=0",
+            "timeout=30",
+        )
+        options = [word for setting in settings for word in ("-s", setting)]
+        command = command_of(folder, [], hostile, *options)
+        subprocess.run(command, cwd=folder, stderr=subprocess.DEVNULL, check=True)
+        return float((folder / "longest_turn").read_text())
+
+
+def ordinary_page():
+    """Return the seconds of CPU time in which selectolax parses a page of 1 MB and reads its links."""
+    link = '<li><a class="title" href="/articles/2026/{0}.html">Article {0}</a></li>'
+    body = "".join(map(link.format, range(14_000))).encode()
+    began = time.thread_time()
+    assert len([node.attributes.get("href") for node in LexborHTMLParser(body).tags("a")]) == 14_000
+    return time.thread_time() - began
+
+
+def compare_turns(rounds):
+    """Print the longest turns of crawls of the hostile pages."""
+    ratios = []
+    print("| longest turn, ms | ordinary page, ms | ratio |\n| ---: | ---: | ---: |")
+    with SiteProcess("sites.hostile:make_site", search=[TESTS]) as pages:
+        hostile = [pages.url_of(f"/css/{name}") for name in PAGES] + [
+            pages.url_of(f"/xpath/{name}") for name in XPATH
+        ]
+        for _ in range(rounds):
+            longest, ordinary = longest_turn(hostile), statistics.median(ordinary_page() for _ in range(9))
+            ratios.append(longest / ordinary)
+            print(f"| {longest * 1000:.0f} | {ordinary * 1000:.1f} | {ratios[-1]:.1f} |", flush=True)
+    print(f"median ratio: {statistics.median(ratios):.1f}; load of the machine: {os.getloadavg()[0]:.0f}")
+
+
 def seconds_for_good_pages(good, hostile, concurrency, ca_file):
     """Crawl until all good pages are done. Return the seconds since the start of the spider, and those of CPU."""
     with tempfile.TemporaryDirectory(prefix="skitter-bench-") as name:
         folder = Path(name)
-        (folder / "reader.py").write_text(SPIDER)
-        (folder / "good.json").write_text(json.dumps(good))
-        (folder / "hostile.json").write_text(json.dumps(hostile))
-        command = [
-            sys.executable, "-m", "skitter", "run", "reader.py", "--job", "hostile", "-o", "items.jsonl", "--quiet",
-            "-s", "deny=/hub/", "-s", "depth_limit=1",
-            "--concurrency", str(concurrency), "-s", f"ca_file={ca_file}",
-        ]  # fmt: skip
+        options = "-s", "deny=/hub/", "--concurrency", str(concurrency), "-s", f"ca_file={ca_file}"
+        command = command_of(folder, good, hostile, *options)
         worker = subprocess.Popen(command, cwd=folder, stderr=subprocess.DEVNULL)
         while not (folder / "seconds").exists() and worker.poll() is None:
             time.sleep(0.1)
@@ -96,7 +161,13 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--hostile", default="200", help="number of hostile servers and pages, or: all")
     parser.add_argument("--only", choices=["servers", "pages"], help="leave the other kind out")
+    parser.add_argument(
+        "--turns", action="store_true", help="measure the longest turn of the event loop instead"
+    )
     options = parser.parse_args()
+    if options.turns:
+        compare_turns(options.rounds)
+        return
     cases = len(hostile_web.CASES)
     authority = trustme.CA()
     tls = [server for server, _ in hostile_tls(authority).values()]
