@@ -87,8 +87,8 @@ class PluginKind(msgspec.Struct, frozen=True):
         if found is None:
             raise self.error(
                 f"unknown {self.what}: {text!r}",
-                remedy=f"use one of: {', '.join([*self.known(), 'package.module:Name'])}. If an installed package"
-                f" provides {name!r}, install that package again",
+                remedy=f"use one of: {', '.join([*self.known(), 'package.module:Name'])}; or install the package"
+                f" that provides {name!r}",
             )
         return found
 

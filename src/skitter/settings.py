@@ -127,7 +127,7 @@ class Declaration(msgspec.Struct, frozen=True):
             except msgspec.DecodeError as error:
                 raise SettingsError(
                     f"setting {self.name}: invalid JSON {self._shown(text)}: {error}",
-                    remedy='write a list like ["a", "b"]',
+                    remedy="check its quotes, commas and brackets",
                     field=self.name,
                 ) from error
         if self.is_list:

@@ -287,6 +287,10 @@ def test_a_node_offers_both_and_refuses_a_port_that_is_taken(tmp_path, monkeypat
         assert client("ListJobs")["jobs"] == []
         taken = complaint("serve", "--folder", "other", "--port", 0, "--grpc-port", port, cwd=tmp_path)
         assert str(port) in taken
+        again = complaint("serve", "--port", 0, cwd=tmp_path)
+        assert "the service in " in again
+        assert f"is being run by process {node.process.pid}" in again
+        assert "--folder" in again
         client.channel.close()
         os.kill(node.process.pid, 15)
         assert node.end() == 0

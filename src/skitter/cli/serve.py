@@ -254,7 +254,11 @@ async def _serve(
     from skitter.service.jobs import JobService
     from skitter.service.node import Node
 
-    lock = OwnerLock(config.folder / "node")
+    lock = OwnerLock(
+        config.folder / "node",
+        what=f"service in {config.folder}",
+        remedy="stop it first, or choose another folder with --folder",
+    )
     await asyncio.to_thread(_make_private, config.folder)
     await asyncio.to_thread(lock.acquire)
     try:

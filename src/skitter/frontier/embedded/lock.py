@@ -33,10 +33,22 @@ def _host_suffix() -> str:
 
 
 class OwnerLock:
-    """An advisory lock in a file next to the frontier. The kernel releases it when its owner ends, also after a crash."""
+    """An advisory lock in a file next to the frontier. The kernel releases it when its owner ends, also after a crash.
 
-    def __init__(self, path: Path) -> None:
+    ``what``: what the owner runs, for the error of another process. ``remedy``: what the user of that process can do.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        what: str = "job",
+        remedy: str = "for more processes on this machine, start it with --workers; see `skitter status`, or stop it first with"
+        " `skitter stop`",
+    ) -> None:
         self._path = path.with_name(path.name + ".lock")
+        self._what = what
+        self._remedy = remedy
         self._descriptor: int | None = None
 
     def acquire(self) -> None:
@@ -55,9 +67,8 @@ class OwnerLock:
             owner = os.pread(descriptor, OWNER_SIZE, 0).decode(errors="replace") or "unknown"
             os.close(descriptor)
             raise FrontierError(
-                f"the job is being run by process {owner.removesuffix(_host_suffix())}",
-                remedy="for more processes on this machine, start it with --workers; see `skitter status`, or stop it first with"
-                " `skitter stop`",
+                f"the {self._what} is being run by process {owner.removesuffix(_host_suffix())}",
+                remedy=self._remedy,
             ) from error
         self._descriptor = descriptor
         _held.add(self)
