@@ -18,8 +18,6 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3.14; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
-# Tests that may run beside others. The remaining tests run after them, one at a time.
-SHARED := not chaos and not serial
 JOBS ?= 2
 # Unit tests often wait, so twice as many processes share the cores.
 UNIT_JOBS ?= 4
@@ -85,13 +83,12 @@ check: style
 	@$(MAKE) --no-print-directory -j 2 types unit
 
 unit: $(VENV)/.installed
-	$(BIN)/python -m pytest --quiet --numprocesses $(UNIT_JOBS) -p no:schemathesis -m "$(SHARED)" tests/unit
+	$(BIN)/python -m pytest --quiet --numprocesses $(UNIT_JOBS) -p no:schemathesis tests/unit
 
-# pytest exits with status 5 if no test was selected.
 test: lint
 	rm -f .cache/passed
-	SKITTER_PASSED=.cache/passed $(BIN)/python -m pytest --quiet --numprocesses $(JOBS) -m "$(SHARED)"
-	SKITTER_PASSED=.cache/passed $(BIN)/python -m pytest --quiet -m "not ($(SHARED))" || [ $$? -eq 5 ]
+	SKITTER_PASSED=.cache/passed $(BIN)/python -m pytest --quiet --numprocesses $(JOBS) -m "not chaos"
+	SKITTER_PASSED=.cache/passed $(BIN)/python -m pytest --quiet --numprocesses $(JOBS) -m chaos
 	$(BIN)/python tests/proofs.py .cache/passed
 
 chaos: $(VENV)/.installed
