@@ -114,7 +114,7 @@ async def test_a_context_that_cannot_be_stored_is_an_error_that_names_it(bench):
         response.request.visit("/b")
 
     ran = await bench(crawler, {"/": []})
-    assert "meta['socket'] is a object" in ran.letters["/"]
+    assert "meta['socket'] is an object" in ran.letters["/"]
 
 
 async def test_a_visit_can_set_fields_of_its_request(bench):
