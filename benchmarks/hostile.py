@@ -22,31 +22,19 @@ sys.path.insert(0, str(TESTS))
 import trustme  # noqa: E402 - found only after the line above
 from selectolax.lexbor import LexborHTMLParser  # noqa: E402 - found only after the line above
 
+from loop_turns import WATCH, longest_turn  # noqa: E402 - found only after the line above
 from servers.tls import SocketServers, hostile_tls  # noqa: E402 - found only after the line above
 from sites import hostile_web  # noqa: E402 - found only after the line above
 from sites.hostile import PAGES, XPATH  # noqa: E402 - found only after the line above
 from skitter.testing import SiteProcess  # noqa: E402 - found only after the line above
 
 SPIDER = """
-import asyncio, itertools, json, time
+import itertools, json, time
 from pathlib import Path
 from skitter import Request, Spider
 
 
 class Reader(Spider):
-    async def watch(self):
-        longest, last = 0.0, time.thread_time()
-        try:
-            while True:
-                await asyncio.sleep(0.005)
-                before, last = last, time.thread_time()
-                longest = max(longest, last - before)
-        finally:
-            Path("longest_turn").write_text(str(longest))
-
-    def on_start(self, worker):
-        worker.start_task(self.watch())
-
     async def start(self):
         self.good, hostile = (json.loads(Path(name).read_text()) for name in ("good.json", "hostile.json"))
         self.left, self.began = set(self.good), time.monotonic()
@@ -65,6 +53,13 @@ class Reader(Spider):
                 cpu = time.process_time() - self.began_cpu
                 Path("seconds").write_text(f"{time.monotonic() - self.began} {cpu}")
 """
+WATCHED = f"""
+{WATCH}
+
+class WatchedReader(Reader):
+    def on_start(self, worker):
+        worker.start_task(watch())
+"""
 
 
 def choose(kinds, amount):
@@ -81,18 +76,18 @@ def choose(kinds, amount):
     return [url for kind, urls in kinds.items() for url in draw.sample(urls, sizes[kind])]
 
 
-def command_of(folder, good, hostile, *options):
+def command_of(folder, spider, good, hostile, *options):
     """Return the command that crawls the pages in a folder."""
-    (folder / "reader.py").write_text(SPIDER)
+    (folder / "reader.py").write_text(SPIDER + WATCHED)
     (folder / "good.json").write_text(json.dumps(good))
     (folder / "hostile.json").write_text(json.dumps(hostile))
     return [
-        sys.executable, "-m", "skitter", "run", "reader.py", "--job", "hostile", "-o", "items.jsonl", "--quiet",
+        sys.executable, "-m", "skitter", "run", f"reader.py:{spider}", "--job", "hostile", "-o", "items.jsonl", "--quiet",
         "-s", "depth_limit=1", *options,
     ]  # fmt: skip
 
 
-def longest_turn(hostile):
+def turn_of_crawl(hostile):
     """Crawl the pages to the end. Return the longest turn of the event loop, in seconds of CPU time of its thread."""
     with tempfile.TemporaryDirectory(prefix="skitter-bench-") as name:
         folder = Path(name)
@@ -105,9 +100,9 @@ def longest_turn(hostile):
             "timeout=30",
         )
         options = [word for setting in settings for word in ("-s", setting)]
-        command = command_of(folder, [], hostile, *options)
+        command = command_of(folder, "WatchedReader", [], hostile, *options)
         subprocess.run(command, cwd=folder, stderr=subprocess.DEVNULL, check=True)
-        return float((folder / "longest_turn").read_text())
+        return longest_turn(folder)[0]
 
 
 def ordinary_page():
@@ -128,7 +123,7 @@ def compare_turns(rounds):
             pages.url_of(f"/xpath/{name}") for name in XPATH
         ]
         for _ in range(rounds):
-            longest, ordinary = longest_turn(hostile), statistics.median(ordinary_page() for _ in range(9))
+            longest, ordinary = turn_of_crawl(hostile), statistics.median(ordinary_page() for _ in range(9))
             ratios.append(longest / ordinary)
             print(f"| {longest * 1000:.0f} | {ordinary * 1000:.1f} | {ratios[-1]:.1f} |", flush=True)
     print(f"median ratio: {statistics.median(ratios):.1f}; load of the machine: {os.getloadavg()[0]:.0f}")
@@ -139,7 +134,7 @@ def seconds_for_good_pages(good, hostile, concurrency, ca_file):
     with tempfile.TemporaryDirectory(prefix="skitter-bench-") as name:
         folder = Path(name)
         options = "-s", "deny=/hub/", "--concurrency", str(concurrency), "-s", f"ca_file={ca_file}"
-        command = command_of(folder, good, hostile, *options)
+        command = command_of(folder, "Reader", good, hostile, *options)
         worker = subprocess.Popen(command, cwd=folder, stderr=subprocess.DEVNULL)
         while not (folder / "seconds").exists() and worker.poll() is None:
             time.sleep(0.1)

@@ -167,7 +167,7 @@ def choices_of(kind: Any) -> list[str] | None:
     return [str(value) for value in get_args(kinds[0])]
 
 
-_TYPES = {bool: "yes or no", int: "an integer", float: "a number", str: "a text", NoneType: "none"}
+_TYPES = {bool: "yes or no", int: "an integer", float: "a number", str: "text", NoneType: "none"}
 
 
 def _in_words(kind: Any) -> str:

@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from cli_command import skitter
+from loop_turns import MAX_SHARE, WATCH, longest_turn
 from sites import hostile
 from sites.texts import TextSite, pairs_of
 from skitter.testing import Answer
@@ -123,32 +124,17 @@ def test_pages_that_take_too_much_are_items_with_an_error_and_no_page_is_lost(se
     assert "3" in counted.stdout.split()
 
 
-MAX_TURN = 0.1
-"""Longest turn of the event loop, as a share of the CPU time of the whole crawl. Usual: 0.02. `benchmarks/hostile.py --turns` has seconds."""
-WATCHER = """
-import asyncio, time
-from pathlib import Path
+WATCHER = f"""
 from skitter import Request, Spider
+{WATCH}
 
 class Watcher(Spider):
     async def start(self):
         for path in self.paths.split():
-            yield Request(f"{self.site}{path}")
-
-    async def watch(self):
-        # CPU time and not time, so that other processes of a busy machine do not count.
-        longest, last = 0.0, None
-        try:
-            while True:
-                await asyncio.sleep(0.005)
-                before, last = last, time.thread_time()
-                if before is not None:
-                    longest = max(longest, last - before)
-        finally:
-            Path("longest_turn").write_text(str(longest / time.process_time()))
+            yield Request(self.site + path)
 
     def on_start(self, worker):
-        worker.start_task(self.watch())
+        worker.start_task(watch())
 
     async def parse(self, response):
         yield await response.main_content("markdown")
@@ -169,4 +155,4 @@ def test_pages_that_are_made_to_exhaust_a_worker_block_neither_its_event_loop_no
     kinds = {error.partition(":")[0] for error in items.values() if error is not None}
     assert "too_large" in kinds
     assert kinds & {"timeout", "memory", "crash"}
-    assert 0.0 < float((tmp_path / "longest_turn").read_text()) < MAX_TURN
+    assert 0.0 < longest_turn(tmp_path)[1] < MAX_SHARE

@@ -11,33 +11,17 @@ from pathlib import Path
 import trustme
 
 from cli_command import SKITTER, skitter
+from loop_turns import MAX_SHARE, WATCH, longest_turn
 from servers.tls import SocketServers, hostile_tls
 from sites import hostile_web
 from sites.hostile import PAGES, XPATH
 from skitter.testing import SiteProcess
 
 MAX_MEMORY = 400 * 1024 * 1024
-MAX_TURN = 0.1
-"""Longest turn of the event loop, as a share of the CPU time of the whole crawl. Usual: 0.02. `benchmarks/hostile.py --turns` has seconds."""
 GOOD = 200
 SPIDER = f"""
-import asyncio, time
-from pathlib import Path
 from skitter import Request, Spider
-
-
-async def watch():
-    # CPU time and not time, so that other processes of a busy machine do not count.
-    longest, last = 0.0, None
-    try:
-        while True:
-            await asyncio.sleep(0.005)
-            before, last = last, time.thread_time()
-            if before is not None:
-                longest = max(longest, last - before)
-    finally:
-        Path("longest_turn").write_text(str(longest / time.process_time()))
-
+{WATCH}
 
 class Reader(Spider):
     async def start(self):
@@ -115,7 +99,7 @@ def test_hostile_pages_neither_fill_the_memory_nor_hold_up_another_host(tmp_path
         hits = site.hits()
 
     assert 0 < memory < MAX_MEMORY
-    assert 0.0 < float((tmp_path / "longest_turn").read_text()) < MAX_TURN
+    assert 0.0 < longest_turn(tmp_path)[1] < MAX_SHARE
     items = read(tmp_path / "items.jsonl")
     letters = {letter["url"]: letter["error"].partition(":")[0] for letter in failures(tmp_path)}
     reached = Counter(item["url"] for item in items)

@@ -139,12 +139,12 @@ def crawl(
 
 
 def _seed(text: str) -> str:
-    from skitter.web.urls import complete, normalize
+    from skitter.web.urls import normalize, with_scheme
 
     url = normalize(text.strip())
     if url is not None and url.startswith(("http://", "https://")):
         return url
-    guess = "" if "://" in text else normalize(complete(text.strip()))
+    guess = "" if "://" in text else normalize(with_scheme(text.strip()))
     remedy = f"write {guess}" if guess else "write it like https://example.com/"
     raise UsageError(f"not an absolute http(s) URL: {text!r}", remedy=remedy)
 

@@ -14,7 +14,7 @@ from skitter.scope import Scope
 from skitter.settings import api_settings
 from skitter.worker.callbacks import find_method
 from skitter.worker.links import LinkCollector
-from skitter.worker.seeds import explained, read_seed
+from skitter.worker.seeds import explain_refusal, read_seed
 
 
 class SeedParser:
@@ -77,7 +77,7 @@ class SeedParser:
                 return f"the spider has no method {name!r}"
         entry = self._links.entry(request)
         if isinstance(entry, str):
-            return f"{request.url!r:.200} was refused: {explained(entry, request.url)}"
+            return f"{request.url!r:.200} was refused: {explain_refusal(entry, request.url)}"
         return entry
 
 

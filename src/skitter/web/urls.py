@@ -101,7 +101,7 @@ def _without_fragment(href: str) -> str:
     return href[: href.index("#")] if "#" in href else href
 
 
-def complete(text: str) -> str:
+def with_scheme(text: str) -> str:
     """Return a text such as ``example.com/a`` with the scheme that its author has probably left out."""
     is_local = re.match(r"(?:localhost|\d+\.\d+\.\d+\.\d+|\[[\da-fA-F:.]+\])(?::\d+)?(?:[/?]|$)", text)
     return f"{'http' if is_local else 'https'}://{text}"

@@ -24,7 +24,7 @@ from skitter.frontier.records import Entry, ExternalSeed, SeedBatch, SeedClaim, 
 from skitter.request import Request
 from skitter.secrets import shown_url
 from skitter.spider import Spider
-from skitter.web.urls import complete, normalize
+from skitter.web.urls import normalize, with_scheme
 from skitter.worker.callbacks import describe, find_method
 from skitter.worker.inflight import QueueCapacity
 from skitter.worker.links import LinkCollector
@@ -197,7 +197,7 @@ class SeedLoader:
         self._refused[f"refused/{entry}"] += 1
         self._number_refused += 1
         if len(self._refusals) < _MAX_REPORTED:
-            self._refusals.append(f"{shown_url(request.url)!r:.200} ({explained(entry, request.url)})")
+            self._refusals.append(f"{shown_url(request.url)!r:.200} ({explain_refusal(entry, request.url)})")
 
 
 _EXPLANATIONS = {
@@ -208,10 +208,10 @@ _EXPLANATIONS = {
 }
 
 
-def explained(reason: str, url: str) -> str:
+def explain_refusal(reason: str, url: str) -> str:
     """Return the reason of a refusal with its meaning. A URL that only lacks its scheme is completed."""
-    if reason == "unparsable" and re.match(_HOST, url) and normalize(complete(url)):
-        return f"{reason}: did you mean {complete(url)}?"
+    if reason == "unparsable" and re.match(_HOST, url) and normalize(with_scheme(url)):
+        return f"{reason}: did you mean {with_scheme(url)}?"
     return f"{reason}: {_EXPLANATIONS[reason]}" if reason in _EXPLANATIONS else reason
 
 
