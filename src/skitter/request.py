@@ -198,6 +198,10 @@ _decode = msgspec.msgpack.Decoder(Request).decode
 _VERSION_BYTE = bytes([RECORD_VERSION])
 _REJECTED = b"!"
 """First byte of the record of a rejected seed."""
+SCRAPY_REQUEST, SCRAPY_ITEM = "scrapy", "scrapy_item"
+"""Keys of ``meta`` with the packed fields of a request of a Scrapy project, and with a packed item of its ``start()``."""
+SCRAPY_KEYS = frozenset({SCRAPY_REQUEST, SCRAPY_ITEM})
+"""A request with one of them has a fingerprint that only the project can make."""
 
 
 def encode_request(request: Request) -> bytes:
@@ -246,6 +250,11 @@ def rejected_record(reason: str) -> bytes:
     return _REJECTED + reason.encode("utf-8", "replace")
 
 
+def is_rejected(record: bytes) -> bool:
+    """Return whether a record is that of a seed that could not be read, which never was a request."""
+    return record == b"" or record[:1] == _REJECTED
+
+
 def decode_request(url: str, record: bytes) -> Request:
     """Return a request from its stored form.
 
@@ -262,7 +271,7 @@ def decode_request(url: str, record: bytes) -> Request:
 
 
 def _unreadable(record: bytes) -> UndecodableRecord:
-    if not record or record[:1] == _REJECTED:
+    if is_rejected(record):
         reason = bytes(record[1:]).decode("utf-8", "replace") or "a rejected seed has no stored request"
         return UndecodableRecord(reason, remedy="correct the seed and add it again", field="seed")
     return UndecodableRecord(

@@ -15,6 +15,7 @@ from scrapy.http import FormRequest, JsonRequest
 from scrapy.utils.test import get_crawler
 
 from skitter.errors import RequestError, UndecodableRecord
+from skitter.frontier.embedded.damage import matches
 from skitter.frontier.records import JobInfo, Lease
 from skitter.politeness import Politeness
 from skitter.request import decode_request
@@ -187,3 +188,17 @@ def test_a_callback_that_no_longer_exists_is_named(codec):
 
     with pytest.raises(UndecodableRecord, match="gone"):
         codec.request(Request(URL, callback="gone"))
+
+
+def test_no_stored_request_counts_as_damaged(codec, crawler):
+    """The fingerprinter of the project has made its fingerprint, and only that can make it again."""
+    entries = [
+        codec.entry(scrapy.Request(URL, crawler.spider.parse_book), b"origin"),
+        codec.entry(scrapy.Request(URL, crawler.spider.parse_book, dont_filter=True), b"origin"),
+        codec.entry_or_rejection(scrapy.Request(URL, meta={"x": object()}), b"origin"),
+        codec.item_entry({"name": "a"}, 3),
+        codec.item_entry(object(), 4),
+    ]
+    for entry in entries:
+        assert matches(entry.url, entry.record, entry.fingerprint, 7)
+    assert not matches(entries[0].url, entries[0].record[:-3], entries[0].fingerprint, 7)

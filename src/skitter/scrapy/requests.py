@@ -25,7 +25,14 @@ from scrapy.utils.request import RequestFingerprinter, request_from_dict
 
 from skitter.errors import RequestError, UndecodableRecord, with_article
 from skitter.frontier.records import Entry, Lease
-from skitter.request import Request, decode_request, encode_request, rejected_record
+from skitter.request import (
+    SCRAPY_ITEM,
+    SCRAPY_REQUEST,
+    Request,
+    decode_request,
+    encode_request,
+    rejected_record,
+)
 from skitter.worker.callbacks import describe
 from skitter.worker.links import DUPLICATE
 
@@ -38,10 +45,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("skitter.scrapy")
 
-_KEY = "scrapy"
-"""Key of ``meta`` with the packed fields."""
-_ITEM_KEY = "scrapy_item"
-"""Key of ``meta`` with a packed item of ``start()``."""
 _ITEM_URL = "start-item://%d"
 """URL of an item of ``start()``, with its position there."""
 _SLOT = "download_slot"
@@ -141,7 +144,7 @@ class RequestCodec:
         """Return the entry of an item that ``start()`` yields; one that becomes a dead letter if it cannot be stored."""
         url = _ITEM_URL % position
         try:
-            record = encode_request(Request(url, meta={_ITEM_KEY: _encode(_pack(item, "item"))}))
+            record = encode_request(Request(url, meta={SCRAPY_ITEM: _encode(_pack(item, "item"))}))
         except (_Unstorable, *_PACK_ERRORS) as error:
             reason = f"item {position} of start() cannot be stored: {error}; keep items to plain values"
             log.error("%s", reason)  # noqa: TRY400 - one line
@@ -153,7 +156,7 @@ class RequestCodec:
 
         Raises :class:`~skitter.errors.UndecodableRecord` if the project cannot read it.
         """
-        packed = stored.meta.get(_ITEM_KEY)
+        packed = stored.meta.get(SCRAPY_ITEM)
         if not stored.url.startswith("start-item:") or not isinstance(packed, bytes):
             return None
         try:
@@ -191,7 +194,7 @@ class RequestCodec:
                 body=body,
                 errback=errback,
                 dont_filter=dont_filter,
-                meta={_KEY: packed},
+                meta={SCRAPY_REQUEST: packed},
             )
         )
 
@@ -201,7 +204,7 @@ class RequestCodec:
 
     def request(self, stored: Request) -> scrapy.Request:
         """Return Scrapy's request. Raises :class:`~skitter.errors.UndecodableRecord` if the project cannot read it."""
-        packed = stored.meta.get(_KEY)
+        packed = stored.meta.get(SCRAPY_REQUEST)
         fields: dict[str, Any] = {
             "url": stored.url, "callback": stored.callback, "errback": stored.errback, "method": stored.method,
             "body": stored.body, "dont_filter": stored.dont_filter,

@@ -21,7 +21,7 @@ from skitter.frontier.embedded.tables import (
     hide_removed,
     read_only_address,
 )
-from skitter.request import decode_request, fingerprint
+from skitter.request import SCRAPY_KEYS, decode_request, fingerprint, is_rejected
 
 HASHED_BYTES = 2**30
 """For a larger file, only the size is compared: reading it would delay the start of a run by seconds."""
@@ -144,11 +144,15 @@ def _altered_requests(file: sqlite3.Connection) -> list[str]:
 
 
 def matches(url: Any, record: Any, stored: Any, seed: int) -> bool:
-    """Return whether a stored request has the fingerprint that is stored with it."""
-    if record == b"":  # a rejected seed, which never was a request
-        return True
+    """Return whether a stored request has the fingerprint that is stored with it.
+
+    That of a Scrapy project is made by the project, and cannot be made again here: its record only has to be readable.
+    """
     try:
-        return bool(fingerprint(decode_request(url, record), seed) == stored)
+        if is_rejected(record):
+            return True
+        request = decode_request(url, record)
+        return not SCRAPY_KEYS.isdisjoint(request.meta) or bool(fingerprint(request, seed) == stored)
     except (SkitterError, ValueError, TypeError, AttributeError):
         return False
 
