@@ -247,7 +247,8 @@ class FrontierSettings(msgspec.Struct, frozen=True, kw_only=True):
     )] = None
     changes: Annotated[Literal["all", "changed", "new"] | None, Setting(
         "Remember the pages, so that `--recrawl` fetches only what has changed, and deliver the items of `all` pages,"
-        " `changed` ones or `new` ones. Fixed for the life of a job. Excludes `visited_ttl`.",
+        " `changed` ones or `new` ones. Fixed for the life of a job. Excludes `visited_ttl` and the"
+        " budgets of a host.",
         cli="--changes", api=True,
     )] = None
     revisit_share: Annotated[float, Setting(
@@ -320,6 +321,13 @@ class FrontierSettings(msgspec.Struct, frozen=True, kw_only=True):
                 remedy="leave out visited_ttl, and start each pass with --recrawl",
                 field="changes",
             )
+        for name in ("max_pages_per_slot", "max_bytes_per_slot", "max_queued_per_slot"):
+            if self.changes is not None and getattr(self, name) is not None:
+                raise SettingsError(
+                    f"{name} cannot be combined with changes: pages that a budget refuses would count as gone",
+                    remedy=f"leave out {name}, or changes",
+                    field=name,
+                )
         if self.changes is None and self.revisit_share < 1:
             raise SettingsError(
                 "revisit_share needs changes",

@@ -157,3 +157,12 @@ def test_the_key_of_a_slot_leads_to_the_limits_of_its_rule(rule, host, delay, sl
 
 def test_a_slot_of_a_rule_that_is_gone_has_the_limits_of_the_job():
     assert build_settings({"delay": 1}).politeness().policy_of("rule:3").delay == 1.0
+
+
+@pytest.mark.parametrize("budget", ["max_pages_per_slot", "max_bytes_per_slot", "max_queued_per_slot"])
+def test_a_job_that_remembers_pages_has_no_budget_of_a_host(budget):
+    """A page that a budget refuses is not met, and would count as gone: its items would be removed."""
+    assert getattr(build_settings({budget: 30}), budget) == 30
+    with pytest.raises(SettingsError) as refused:
+        build_settings({budget: 30, "changes": "all"})
+    assert refused.value.field == budget
