@@ -132,6 +132,31 @@ async def test_delayed_requests_are_fetched_when_their_time_has_come(bench):
     assert max(item["at"] for item in ran.items) - begun >= 0.3
 
 
+async def test_a_keyed_store_keeps_the_items_of_each_request_that_passes_the_duplicate_filter(bench):
+    crawl = bench({"/": [], "/poll": (Answer(status=500), [])})
+
+    class Polling(Follower):
+        def parse(self, response):
+            for number in range(3):
+                yield response.follow("/poll", "poll", cb_kwargs={"number": number}, dont_filter=True)
+
+        def poll(self, response, number):
+            yield {"path": f"/poll/{number}"}
+            if number == 2:
+                yield response.follow("/poll", "again", dont_filter=True)
+
+        def again(self, response):
+            yield {"path": f"/again/{response.request.depth}"}
+            if response.request.depth < 4:
+                yield response.follow("/poll", "again", dont_filter=True)
+
+    crawl.spider = Polling(url=crawl.spider.url)
+    ran = await crawl.run()
+    assert ran.counters["retried/status/500"] == 1
+    assert paths(ran) == ["/again/2", "/again/3", "/again/4", "/poll/0", "/poll/1", "/poll/2"]
+    assert ran.counters["items"] == 6
+
+
 async def test_the_crawl_waits_for_seeds_that_another_worker_is_loading(bench):
     crawl = bench({"/": [], "/late": []})
     context = crawl.frontier_context()

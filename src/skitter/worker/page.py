@@ -7,6 +7,7 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
+import xxhash
 
 from skitter.frontier.records import Resolution
 from skitter.stats import USER
@@ -107,7 +108,7 @@ class Page(msgspec.Struct, eq=False):
     request: Request
     """The request as it was queued. The fetched request differs if a hook replaced it."""
     item_key: bytes
-    """The key under which keyed stores write the items: the fingerprint, unless each pass of the job has its own items."""
+    """The key under which keyed stores write the items: see :func:`item_key_of`, unless each pass of the job has its own items."""
     trace: AttemptTrace | None = None
     """``None`` if the request is not traced."""
     began: float = 0.0
@@ -192,6 +193,17 @@ class Page(msgspec.Struct, eq=False):
         """Finish the page as done, without items and links."""
         self.items, self.entries, self.batches = [], [], []
         self.finish(DONE)
+
+
+def item_key_of(lease: Lease, request: Request) -> bytes:
+    """Return the key under which keyed stores write the items of a leased request: the same whenever it is leased again.
+
+    Usually the fingerprint. Requests with ``dont_filter`` may share one, so what is stored of them is part of their key. A
+    page that has redirected to itself keeps its fingerprint: no other request of the redirect has items.
+    """
+    if not request.dont_filter or request.url in request.redirects:
+        return lease.fingerprint
+    return xxhash.xxh3_128_digest(lease.fingerprint + lease.record)
 
 
 def _encodable(text: str) -> str:

@@ -64,7 +64,7 @@ from skitter.worker.item_meter import InvalidItem, make_item_meter
 from skitter.worker.large_pages import LARGE, LargePageLimiter
 from skitter.worker.links import TURN, CallbackResult, LinkCollector, LinkStream, turns_of
 from skitter.worker.origins import CONTACT_GRACE, Origins, OriginState
-from skitter.worker.page import FILE_CALLBACKS, Page
+from skitter.worker.page import FILE_CALLBACKS, Page, item_key_of
 from skitter.worker.retry import (
     DONE,
     REDIRECTS,
@@ -175,7 +175,7 @@ class RequestPipeline:
             request = decode_request(lease.url, lease.record)
         except UndecodableRecord as error:
             return await self._undecodable(lease, error)
-        page = Page(lease, request, lease.fingerprint, inflight.trace)
+        page = Page(lease, request, item_key_of(lease, request), inflight.trace)
         self._spider.stats.begin(page)
         try:
             if request.callback in FILE_CALLBACKS:

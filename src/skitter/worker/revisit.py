@@ -179,7 +179,7 @@ class Revisits:
         if memory is not None and not page.request.dont_filter:
             page.memory = _read(memory)
         if self._mode != "all" and self._pass > 1:  # keyed stores keep one version per pass
-            page.item_key = xxhash.xxh3_128_digest(page.lease.fingerprint, self._pass)
+            page.item_key = xxhash.xxh3_128_digest(page.item_key, self._pass)
 
     def is_due(self, page: Page) -> bool:
         """Return whether to fetch a page.
