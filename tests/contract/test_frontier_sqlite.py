@@ -333,6 +333,23 @@ async def test_a_note_that_cannot_be_written_is_an_error_of_the_next_call(job, b
     await job.kill()
 
 
+async def test_a_change_that_another_program_prevents_is_an_error_of_every_later_call(job, backend):
+    """The watcher of a crawl asks for its status and leaves errors to the workers, which then have to meet them."""
+    await job.add("a")
+    await job.retry(await job.one(), after=5.0)
+    owned = backend.owner._journal._tables.file
+    owned.execute("PRAGMA busy_timeout = 0")
+    with contextlib.closing(sqlite3.connect(backend.owner._journal.path)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        await job.clock.advance(6)
+        with pytest.raises(FrontierError, match="locked"):
+            await backend.owner.status()
+    with pytest.raises(FrontierError, match="locked"):
+        await job.one()
+    await job.kill()
+    assert [lease.attempt for lease in await job.lease()] == [1]
+
+
 async def counters_in_file(backend):
     status = await asyncio.to_thread(read_status, backend.owner._journal.path)
     return status.counters

@@ -106,7 +106,7 @@ class EmbeddedControl:
         remembers = self._job.options.changes is not None
         if forgets:
             await self._requests.seen.stop()
-        await self._journal.read(
+        await self._journal.change(
             lambda tables: tables.begin_pass(number, forget_fingerprints=forgets, forget_outputs=remembers)
         )
         self._job.pass_number = number

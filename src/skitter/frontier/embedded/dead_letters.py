@@ -114,5 +114,5 @@ class EmbeddedNotes:
         """Remove expired notes."""
         now = self._clock()
         self._puts_left = MIN_CLEANUP_SIZE  # so that concurrent calls do not clean up, too
-        kept = await self._journal.read(lambda tables: tables.remove_expired_notes(now))
+        kept = await self._journal.change(lambda tables: tables.remove_expired_notes(now))
         self._puts_left = max(MIN_CLEANUP_SIZE, kept)

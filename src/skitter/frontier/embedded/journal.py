@@ -159,13 +159,17 @@ class SqliteJournal:
         Raises :class:`~skitter.errors.FrontierError` if this or an earlier write failed. The memory is then ahead of
         the file and nothing more is written: the next run continues from the file.
         """
-        if self._failure is not None:
-            raise self._failure
+        self.raise_failure()
         waiter = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
         if self._writer is None:
             self._writer = asyncio.create_task(self._write_groups())
         await waiter
+
+    def raise_failure(self) -> None:
+        """Raise the error of an earlier write that failed, if there was one."""
+        if self._failure is not None:
+            raise self._failure
 
     def flush_soon(self) -> None:
         """Write everything that was appended within :data:`FLUSH_DELAY`. A failure shows at the next :meth:`flush`."""
@@ -234,6 +238,18 @@ class SqliteJournal:
         """Run a query, in the journal's thread, that sees everything that was appended."""
         await self.flush()
         return await self.peek(query)
+
+    async def change(self, query: Callable[[SqliteTables], AnswerT]) -> AnswerT:
+        """Run a query as :meth:`read` that changes the file itself.
+
+        If it fails, nothing more is written, as after a failed write: the memory counts on the change.
+        """
+        try:
+            return await self.read(query)
+        except Exception as error:
+            if self._failure is None:
+                self._failure = error if isinstance(error, FrontierError) else explain_error(error, self.path)
+            raise
 
     async def peek(self, query: Callable[[SqliteTables], AnswerT]) -> AnswerT:
         """Run a query, in the journal's thread, that may miss what was appended since the last flush. Costs no flush."""
@@ -329,6 +345,9 @@ class MemoryJournal:
     async def flush(self) -> None:
         """Return at once."""
 
+    def raise_failure(self) -> None:
+        """Do nothing: no write fails."""
+
     def flush_soon(self) -> None:
         """Return at once."""
 
@@ -338,7 +357,7 @@ class MemoryJournal:
         self._tables.file.execute("DELETE FROM queue")  # the frontier itself holds what was moved there
         return answer
 
-    peek = read
+    change = peek = read
 
 
 Journal = SqliteJournal | MemoryJournal

@@ -440,7 +440,11 @@ class RequestTable:
         return max(self._first_due, self._moved_at + DUE_STEP)
 
     async def requeue_due(self, now: float) -> None:
-        """Queue the requests of expired leases, and the delayed requests that are due."""
+        """Queue the requests of expired leases, and the delayed requests that are due.
+
+        Raises the error of an earlier write that failed: a caller that waits for requests would otherwise wait forever.
+        """
+        self._journal.raise_failure()
         for lease_id in self.leases.expired(now):
             self.requeue_lost(lease_id, now)
         if self._moved_at > now:  # the clock was set back
@@ -453,7 +457,7 @@ class RequestTable:
         self._moved_at = now
         while self._first_due <= now:
             self._first_due = float("inf")
-            rows, following = await self._journal.read(lambda tables: tables.take_due(now, DUE_BATCH_SIZE))
+            rows, following = await self._journal.change(lambda tables: tables.take_due(now, DUE_BATCH_SIZE))
             self._job.delayed -= len(rows)
             for row in rows:
                 self._usage.delayed[row.slot] -= 1
@@ -567,7 +571,7 @@ class RequestTable:
             self._job.added -= dropped
             last = self._job.last_number
             leased = [held.row.seq for held in self.leases if held.row.slot == number]
-            delayed, following = await self._journal.read(
+            delayed, following = await self._journal.change(
                 lambda tables: tables.drop_slot(number, last, leased)
             )
             self._job.delayed -= delayed
@@ -586,7 +590,7 @@ class RequestTable:
                     self._remove(seq)
                 self._job.queued -= len(batch)
                 await self._count_dropped(len(batch))
-            delayed, following = await self._journal.read(lambda tables: tables.drop_delayed(task))
+            delayed, following = await self._journal.change(lambda tables: tables.drop_delayed(task))
             if delayed:
                 delayed_by_slot = await self._journal.read(lambda tables: tables.delayed_by_slot())
                 self._usage.delayed = Counter(delayed_by_slot)
@@ -600,7 +604,7 @@ class RequestTable:
         search = BacklogSearch(self.backlog, self._slots)
         after, last, unpacked = 0, self._job.last_number, self._file is not None
         while self._file is not None and unpacked:
-            after = await self._file.read(
+            after = await self._file.change(
                 partial(
                     SqliteTables.unpack_some,
                     pattern=task.trace,
@@ -611,7 +615,7 @@ class RequestTable:
             )
             unpacked = after > 0
         while self._file is not None:
-            rows, after = await self._file.read(
+            rows, after = await self._file.change(
                 partial(
                     SqliteTables.find_waiting,
                     pattern=task.trace,
