@@ -6,6 +6,7 @@ from skitter.errors import FrontierError
 from skitter.frontier.options import FrontierSettings
 from skitter.frontier.records import JobState, Outcome, PageChange, PageVisit, Resolution
 from skitter.item import OutputRange
+from skitter.run.page_changes import read_changes_of_pass, with_kept
 
 NEW, CHANGED, UNCHANGED, GONE, UNCHECKED, SKIPPED = (
     PageChange.NEW, PageChange.CHANGED, PageChange.UNCHANGED, PageChange.GONE, PageChange.UNCHECKED, PageChange.SKIPPED
@@ -104,6 +105,21 @@ async def test_an_unchanged_page_can_replace_its_memory_alone(start):
     assert {name: lease.memory for name, lease in (await next_pass(job, "a", "b")).items()} == {
         "a": b"moremoremore", "b": b"m"
     }  # fmt: skip
+
+
+async def test_no_items_are_missing_or_doubled_if_pages_change_while_a_running_job_is_exported(start):
+    job, leases = await begin(start, "a", "b", "c")
+    for start_at, name in enumerate(leases):
+        written = OutputRange("items/w.jsonl", start_at * 10, start_at * 10 + 10)
+        await close(job, leases[name], visit(leases[name]), outputs=[written])
+    again = await next_pass(job, "a", "b", "c")
+    newer = {name: OutputRange("items/v.jsonl", at * 10, at * 10 + 10) for at, name in enumerate("ab")}
+    await close(job, again["a"], visit(again["a"], CHANGED), outputs=[newer["a"]])
+    ranges = await job.frontier.reports.outputs()
+    await close(job, again["b"], visit(again["b"], CHANGED), outputs=[newer["b"]])
+    report = await read_changes_of_pass(job.frontier.reports.visits, await job.status(), may_repeat=True)
+    old = {name: (at * 10, at * 10 + 10) for at, name in enumerate(leases)}
+    assert with_kept(ranges, report.kept) == {"items/v.jsonl": [(0, 20)], "items/w.jsonl": [old["c"]]}
 
 
 async def test_a_changed_page_replaces_its_stored_record(start):

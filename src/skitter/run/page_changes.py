@@ -40,7 +40,8 @@ class PassReport(msgspec.Struct):
     counts: Counter[str]
     """Number of pages by :class:`PageChange`, and ``unlinked``. Pages that were not met yet are not counted."""
     kept: Ranges
-    """Byte ranges of the items that an earlier pass wrote and that are still valid."""
+    """Byte ranges of the items of all remembered pages that are not gone. Those of this pass belong to it, because a page of a
+    running job may have changed since the ranges of the pass were read."""
     gone: list[bytes]
     """Fingerprints of the pages that are gone."""
 
@@ -87,12 +88,11 @@ async def read_changes_of_pass(read: ReadVisits, status: FrontierStatus, *, may_
             if found.change is PageChange.GONE:
                 report.gone.append(page.fingerprint)
                 continue
-        if page.since < number:
-            for kept in page.ranges:
-                report.kept[kept.part].append((kept.start, kept.end))
+        for kept in page.ranges:
+            report.kept[kept.part].append((kept.start, kept.end))
     return report
 
 
 def with_kept(ranges: Mapping[str, Sequence[tuple[int, int]]], kept: Ranges) -> Ranges:
-    """Return the ranges of the present pass together with those of earlier passes that are still valid."""
+    """Return the ranges of the present pass together with those of the remembered pages. Read ``ranges`` first."""
     return {part: joined_spans([*ranges.get(part, ()), *kept.get(part, ())]) for part in {**ranges, **kept}}
