@@ -32,6 +32,7 @@ import msgspec
 
 from skitter.errors import SkitterError, is_usage
 from skitter.frontier.contract import Frontier
+from skitter.frontier.records import JobState
 from skitter.frontier.rpc.client import OwnerGone, RemoteFrontier, remote_frontier
 from skitter.frontier.workers import worker_name
 from skitter.run.builder import JobBuilder, load_worker_modules
@@ -94,15 +95,15 @@ def _end_after(owner: int) -> None:
     os._exit(1)
 
 
-async def _work(command: WorkerCommand, pipe: int, name: str) -> None:
+async def _work(command: WorkerCommand, pipe: int, name: str) -> JobState:
     builder = JobBuilder(command.spec)
     try:
-        await _work_with(builder, command, pipe, name)
+        return await _work_with(builder, command, pipe, name)
     finally:
         builder.release_spider()
 
 
-async def _work_with(builder: JobBuilder, command: WorkerCommand, pipe: int, name: str) -> None:
+async def _work_with(builder: JobBuilder, command: WorkerCommand, pipe: int, name: str) -> JobState:
     loop = asyncio.get_running_loop()
     apply_log_settings(builder.settings, command.log.format)
     frontier = _make_frontier(builder, command, name)
@@ -119,8 +120,9 @@ async def _work_with(builder: JobBuilder, command: WorkerCommand, pipe: int, nam
             await work
         await frontier.close()
         raise OwnerGone("the owner of the job has ended")
-    await work
+    state = await work
     await frontier.close()
+    return state
 
 
 def main() -> int:
@@ -135,7 +137,7 @@ def main() -> int:
     threading.Thread(target=_end_after, args=(command.owner,), name="owner", daemon=True).start()
     result = WorkerResult()
     try:
-        run_async(_work(command, pipe, name))
+        result.is_finished = run_async(_work(command, pipe, name)) is JobState.FINISHED
     except OwnerGone:
         return 1  # no report: if the owner still runs, it replaces this worker
     except SkitterError as error:

@@ -241,15 +241,7 @@ class Crawl:
                 await self._written.join()
             passes = self._passes = PassTracker(frontier.notes, self._builder.rules, self._builder.passes)
             before = await self._begin(frontier, info, passes)
-            runs = before.state is JobState.RUNNING
-            # A worker of another program may find more to do.
-            may_run = runs or (before.state is JobState.FINISHED and self._builder.has_foreign_worker)
-            if may_run and not self._stop_reason:
-                if not before.reason:
-                    await passes.begin(before)
-                await self._work(frontier, info, began)
-                if runs and self._builder.settings.retry_failed_at_end and await self._replay(frontier):
-                    await self._work(frontier, info, began)
+            await self._run_workers(frontier, info, server, before, began)
             result = await self._result(frontier, before, began, passes)
         except BaseException:
             await self._end(frontier, server)
@@ -344,7 +336,46 @@ class Crawl:
             and await frontier.dead_letters.replay() > 0
         )
 
-    async def _work(self, frontier: Frontier, info: JobInfo, began: float) -> None:
+    async def _run_workers(
+        self,
+        frontier: Frontier,
+        info: JobInfo,
+        server: FrontierServer | None,
+        before: FrontierStatus,
+        began: float,
+    ) -> None:
+        """Run the workers, and again if a command has added requests when they had found the job finished.
+
+        At the end, the server is closed, so that no command adds requests to a run that does not fetch them.
+        """
+        runs = before.state is JobState.RUNNING
+        retries = runs and self._builder.settings.retry_failed_at_end
+        # A worker of another program may find more to do.
+        may_run = runs or (before.state is JobState.FINISHED and self._builder.has_foreign_worker)
+        goes_on = may_run and not self._stop_reason
+        if goes_on and not before.reason and self._passes is not None:
+            await self._passes.begin(before)
+        while goes_on and not self._stop_reason:
+            is_finished = await self._work(frontier, info, began)
+            goes_on = False
+            if server is not None:
+                await server.close()
+                goes_on = is_finished and await self._has_more(frontier)
+            if retries and not goes_on:
+                retries, goes_on = False, await self._replay(frontier)
+            if goes_on and server is not None:
+                await server.start()
+        if server is not None:
+            await server.close()
+
+    async def _has_more(self, frontier: Frontier) -> bool:
+        """Return whether requests were added to a finished job, and workers can fetch them."""
+        if self._stop_reason or self._builder.has_foreign_worker:
+            return False
+        return (await frontier.status()).state is JobState.RUNNING
+
+    async def _work(self, frontier: Frontier, info: JobInfo, began: float) -> bool:
+        """Run the workers until they have ended. Return whether they found the job finished."""
         self.has_begun = True
         self._frontier = frontier
         watching = asyncio.create_task(self._watch(frontier, began))
@@ -352,16 +383,14 @@ class Crawl:
             teams = self.spec.teams()
             if len(teams) == 1:
                 name = await asyncio.to_thread(worker_name)  # reads files
-                await self._builder.work(frontier, info, name, teams[0])
-            else:
-                from skitter.run.supervisor import Supervisor, WorkerCommand  # noqa: PLC0415 - one worker needs none
+                return await self._builder.work(frontier, info, name, teams[0]) is JobState.FINISHED
+            from skitter.run.supervisor import Supervisor, WorkerCommand  # noqa: PLC0415 - one worker needs none
 
-                commands = [
-                    WorkerCommand(self.spec, os.getpid(), frontier.shared, self._log, queues)
-                    for queues in teams
-                ]
-                self._supervisor = Supervisor(commands, frontier.abandon, self._forked)
-                await self._supervisor.run()
+            commands = [
+                WorkerCommand(self.spec, os.getpid(), frontier.shared, self._log, queues) for queues in teams
+            ]
+            self._supervisor = Supervisor(commands, frontier.abandon, self._forked)
+            return await self._supervisor.run()
         finally:
             self._frontier = self._supervisor = None  # nothing is left to stop
             watching.cancel()

@@ -47,6 +47,8 @@ class WorkerResult(msgspec.Struct):
     remedy: str = ""
     is_usage: bool = False
     """Whether the failure is an error of the caller."""
+    is_finished: bool = False
+    """Whether the worker has found that the job is finished."""
 
 
 class WorkerCommand(msgspec.Struct):
@@ -263,6 +265,8 @@ class Supervisor:
         """Set when workers that could not start are no longer needed."""
         self._some_ended = False
         """Whether a worker has found that the job is finished or stopped."""
+        self._is_finished = False
+        """Whether a worker has found that it is finished."""
         self._failed_starts_of: dict[int, int] = {}
         """Failed starts in a row, by the index of the command."""
         self._failed_starts = 0
@@ -277,8 +281,8 @@ class Supervisor:
         """Process ids of the workers alive."""
         return [worker.process.pid for worker in self._workers.values() if worker.is_alive]
 
-    async def run(self) -> None:
-        """Keep the workers running until each has ended by itself.
+    async def run(self) -> bool:
+        """Keep the workers running until each has ended by itself. Return whether one has found that the job is finished.
 
         Raises :class:`~skitter.errors.CrawlFailed` if a worker reports that the crawl has failed, or if
         workers die at their start and none is left.
@@ -291,6 +295,7 @@ class Supervisor:
             raise failures.exceptions[0] from None
         finally:
             await self.kill()
+        return self._is_finished
 
     async def _keep_running(self, index: int, command: bytes) -> None:
         while not self._stopping:
@@ -300,6 +305,7 @@ class Supervisor:
                 if result.failure:
                     raise CrawlFailed(result.failure, remedy=result.remedy, is_usage=result.is_usage)
                 self._some_ended = True
+                self._is_finished = self._is_finished or result.is_finished
                 break
             with contextlib.suppress(SkitterError):  # the other workers meet and report the same error
                 await self._abandon(worker.name)
