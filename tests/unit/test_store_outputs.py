@@ -190,3 +190,33 @@ async def test_an_existing_file_is_foreign_unless_this_job_merged_it_and_it_is_u
     with target.open("a") as file:
         file.write("a note\n")
     assert await output.occupied(job)
+
+
+def job_with_an_item(folder, name):
+    (folder / name / "parts" / "items").mkdir(parents=True)
+    (folder / name / "parts" / "items" / "w1.jsonl").write_text(f'{{"job":"{name}"}}\n')
+    return OutputContext(name, str(folder / name)), {"items/w1.jsonl": [(0, 12)]}
+
+
+async def test_a_job_does_not_replace_the_file_that_another_one_has_written_meanwhile(tmp_path):
+    """Both have found no file when they began."""
+    target = tmp_path / "items.jsonl"
+    jobs = [(open_output(str(target)), *job_with_an_item(tmp_path, name)) for name in ("a", "b")]
+    for output, job, _ in jobs:
+        await output.check(job)
+        assert not await output.occupied(job)
+    (first, job, ranges), (second, other, more) = jobs
+    await first.merge(job, ranges)
+    with pytest.raises(StoreError, match="has changed since the run began"):
+        await second.merge(other, more)
+    assert target.read_text() == '{"job":"a"}\n'
+    await first.merge(job, ranges)
+
+
+async def test_a_fresh_job_replaces_the_file_that_it_has_found(tmp_path):
+    target = tmp_path / "items.jsonl"
+    target.write_text("of another job")
+    output, (job, ranges) = open_output(str(target)), job_with_an_item(tmp_path, "a")
+    await output.check(job)
+    await output.merge(job, ranges)
+    assert target.read_text() == '{"job":"a"}\n'

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import xxhash
 
+from skitter.errors import StoreError
 from skitter.secrets import shown_url
 from skitter.store.committed import CHUNK, CommittedRanges
 from skitter.store.contract import Output, OutputContext, RangesByPart, Store, parts_folder
@@ -38,6 +39,9 @@ class FileOutput(Output):
         self.path = path
         self.shared_parts = shared_parts
         self._format = file_format
+        self._is_checked = False
+        self._found: _InodeRecord | None = None
+        """The file that existed when it was checked. A run may replace it."""
 
     @property
     def location(self) -> str:
@@ -47,6 +51,7 @@ class FileOutput(Output):
     async def check(self, context: OutputContext) -> None:
         """Test whether the file can be written; see :func:`~skitter.store.merge.check_target`."""
         await asyncio.to_thread(check_target, self.path)
+        self._is_checked, self._found = True, await asyncio.to_thread(_identity_of, self.path)
         if self.shared_parts is not None:
             await self.shared_parts.check(context)
 
@@ -108,8 +113,23 @@ class FileOutput(Output):
             self.path,
             self._format,
             durability=context.durability,
-            before_replace=lambda draft: self._identity_file(context).expect(draft, instead_of=self.path),
+            before_replace=lambda draft: self._before_replace(context, draft),
         )
+
+    def _before_replace(self, context: OutputContext, draft: Path) -> None:
+        """Raise :class:`~skitter.errors.StoreError` if another program has written the file since the run began.
+
+        The parts on a server are those of all machines, which write the same file.
+        """
+        identity_file = self._identity_file(context)
+        is_guarded = self._is_checked and self.shared_parts is None and self.is_nonempty()
+        if is_guarded and _identity_of(self.path) != self._found and not identity_file.knows(self.path):
+            raise StoreError(
+                f"cannot write {self.target}: the file has changed since the run began",
+                remedy="move it away, or choose another output; then run the same command again: no item is lost",
+                field="output",
+            )
+        identity_file.expect(draft, instead_of=self.path)
 
     def _identity_file(self, context: OutputContext) -> FileIdentity:
         name = xxhash.xxh3_64_hexdigest(os.fsencode(os.path.realpath(self.path)))
@@ -142,9 +162,8 @@ class FileIdentity:
         return self._record_of(file) is not None
 
     def _record_of(self, file: Path) -> _InodeRecord | None:
-        try:
-            identity = _identity(file)
-        except FileNotFoundError:
+        identity = _identity_of(file)
+        if identity is None:
             return None
         # All records: the name of a record depends on the path, and the file may have another one now.
         known = [record for path in self._path.parent.glob("*.json") for record in _read(path)]
@@ -183,6 +202,14 @@ def _digest(file: Path) -> str:
         while chunk := content.read(CHUNK):
             state.update(chunk)
     return state.hexdigest()
+
+
+def _identity_of(file: Path) -> _InodeRecord | None:
+    """Return the identity of a file; ``None`` if it does not exist."""
+    try:
+        return _identity(file)
+    except FileNotFoundError:
+        return None
 
 
 def _identity(file: Path) -> _InodeRecord:
