@@ -13,6 +13,7 @@ def compiled(name: str) -> Extension:
 
 MODULES = [
     compiled("skitter.frontier.embedded._key_set"),
+    compiled("skitter.frontier.embedded._sorted_keys"),
     compiled("skitter.html._tags"),
     compiled("skitter.worker._link_table"),
 ]

@@ -47,6 +47,7 @@ SOURCE_FILES = {
 COMPILED = {
     "skitter/worker/_link_table.abi3.so",
     "skitter/frontier/embedded/_key_set.abi3.so",
+    "skitter/frontier/embedded/_sorted_keys.abi3.so",
     "skitter/html/_tags.abi3.so",
 }
 

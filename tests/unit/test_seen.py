@@ -5,9 +5,10 @@ import hashlib
 import sqlite3
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from skitter.errors import FrontierError
 from skitter.frontier.embedded import runs as runs_module
 from skitter.frontier.embedded import seen as seen_sets
 from skitter.frontier.embedded.journal import SqliteJournal
@@ -129,6 +130,16 @@ def short_steps(monkeypatch):
     monkeypatch.setattr(runs_module, "KEYS_PER_BLOCK", 2)
 
 
+@pytest.fixture(params=["compiled", "python"])
+def either(request, monkeypatch):
+    """Run a test with the compiled functions, if there are any, and with those in Python."""
+    if request.param == "python":
+        monkeypatch.setattr(runs_module, "merge", runs_module.python_merge)
+        monkeypatch.setattr(runs_module, "split", runs_module.python_split)
+        monkeypatch.setattr(runs_module, "KeyFilter", runs_module.PythonKeyFilter)
+
+
+@pytest.mark.usefixtures("either")
 async def test_keys_keep_their_times_in_runs(journal):
     keys = MemorySeen()
     keys.add(key(1))
@@ -141,6 +152,7 @@ async def test_keys_keep_their_times_in_runs(journal):
     assert len(seen) == 2
 
 
+@pytest.mark.usefixtures("either")
 async def test_runs_are_known_after_opening_again(journal):
     seen = await opened(journal)
     add(journal, seen, 1, 2)
@@ -199,6 +211,7 @@ async def test_keys_that_leave_memory_while_a_batch_is_looked_up_stay_known(jour
     assert all(seen.known(key(number), NOW) for number in batch)
 
 
+@pytest.mark.usefixtures("either")
 async def test_runs_stay_few_and_lose_nothing(journal, short_steps):
     seen = await opened(journal)
     for number in range(8_000):
@@ -259,6 +272,7 @@ async def test_no_more_is_written_at_once_than_was_added(journal, short_steps):
     await seen.stop()
 
 
+@pytest.mark.usefixtures("either")
 async def test_a_shard_whose_move_was_not_finished_is_in_the_log_and_the_others_in_runs(journal, short_steps):
     seen = await opened(journal)
     add(journal, seen, *range(3_000))
@@ -304,9 +318,9 @@ async def test_keys_of_a_run_that_cannot_be_written_stay_known(journal, monkeypa
 
 def test_later_sources_of_a_merge_prevail():
     keys = sorted(map(key, range(4)))
-    older = SortedKeys(keys[:3], {keys[0]: 5.0, keys[1]: 6.0})
-    newer = SortedKeys(keys[1:], {keys[2]: 0.0})
-    assert merge_keys([older, newer]) == (keys, {keys[0]: 5.0, keys[2]: 0.0})
+    older = SortedKeys(b"".join(keys[:3]), {keys[0]: 5.0, keys[1]: 6.0})
+    newer = SortedKeys(b"".join(keys[1:]), {keys[2]: 0.0})
+    assert merge_keys([older, newer]) == (b"".join(keys), {keys[0]: 5.0, keys[2]: 0.0})
 
 
 numbers = st.integers(0, 40)
@@ -318,7 +332,8 @@ changes = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@pytest.mark.usefixtures("either")
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(changes)
 async def test_a_seen_set_on_disk_answers_like_one_in_memory(tmp_path_factory, changes):
     journal = SqliteJournal(tmp_path_factory.mktemp("seen") / "frontier.db", "process")
@@ -352,6 +367,39 @@ async def test_a_seen_set_on_disk_answers_like_one_in_memory(tmp_path_factory, c
     finally:
         seen_sets.FOUND_KEYS = found
         await journal.close()
+
+
+async def test_a_key_that_only_seemed_to_be_in_a_run_is_looked_up_once(journal, monkeypatch):
+    looked_up = []
+    find_keys = seen_sets.find_keys
+
+    def find(file, unsure):
+        looked_up.extend(one for one, _ in unsure)
+        return find_keys(file, unsure)
+
+    monkeypatch.setattr(seen_sets, "find_keys", find)
+    seen = await opened(journal)
+    add(journal, seen, *range(300))
+    await moved(seen)
+    similar = key(1)[:7] + b"different"
+    for _ in range(2):
+        await seen.prepare([similar])
+        assert seen.unknown([similar], NOW) == [True]
+    assert looked_up == [similar]
+    seen.add(similar)
+    journal.append("log_seen", ("+", NOW, similar))
+    await moved(seen)
+    await seen.prepare([similar])
+    assert seen.known(similar, NOW)
+
+
+async def test_a_run_with_a_damaged_filter_is_explained(journal):
+    seen = await opened(journal)
+    add(journal, seen, 1)
+    await moved(seen)
+    await journal.peek(lambda tables: tables.file.execute("UPDATE seen_runs SET filter = x'00'"))
+    with pytest.raises(FrontierError, match="damaged"):
+        await opened(journal)
 
 
 def test_a_key_is_found_only_at_its_place_in_a_block():

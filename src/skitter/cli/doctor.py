@@ -39,6 +39,7 @@ def _compiled() -> str:
     names = {
         "skitter.worker._link_table": "known links",
         "skitter.frontier.embedded._key_set": "known URLs",
+        "skitter.frontier.embedded._sorted_keys": "known URLs on disk",
         "skitter.html._tags": "HTML tags",
     }
     found = [what for module, what in names.items() if find_spec(module) is not None]

@@ -3,7 +3,7 @@
 Keys are divided into 256 shards by their first byte, and each shard has its own runs. A run is written once, in the order of
 its keys, and is never changed. Later keys of its shard go to later runs, and runs of similar size are merged into one, as in
 a log-structured merge tree (O'Neil et al. 1996). A run is divided into blocks by the first bits of the keys, which are
-hashes and therefore evenly spread. A Bloom filter shows which blocks are worth reading.
+hashes and therefore evenly spread. A filter shows which blocks are worth reading.
 """
 
 from __future__ import annotations
@@ -16,23 +16,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-import xxhash
-
 from skitter.frontier.embedded.packs import execute_rows
 
-if TYPE_CHECKING:  # loaded with the first run: the keys of most crawls stay in memory
-    from rbloom import Bloom
-
+if TYPE_CHECKING:
     from skitter.frontier.embedded.tables import SqliteTables
 
 FOREVER = float("inf")
 KEY_SIZE = 16
+PREFIXES = 2**32
+"""A key is placed within its shard by its *prefix*: the four bytes after the first one."""
 KEYS_PER_BLOCK = 28
 """Mean. With blocks of about half a kilobyte, few bytes at the end of each page of the file stay unused."""
 KEYS_PER_STEP = 2_048
 """Keys that are written in one transaction, so that commits do not wait long: less than a millisecond."""
-FALSE_POSITIVE_RATE = 1e-3
-"""Of the filters, which then take 1.8 bytes per key."""
 MARKER = "m"
 """Kind of a row of ``seen_log`` up to which the keys of a shard go to its next run."""
 _READ_BATCH = 500
@@ -42,13 +38,106 @@ REMOVED_ROWS = 2_048
 """Rows of the log that are removed in one transaction."""
 _BLOCK_ROWS = "INSERT INTO seen_blocks VALUES (?, ?, ?)"
 _INDEX_BITS = 32
-_PREFIXES = 2**32
-"""A key is placed within its shard by the four bytes after the first one."""
+"""Of the index of a block in its run."""
+_TAG_START, _TAG_END = 5, 7
+"""The two bytes of a key that a filter has."""
+_END_SIZE = 4
+"""Bytes of the number of keys up to the end of a part."""
 
 try:
     from skitter.frontier.embedded._key_set import KeySet
 except ImportError:  # not compiled
     KeySet = set  # type: ignore[assignment,misc]
+
+
+def split_keys(packed: bytes) -> tuple[bytes, ...]:
+    """Return the keys in a sequence of 16-byte keys."""
+    return struct.unpack_from("16s" * (len(packed) // KEY_SIZE), packed)
+
+
+def python_merge(sources: Sequence[bytes]) -> bytes:
+    """Return the keys of several sequences, each key once."""
+    return b"".join(dict.fromkeys(sorted([key for source in sources for key in split_keys(source)])))
+
+
+def python_split(packed: bytes, parts: int, first: int, end: int) -> list[bytes]:
+    """Return the keys of each part from ``first`` until before ``end``, if all prefixes are divided into ``parts``."""
+    keys = split_keys(packed)
+    if not keys:
+        return [b""] * (end - first)
+    cuts = [bisect_left(keys, _lower_bound(keys[0], part, parts)) for part in range(first, end + 1)]
+    return [packed[start * KEY_SIZE : stop * KEY_SIZE] for start, stop in pairwise(cuts)]
+
+
+def _lower_bound(key: bytes, part: int, parts: int) -> bytes:
+    """Return what no key of a part, and all keys before it, are less than. ``key``: any key of the sequence."""
+    prefix = -(-part * PREFIXES // parts)
+    if prefix == PREFIXES:
+        return key[:1] + b"\xff" * KEY_SIZE
+    return key[:1] + prefix.to_bytes(4, "big")
+
+
+class PythonKeyFilter:
+    """Tells which keys are not in a sequence, without its keys: two bytes of each, in parts of the sequence.
+
+    With 28 keys in each part, one in 2,300 unknown keys seems to be in the sequence. A filter takes 2.2 bytes per key.
+    """
+
+    def __init__(self, parts: int, packed: bytes) -> None:
+        """``packed``: as returned by :func:`pack_filter`. Raises :class:`ValueError` if it is damaged."""
+        self._parts = parts
+        ends = array("I", packed[: parts * _END_SIZE])
+        self._bounds = [0, *ends]
+        """Index of the first key of each part, and the number of keys."""
+        self._tags = packed[parts * _END_SIZE :]
+        if (
+            not parts
+            or len(ends) != parts
+            or any(end < start for start, end in zip(self._bounds, ends, strict=False))
+            or 2 * self._bounds[-1] != len(self._tags)
+        ):
+            raise ValueError("the filter of a run is malformed")
+
+    def __contains__(self, key: bytes) -> bool:
+        part = int.from_bytes(key[1:5], "big") * self._parts >> 32
+        tag, end = key[_TAG_START:_TAG_END], 2 * self._bounds[part + 1]
+        at = self._tags.find(tag, 2 * self._bounds[part], end)
+        while at > 0 and at % 2:
+            at = self._tags.find(tag, at + 1, end)
+        return at >= 0
+
+
+try:  # the same in C, which takes a twentieth of the time
+    from skitter.frontier.embedded._sorted_keys import KeyFilter, merge, split
+except ImportError:  # not compiled
+    KeyFilter = PythonKeyFilter  # type: ignore[assignment,misc]
+    merge, split = python_merge, python_split
+
+
+class FilterBuilder:
+    """Collects the keys of a sequence, part by part, for its filter."""
+
+    def __init__(self) -> None:
+        self.amount = 0
+        """Number of keys."""
+        self._ends = array("I")
+        self._tags = bytearray()
+
+    def add(self, parts: Sequence[bytes]) -> None:
+        """Add the keys of the next parts."""
+        amount = self.amount
+        for keys in parts:
+            amount += len(keys) // KEY_SIZE
+            self._ends.append(amount)
+        packed = b"".join(parts)
+        tags = bytearray(2 * (amount - self.amount))
+        tags[::2], tags[1::2] = packed[_TAG_START::KEY_SIZE], packed[_TAG_START + 1 :: KEY_SIZE]
+        self._tags += tags
+        self.amount = amount
+
+    def packed(self) -> bytes:
+        """Return the filter as bytes: the number of keys up to the end of each part, and two bytes of each key."""
+        return self._ends.tobytes() + bytes(self._tags)
 
 
 class ShardKeys:
@@ -95,31 +184,23 @@ class Run(NamedTuple):
     log_end: int
     """Number of a row of the log of fingerprints. What the log has of the shard up to there is in this run, or in an
     earlier one."""
-    filter: Bloom
+    filter: KeyFilter
 
     def block_of(self, prefix: int) -> int:
         """Return the id of the block in which the keys with a prefix would be."""
         return self.number << _INDEX_BITS | prefix * self.blocks >> _INDEX_BITS
 
 
-def _first_key(shard: int, prefix: int) -> bytes:
-    """Return a lower bound of the keys of a shard with a prefix or later ones."""
-    return shard.to_bytes(1, "big") + prefix.to_bytes(4, "big")
-
-
-def _unpacked_filter(packed: bytes) -> Bloom:
-    from rbloom import Bloom  # noqa: PLC0415 - see above
-
-    return Bloom.load_bytes(packed, xxhash.xxh3_64_intdigest)
-
-
 def load_runs(file: sqlite3.Connection) -> list[Run]:
     """Return all runs, the oldest first. Blocks of runs that were not finished or not removed are removed."""
     query = "SELECT run, shard, blocks, amount, log_end, filter FROM seen_runs ORDER BY run"
-    runs = [
-        Run(number, shard, blocks, amount, log_end, _unpacked_filter(packed))
-        for number, shard, blocks, amount, log_end, packed in file.execute(query)
-    ]
+    try:
+        runs = [
+            Run(number, shard, blocks, amount, log_end, KeyFilter(blocks, packed))
+            for number, shard, blocks, amount, log_end, packed in file.execute(query)
+        ]
+    except ValueError as error:
+        raise sqlite3.DatabaseError(str(error)) from error
     known, after = {run.number for run in runs}, -1
     next_block = "SELECT min(id) FROM seen_blocks WHERE id > ?"
     while (found := file.execute(next_block, (after,)).fetchone()[0]) is not None:
@@ -165,11 +246,6 @@ def _index_of(key: bytes, fingerprints: bytes) -> int | None:
     return None if at < 0 else at // KEY_SIZE
 
 
-def split_keys(packed: bytes) -> tuple[bytes, ...]:
-    """Return the keys in a sequence of 16-byte keys."""
-    return struct.unpack_from("16s" * (len(packed) // KEY_SIZE), packed)
-
-
 def keys_of_block(fingerprints: bytes, until: bytes | None) -> Iterator[tuple[bytes, float]]:
     """Return the keys of a block and their times."""
     keys = split_keys(fingerprints)
@@ -201,22 +277,21 @@ def remove_log(tables: SqliteTables, before: int) -> bool:
 
 
 class SortedKeys(NamedTuple):
-    """Keys in order, and the times of those that are not known without limit."""
+    """Keys in order, as one sequence of bytes, and the times of those that are not known without limit."""
 
-    keys: Sequence[bytes]
+    keys: bytes
     times: Mapping[bytes, float]
 
 
 def merge_keys(sources: Sequence[SortedKeys]) -> SortedKeys:
     """Merge keys. Later sources prevail over earlier ones."""
-    keys = list(dict.fromkeys(sorted([key for source in sources for key in source.keys])))
     times: dict[bytes, float] = {}
     for source in sources:
         if times:
-            for key in source.keys:
+            for key in split_keys(source.keys):
                 times.pop(key, None)
         times.update(source.times)
-    return SortedKeys(keys, times)
+    return SortedKeys(merge([source.keys for source in sources]), times)
 
 
 class RunWriter:
@@ -228,19 +303,18 @@ class RunWriter:
     def __init__(
         self, number: int, shard: int, log_end: int, new: ShardKeys, merged: Sequence[Run], *, forgets: bool
     ) -> None:
-        from rbloom import Bloom  # noqa: PLC0415 - see above
-
         self._number, self._shard, self._log_end = number, shard, log_end
-        self._new = SortedKeys(sorted([*new.endless, *new.timed]), new.timed)
         self._merged = merged
         self._forgets = forgets
         most = len(new) + sum(run.amount for run in merged)
         self._ranges = max(1, most // KEYS_PER_STEP)
         """A range of keys is read and written at a time."""
         self._blocks_per_range = max(1, most // self._ranges // KEYS_PER_BLOCK)
+        self._new = split(b"".join(sorted([*new.endless, *new.timed])), self._ranges, 0, self._ranges)
+        """The new keys of each range."""
+        self._times = new.timed
         self._next_range = 0
-        self._filter = Bloom(max(1, most), FALSE_POSITIVE_RATE, xxhash.xxh3_64_intdigest)
-        self._amount = 0
+        self._filter = FilterBuilder()
 
     def step(self, tables: SqliteTables, amount: int) -> tuple[int, Run | None]:
         """Write the next blocks, with at least ``amount`` keys.
@@ -253,7 +327,7 @@ class RunWriter:
         try:
             if not self._next_range:  # a run that was not finished may have had the number
                 base = self._number << _INDEX_BITS
-                file.execute("DELETE FROM seen_blocks WHERE id >= ? AND id < ?", (base, base + _PREFIXES))
+                file.execute("DELETE FROM seen_blocks WHERE id >= ? AND id < ?", (base, base + PREFIXES))
             written = 0
             while self._next_range < self._ranges and written < amount:
                 written += self._write_range(file, self._next_range)
@@ -268,43 +342,33 @@ class RunWriter:
         return written, run
 
     def _write_range(self, file: sqlite3.Connection, number: int) -> int:
-        first_block = number * self._blocks_per_range
-        blocks = range(first_block, first_block + self._blocks_per_range)
-        all_blocks = self._ranges * self._blocks_per_range
-        # The first prefix of each block, and the end of the last one.
-        bounds = [-(-block * _PREFIXES // all_blocks) for block in (*blocks, blocks.stop)]
-        low, high = bounds[0], bounds[-1]
-        sources = [self._cut(_read_range(file, run, low, high), low, high) for run in self._merged]
-        keys, times = merge_keys([*sources, self._cut(self._new, low, high)])
+        new, new_times = self._new[number], self._times
+        if new_times:
+            new_times = {key: new_times[key] for key in split_keys(new) if key in new_times}
+        low, high = (-(-bound * PREFIXES // self._ranges) for bound in (number, number + 1))
+        sources = [_read_range(file, run, low, high) for run in self._merged]
+        keys, times = merge_keys([*sources, SortedKeys(new, new_times)])
         if self._forgets and times:
-            keys = [key for key in keys if times.get(key, FOREVER)]
-        self._filter.update(keys)
-        self._amount += len(keys)
-        cuts = [0, *[bisect_left(keys, _first_key(self._shard, bound)) for bound in bounds[1:-1]], len(keys)]
+            keys = b"".join([key for key in split_keys(keys) if times.get(key, FOREVER)])
+        first = number * self._blocks_per_range
+        # The blocks that were read may begin before this range, and end after it.
+        blocks = split(keys, self._ranges * self._blocks_per_range, first, first + self._blocks_per_range)
         rows = [
-            (
-                self._number << _INDEX_BITS | block,
-                b"".join(keys[start:end]),
-                _packed_times(keys[start:end], times),
-            )
-            for block, (start, end) in zip(blocks, pairwise(cuts), strict=True)
-            if start < end
+            (self._number << _INDEX_BITS | block, packed, _packed_times(packed, times))
+            for block, packed in enumerate(blocks, first)
+            if packed
         ]
         execute_rows(file, _BLOCK_ROWS, rows)
-        return len(keys)
-
-    def _cut(self, source: SortedKeys, low: int, high: int) -> SortedKeys:
-        """Return the keys with the prefixes from ``low`` until before ``high``."""
-        keys, times = source
-        start = bisect_left(keys, _first_key(self._shard, low)) if low else 0
-        end = bisect_left(keys, _first_key(self._shard, high)) if high < _PREFIXES else len(keys)
-        part = keys[start:end]
-        return SortedKeys(part, {key: times[key] for key in part if key in times} if times else {})
+        before = self._filter.amount
+        self._filter.add(blocks)
+        return self._filter.amount - before
 
     def _record(self, file: sqlite3.Connection) -> Run:
         blocks = self._ranges * self._blocks_per_range
-        run = Run(self._number, self._shard, blocks, self._amount, self._log_end, self._filter)
-        packed = self._filter.save_bytes()
+        packed = self._filter.packed()
+        run = Run(
+            self._number, self._shard, blocks, self._filter.amount, self._log_end, KeyFilter(blocks, packed)
+        )
         file.execute("INSERT INTO seen_runs VALUES (?, ?, ?, ?, ?, ?)", (*run[:5], packed))
         for replaced in self._merged:
             file.execute("DELETE FROM seen_runs WHERE run = ?", (replaced.number,))
@@ -322,10 +386,13 @@ def _read_range(file: sqlite3.Connection, run: Run, low: int, high: int) -> Sort
         for key, until in keys_of_block(fingerprints, packed)
         if until != FOREVER
     }
-    return SortedKeys(split_keys(b"".join([fingerprints for fingerprints, _ in rows])), times)
+    return SortedKeys(b"".join([fingerprints for fingerprints, _ in rows]), times)
 
 
-def _packed_times(keys: Sequence[bytes], times: Mapping[bytes, float]) -> bytes | None:
-    if not times or not any(key in times for key in keys):
+def _packed_times(packed: bytes, times: Mapping[bytes, float]) -> bytes | None:
+    if not times:
+        return None
+    keys = split_keys(packed)
+    if not any(key in times for key in keys):
         return None
     return array("d", [times.get(key, FOREVER) for key in keys]).tobytes()

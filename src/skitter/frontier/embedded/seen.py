@@ -12,7 +12,6 @@ import logging
 from collections.abc import Sequence
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
 from skitter.errors import FrontierError
 from skitter.frontier.embedded.journal import Journal, SqliteJournal
@@ -34,9 +33,6 @@ from skitter.frontier.embedded.runs import (
 from skitter.frontier.embedded.tables import SqliteTables
 from skitter.frontier.options import FrontierSettings
 
-if TYPE_CHECKING:
-    from rbloom import Bloom
-
 SHARDS = 256
 WRITES_PER_KEY = 6
 """Keys that may be written to runs for each key that is added. That suffices for 100 million keys. With more keys, more of
@@ -46,7 +42,7 @@ _MAX_STEPS = 16
 _MAX_ALLOWED = 65_536
 """When more keys may be written than this, new keys wait until some of them are."""
 FOUND_KEYS = 200_000
-"""Keys in each of the two generations of a set on disk that were found in the file."""
+"""Keys in each of the two generations of a set on disk that were looked up in the file."""
 PARTS_OF_LIMIT = 5
 """A set on disk has a fifth of ``seen_memory_limit`` in memory."""
 MIN_MEMORY = 10_000
@@ -129,7 +125,7 @@ class Shard:
         self.frozen: ShardKeys | None = None
         """Keys of the next run. Others are not added to them before it begins: a large set may double for a single key."""
         self.runs: list[Run] = list(runs)
-        self.filters: list[Bloom] = [run.filter for run in runs]
+        self.filters = [run.filter for run in runs]
 
     def __len__(self) -> int:
         """Return the number of keys. One that is in several places counts several times."""
@@ -213,9 +209,9 @@ class DiskSeen:
         """Number of keys that were written to runs, in all, as far as :data:`WRITES_PER_KEY` is concerned."""
         self._found: dict[bytes, float] = {}
         self._older: dict[bytes, float] = {}
-        """Two generations of keys that were found in the file."""
+        """Two generations of keys that were looked up in the file, with their times; 0: the file does not have the key."""
         self._prepared: dict[bytes, float] = {}
-        """The prepared keys that are known, even if they have left the generations meanwhile."""
+        """The times of the prepared keys that may be known, even if they have left the generations meanwhile."""
         self._mover: asyncio.Task[None] | None = None
         self._added = asyncio.Event()
         """Set when the task may be able to continue."""
@@ -234,21 +230,24 @@ class DiskSeen:
             if key in shard.fresh.endless:
                 prepared[key] = FOREVER
                 continue
-            until = shard.find_in_memory(key)
-            if until is None and found and (until := found.get(key)) is None:
-                until = older.get(key)
-            if until is not None:
+            if (shard.fresh.timed or shard.frozen is not None) and (
+                until := shard.find_in_memory(key)
+            ) is not None:
                 prepared[key] = until
                 continue
             for filter_ in shard.filters:
                 if key in filter_:
-                    unsure.append((key, shard.runs))
+                    until = found.get(key)
+                    if until is None and (until := older.get(key)) is None:
+                        unsure.append((key, shard.runs))
+                    else:
+                        prepared[key] = until
                     break
         if unsure:
             stored = await self._journal.peek(lambda tables: find_keys(tables.file, unsure))
-            for key, until in stored.items():
+            for key, _ in unsure:
                 if key not in prepared:  # the key did not change while the file was read
-                    prepared[key] = until
+                    prepared[key] = until = stored.get(key, 0.0)
                     self._remember(key, until)
 
     def _remember(self, key: bytes, until: float) -> None:

@@ -36,7 +36,7 @@ from skitter.request import FINGERPRINT_VERSION
 
 APPLICATION_ID = 0x736B6974
 """``skit``: identifies a frontier file, also for ``file(1)``."""
-FORMAT_VERSION = 12
+FORMAT_VERSION = 13
 
 COUNTERS_IN_ROWS = "values/"
 """Prefix of the counters with a row each: there may be thousands of them (:mod:`skitter.worker.bounded_counters`). All

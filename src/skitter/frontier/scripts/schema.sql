@@ -1,4 +1,4 @@
--- The file of an embedded frontier, format 12. One owner process writes it; any process may read it.
+-- The file of an embedded frontier, format 13. One owner process writes it; any process may read it.
 
 CREATE TABLE job (                 -- one row: the state of the job as a whole
     id             INTEGER PRIMARY KEY CHECK (id = 1),
@@ -83,7 +83,8 @@ CREATE TABLE seen_log (
 
 -- The same in sorted runs, once there are too many for memory. Each run has keys with the same first byte, its `shard`. Later
 -- runs of a shard prevail. They have what the log had of the shard up to its row `log_end`, which has the kind 'm'. The log is
--- removed up to where the runs of all shards reach. `filter`: a Bloom filter.
+-- removed up to where the runs of all shards reach. `filter`: the number of keys up to the end of each block, as 32 bits, and two
+-- bytes of each key.
 CREATE TABLE seen_runs (
     run INTEGER PRIMARY KEY, shard INTEGER NOT NULL, blocks INTEGER NOT NULL, amount INTEGER NOT NULL,
     log_end INTEGER NOT NULL, filter BLOB NOT NULL
