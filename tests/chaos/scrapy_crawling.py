@@ -20,7 +20,7 @@ def scrapy_command(site, output, settings, urls=()):
     }  # fmt: skip
     command = [sys.executable, "-m", "scrapy", "runspider", str(SPIDER), "-a", f"url={site.url}"]
     if urls:
-        command += ["-a", f"urls={' '.join(urls)}"]
+        command += ["-a", f"_urls={' '.join(urls)}"]
     for name, value in values.items():
         command += ["-s", f"{name}={value}"]
     return command

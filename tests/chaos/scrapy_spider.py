@@ -10,15 +10,15 @@ BATCH = 20
 
 
 class Everything(scrapy.Spider):
-    """Follows all links. With ``urls``, it follows none, and takes a batch of these whenever it is idle."""
+    """Follows all links. With ``_urls``, it follows none, and takes a batch of these whenever it is idle."""
 
     name = "everything"
-    urls = ""
+    _urls = ""
 
     @classmethod
     def from_crawler(cls, crawler, *args, **kwargs):
         spider = super().from_crawler(crawler, *args, **kwargs)
-        spider.waiting = spider.urls.split()
+        spider.waiting = spider._urls.split()
         crawler.signals.connect(spider.feed, signals.spider_idle)
         return spider
 
@@ -35,7 +35,7 @@ class Everything(scrapy.Spider):
 
     def parse(self, response):
         yield {"url": response.url, "title": response.css("title::text").get()}
-        if self.urls:
+        if self._urls:
             return
         for href in response.css("a::attr(href)").getall():
             url = urldefrag(response.urljoin(href)).url  # a dead letter keeps the fragment of its first link

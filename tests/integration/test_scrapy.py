@@ -108,6 +108,7 @@ def test_a_finished_job_is_not_crawled_again_unless_asked(site, tmp_path):
     visits, items = site.site.visits.total(), items_of(tmp_path / "items.jsonl")
     log = crawl("ruled", site, tmp_path, "-o", "items.jsonl")
     assert "SKITTER_FRESH=1" in log
+    assert "'scheduler/enqueued': 0" in log  # user code compares it with limits
     assert items_of(tmp_path / "items.jsonl") == items
     assert site.site.visits.total() == visits
     crawl("ruled", site, tmp_path, "-o", "items.jsonl", settings={"SKITTER_FRESH": 1})
@@ -201,7 +202,7 @@ def waiting(tmp_path):
 
 def feeding(site, tmp_path, settings=(), **arguments):
     """Start the spider that feeds itself when it is idle."""
-    arguments = {"url": site.url, "database": tmp_path / "waiting.db", **arguments}
+    arguments = {"url": site.url, "_database": tmp_path / "waiting.db", **arguments}
     quick = {"DOWNLOAD_DELAY": 0, "CONCURRENT_REQUESTS_PER_DOMAIN": 16, **dict(settings)}
     command = command_of("crawl", "feeding", "-o", "items.jsonl", settings=ADDON | quick, arguments=arguments)
     return subprocess.Popen(command, cwd=tmp_path, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True)
@@ -250,10 +251,10 @@ def test_no_process_ends_while_a_handler_of_another_may_add_requests(
 ):
     url = running("valkey").url if frontier == "valkey" else frontier
     settings = {"SKITTER_FRONTIER": url, "SKITTER_JOB": f"feeding-{tmp_path.name}"}
-    slow = feeding(site, tmp_path, settings, slow=seconds)
+    slow = feeding(site, tmp_path, settings, _slow=seconds)
     until(lambda: site.site.visits["/entry/0"], slow)
     known = Waiting(tmp_path / "known.db", [0])
-    quick = feeding(site, tmp_path, settings, database=known.path)
+    quick = feeding(site, tmp_path, settings, _database=known.path)
     logs = [end_of(quick)]
     visits = site.site.visits.copy()
     logs.append(end_of(slow))
@@ -263,7 +264,7 @@ def test_no_process_ends_while_a_handler_of_another_may_add_requests(
 
 
 def test_dont_close_spider_keeps_the_spider_open(site, tmp_path, waiting):
-    process = feeding(site, tmp_path, keep=tmp_path / "enough")
+    process = feeding(site, tmp_path, _keep=tmp_path / "enough")
     until(lambda: len(site.site.visits) >= 31, process)
     waiting.add(range(40, 45))
     until(lambda: len(site.site.visits) >= 36, process)
@@ -279,7 +280,7 @@ def status_of(folder, job="feeding"):
 def test_a_finished_job_runs_again_while_a_handler_keeps_its_spider_open(site, tmp_path, waiting):
     end_of(feeding(site, tmp_path))
     assert status_of(tmp_path)["state"] == "finished"
-    process = feeding(site, tmp_path, keep=tmp_path / "enough")
+    process = feeding(site, tmp_path, _keep=tmp_path / "enough")
     until(lambda: status_of(tmp_path)["workers"], process)
     found = status_of(tmp_path)
     assert (found["state"], found["counts"]["state"]) == ("running", "finished")
@@ -305,7 +306,7 @@ def test_monitors_judge_the_requests_that_a_handler_adds_to_a_finished_job(site,
 
 
 def test_ctrl_c_ends_a_spider_that_a_handler_keeps_open(site, tmp_path, waiting):
-    process = feeding(site, tmp_path, keep=tmp_path / "enough")
+    process = feeding(site, tmp_path, _keep=tmp_path / "enough")
     until(lambda: len(site.site.visits) >= 31, process)
     process.send_signal(signal.SIGINT)
     assert "Spider closed (shutdown)" in end_of(process)
@@ -313,7 +314,7 @@ def test_ctrl_c_ends_a_spider_that_a_handler_keeps_open(site, tmp_path, waiting)
 
 
 def test_a_process_that_dies_when_it_is_idle_is_continued(site, tmp_path, waiting):
-    process = feeding(site, tmp_path, kill=2)
+    process = feeding(site, tmp_path, _kill=2)
     process.communicate(timeout=100)
     assert process.returncode == -signal.SIGKILL
     end_of(feeding(site, tmp_path))
@@ -321,7 +322,7 @@ def test_a_process_that_dies_when_it_is_idle_is_continued(site, tmp_path, waitin
 
 
 def test_a_killed_process_does_not_keep_the_others_open(site, tmp_path, waiting):
-    idle = feeding(site, tmp_path, keep=tmp_path / "enough")
+    idle = feeding(site, tmp_path, _keep=tmp_path / "enough")
     until(lambda: len(site.site.visits) >= 31, idle)
     other = feeding(site, tmp_path)
     until(lambda: "joined job feeding" in other.stderr.readline(), other)
@@ -335,9 +336,9 @@ def test_a_killed_process_does_not_keep_the_others_open(site, tmp_path, waiting)
 def test_a_suspended_process_asks_its_handlers_when_it_wakes_after_the_end(site, tmp_path, waiting, frontier):
     url = running("valkey").url if frontier == "valkey" else frontier
     settings = {"SKITTER_FRONTIER": url, "SKITTER_JOB": f"feeding-{tmp_path.name}"}
-    other = feeding(site, tmp_path, settings, database=Waiting(tmp_path / "known.db", [0]).path, slow=20)
+    other = feeding(site, tmp_path, settings, _database=Waiting(tmp_path / "known.db", [0]).path, _slow=20)
     until(lambda: site.site.visits["/entry/0"], other)
-    suspended = feeding(site, tmp_path, settings, keep=tmp_path / "enough")
+    suspended = feeding(site, tmp_path, settings, _keep=tmp_path / "enough")
     until(lambda: len(site.site.visits) >= 31, suspended)
     suspended.send_signal(signal.SIGSTOP)
     try:
@@ -352,7 +353,7 @@ def test_a_suspended_process_asks_its_handlers_when_it_wakes_after_the_end(site,
 
 
 def test_a_handler_of_spider_idle_closes_the_spider_with_its_reason(site, tmp_path, waiting):
-    log = end_of(feeding(site, tmp_path, stop="enough"))
+    log = end_of(feeding(site, tmp_path, _stop="enough"))
     assert "Spider closed (enough)" in log
     assert paths(tmp_path) == entries(range(31))
 
@@ -414,6 +415,24 @@ def test_settings_that_the_scheduler_cannot_work_with_are_refused_with_a_remedy(
     assert not (tmp_path / ".skitter/ruled/frontier.db").exists()
 
 
+def test_a_login_holds_after_a_kill_and_in_every_process(site, tmp_path):
+    settings = ADDON | {"DOWNLOAD_DELAY": 0.02, "RANDOMIZE_DOWNLOAD_DELAY": 0, "ROBOTSTXT_OBEY": 0}
+    command = command_of(
+        "crawl", "members", "-o", "items.jsonl", settings=settings, arguments={"url": site.url}
+    )
+    with subprocess.Popen(command, cwd=tmp_path, env=ENVIRONMENT, stderr=subprocess.DEVNULL) as process:
+        until(lambda: len(site.site.visits) > 5, process)
+        process.send_signal(signal.SIGKILL)
+    processes = [
+        subprocess.Popen(command, cwd=tmp_path, env=ENVIRONMENT, stderr=subprocess.DEVNULL) for _ in range(2)
+    ]
+    assert [process.wait(100) for process in processes] == [0, 0]
+    assert site.site.visits["/login"] == 1
+    items = items_of(tmp_path / "items.jsonl")
+    assert len(items) == 40
+    assert {item["text"].split()[0] for item in items} == {"user=a"}
+
+
 def test_items_of_start_are_in_the_output_once_whenever_scrapy_is_killed(site, tmp_path):
     arguments = {"url": site.url, "number": 300}
     command = command_of("crawl", "start-items", "-o", "items.jsonl", settings=ADDON, arguments=arguments)
@@ -441,6 +460,77 @@ def test_items_of_start_that_fail_are_dead_letters_that_can_be_retried(site, tmp
     assert "queued again: 1" in retried.stderr
     crawl("failing-start-items", site, tmp_path, "-o", "items.jsonl")
     assert [item["path"] for item in items_of(tmp_path / "items.jsonl")] == ["whole"]
+
+
+def test_a_job_is_not_continued_with_other_arguments_of_the_spider(site, tmp_path):
+    crawl("categories", site, tmp_path, "-o", "items.jsonl", category=1, _job="a")
+    other = scrapy(
+        "crawl", "categories", cwd=tmp_path, settings=ADDON, arguments={"url": site.url, "category": 2}
+    )
+    assert other.returncode != 0
+    (line,) = [line for line in other.stderr.splitlines() if "[skitter.scrapy] ERROR" in line]
+    assert "job 'categories' was started with other arguments of the spider: " in line
+    assert "-a category=1; repeat them to continue it" in line
+    assert "SKITTER_JOB" in line
+    crawl("categories", site, tmp_path, "-o", "items.jsonl", category=1, _job="b")
+    named = ADDON | {"SKITTER_JOB": "%(name)s-%(category)s"}
+    for category in (1, 2):
+        crawl("categories", site, tmp_path, "-o", f"{category}.jsonl", settings=named, category=category)
+        assert [item["path"] for item in items_of(tmp_path / f"{category}.jsonl")] == [f"/entry/{category}"]
+    assert (tmp_path / ".skitter/categories-2").is_dir()
+
+
+def test_a_project_without_a_duplicate_filter_repeats_its_requests(site, tmp_path):
+    crawl("repeating", site, tmp_path, "-o", "once.jsonl")
+    assert len(items_of(tmp_path / "once.jsonl")) == 1
+    unfiltered = ADDON | {"DUPEFILTER_CLASS": "scrapy.dupefilters.BaseDupeFilter", "SKITTER_FRESH": 1}
+    crawl("repeating", site, tmp_path, "-o", "all.jsonl", settings=unfiltered)
+    assert sorted(item["number"] for item in items_of(tmp_path / "all.jsonl")) == [0, 1, 2, 3]
+
+
+def test_a_duplicate_filter_of_the_project_is_named(site, tmp_path):
+    named = ADDON | {"DUPEFILTER_CLASS": "scrapy_project.pipelines.OddFilter"}
+    log = crawl("categories", site, tmp_path, settings=named, category=1)
+    assert "DUPEFILTER_CLASS=scrapy_project.pipelines.OddFilter is not used" in log
+
+
+def test_files_of_items_keep_the_delay_of_the_project(site, tmp_path):
+    delay = 0.1
+    settings = ADDON | {"DOWNLOAD_DELAY": delay, "RANDOMIZE_DOWNLOAD_DELAY": 0}
+    crawl("with-files", site, tmp_path, settings=settings)
+    times = [hit.received for hit in site.log.hits if "/file/" in hit.target]
+    assert len(times) == 6
+    assert times[-1] - times[0] >= (len(times) - 1) * delay * 0.9
+
+
+def test_items_that_no_output_can_hold_are_counted_if_there_is_no_output(site, tmp_path):
+    log = crawl("opaque", site, tmp_path)
+    assert "'item_scraped_count': 1" in log
+    assert "failed requests" not in log
+    status = skitter("status", "opaque", cwd=tmp_path).stdout.split()
+    assert status[status.index("items") + 1] == "1"
+
+
+def test_the_folder_of_a_feed_is_created(site, tmp_path):
+    crawl("categories", site, tmp_path, "-o", "new/folder/items.jsonl", category=1)
+    assert len(items_of(tmp_path / "new/folder/items.jsonl")) == 1
+
+
+def test_a_file_of_others_is_replaced_only_if_the_feed_overwrites(site, tmp_path):
+    (tmp_path / "items.jsonl").write_text('{"path": "older"}\n')
+    kept = scrapy(
+        "crawl", "categories", "-o", "items.jsonl", cwd=tmp_path, settings=ADDON, arguments={"url": site.url}
+    )
+    assert kept.returncode != 0
+    (line,) = [line for line in kept.stderr.splitlines() if "[skitter.scrapy] ERROR" in line]
+    assert "holds something that job 'categories' did not write" in line
+    assert "SKITTER_FRESH=1" in line
+    assert paths(tmp_path) == ["older"]
+    crawl("categories", site, tmp_path, "-O", "items.jsonl", category=1)
+    assert paths(tmp_path) == ["/entry/1"]
+    crawl("categories", site, tmp_path, "-O", "items.jsonl", category=1)
+    assert paths(tmp_path) == ["/entry/1"]
+    assert site.site.visits["/entry/1"] == 1
 
 
 def test_feeds_that_scrapy_has_to_write_are_named(site, tmp_path):

@@ -5,7 +5,8 @@ import scrapy
 from scrapy.settings import Settings
 
 from skitter.errors import UsageError
-from skitter.scrapy.job import job_spec, read_limits, take_feeds
+from skitter.run.loader import build_spider, check_spider
+from skitter.scrapy.job import Feeds, ScrapyJob, job_spec, read_limits, take_feeds
 from skitter.settings import build_settings
 
 
@@ -54,20 +55,63 @@ FEEDS = {
     "a.jsonl": {"format": "jsonlines"}, "b.csv": {"format": "csv", "fields": ["x", "y"], "overwrite": True}, "c.json": {"format": "json"},
     "d.xml": {"format": "xml"}, "s3://bucket/e.jsonl": {"format": "jsonlines"}, "f-%(time)s.jsonl": {"format": "jsonlines"},
     "g.jsonl": {"format": "jsonlines", "batch_item_count": 10}, "h.json": {"format": "json", "indent": 4}, "i.txt": {"format": "csv"},
+    "j.csv": {"format": "csv", "encoding": "gb18030"}, "k.csv": {"format": "csv", "fields": {"x": "X"}},
 }  # fmt: skip
 
 
 def test_simple_feeds_become_outputs_and_scrapy_keeps_the_others():
-    outputs, others = take_feeds(Settings({"FEEDS": FEEDS}))
-    assert outputs == ["a.jsonl", "b.csv?fields=x,y", "c.json"]
-    assert list(others) == list(FEEDS)[3:]
+    feeds = take_feeds(Settings({"FEEDS": FEEDS}))
+    assert feeds.outputs == ["a.jsonl", "b.csv?fields=x,y", "c.json"]
+    assert feeds.replaced == ["b.csv?fields=x,y"]
+    assert list(feeds.others) == list(FEEDS)[3:]
+
+
+@pytest.mark.parametrize(
+    ("given", "written_by_scrapy"),
+    [
+        ({"FEED_EXPORT_ENCODING": "utf-8"}, False),
+        ({"FEED_EXPORT_ENCODING": "utf-8-sig"}, True),
+        ({"FEED_EXPORT_FIELDS": ["a", "b"]}, False),
+        ({"FEED_EXPORT_FIELDS": {"a": "title"}}, True),
+        ({"FEED_EXPORT_FIELDS": '{"a": "title"}'}, True),
+    ],
+)
+def test_settings_of_all_feeds_decide_which_ones_scrapy_keeps(given, written_by_scrapy):
+    feeds = take_feeds(Settings({"FEEDS": {"a.csv": {"format": "csv"}}, **given}))
+    assert (bool(feeds.others), bool(feeds.outputs)) == (written_by_scrapy, not written_by_scrapy)
+
+
+def test_the_older_settings_of_one_feed_are_read():
+    assert take_feeds(Settings({"FEED_URI": "a.csv", "FEED_FORMAT": "csv"})) == Feeds(["a.csv"])
+    assert list(take_feeds(Settings({"FEED_URI": "a.xml", "FEED_FORMAT": "xml"})).others) == ["a.xml"]
+
+
+def spec_of(given, spider=None, arguments=None):
+    spider = Books() if spider is None else spider
+    return job_spec(
+        Settings(given), spider, read_limits(Settings(), spider), Feeds(["feed.csv"]), arguments or {}
+    )
 
 
 def test_a_job_is_named_after_its_spider_unless_it_has_a_name():
-    limits = read_limits(Settings(), Books())
-    spec = job_spec(Settings({"SKITTER_OUTPUTS": "%(name)s.jsonl"}), "my books", limits, ["feed.csv"])
+    spec = spec_of({"SKITTER_OUTPUTS": "%(name)s.jsonl"})
     assert (spec.job, spec.outputs, spec.frontier) == ("my-books", ["my books.jsonl", "feed.csv"], "sqlite:")
-    assert job_spec(Settings({"SKITTER_JOB": "one"}), "my books", limits, []).job == "one"
+    assert spec_of({"SKITTER_JOB": "one"}).job == "one"
+
+
+def test_the_name_of_a_job_may_contain_attributes_of_the_spider():
+    spider = Books(category="new & old")
+    assert spec_of({"SKITTER_JOB": "%(name)s-%(category)s"}, spider).job == "my-books-new---old"
+    with pytest.raises(UsageError, match="does not have: category"):
+        spec_of({"SKITTER_JOB": "%(name)s-%(category)s"})
+
+
+@pytest.mark.parametrize("name", ["start_urls", "monitors", "hooks", "scrapy_arguments"])
+def test_arguments_of_the_spider_do_not_change_what_stands_for_it(name):
+    spec = spec_of({}, arguments={name: "http://a.example/"})
+    spider = build_spider(ScrapyJob, spec.arguments)
+    check_spider(spider)
+    assert spider.scrapy_spider == "my books"
 
 
 @pytest.mark.parametrize(
@@ -80,5 +124,5 @@ def test_a_job_is_named_after_its_spider_unless_it_has_a_name():
 )
 def test_a_setting_without_effect_is_refused_by_name(given, field):
     with pytest.raises(UsageError) as error:
-        job_spec(Settings(given), "books", read_limits(Settings(), Books()), [])
+        spec_of(given)
     assert error.value.field == field

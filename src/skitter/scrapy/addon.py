@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import logging
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from skitter.errors import UsageError
-from skitter.scrapy.job import UNLIMITED, Limits, job_spec, read_limits, take_feeds
+from skitter.errors import SkitterError, UsageError
+from skitter.scrapy.job import Feeds, Limits, job_spec, read_limits, take_feeds
 
 if TYPE_CHECKING:
+    from scrapy import Spider
     from scrapy.crawler import Crawler
     from scrapy.settings import BaseSettings
 
@@ -18,11 +22,14 @@ if TYPE_CHECKING:
 log = logging.getLogger("skitter.scrapy")
 
 SCHEDULER = "skitter.scrapy.scheduler.Scheduler"
+_COOKIES = "scrapy.downloadermiddlewares.cookies.CookiesMiddleware"
 _OUTERMOST = -1_000_000
 """Order of the middleware that sees what the engine receives from a callback."""
 _INNERMOST = 1_000_000
 _ABOVE_ALL = 1_000
 """Priority of the settings that skitter changes: above the command line."""
+_KNOWN_FILTERS = ("scrapy.dupefilters.RFPDupeFilter", "scrapy.dupefilters.BaseDupeFilter")
+"""The default, and the one that filters nothing. skitter does what they do."""
 _LOOKING_COMMANDS = {"bench", "check", "fetch", "parse", "shell", "view"}
 """Commands of Scrapy that try out single pages and must not touch the job."""
 
@@ -44,6 +51,8 @@ class Addon:
         """The job of the project. ``None``: the command does not crawl."""
         self.fresh = False
         """Whether to start the job again."""
+        self.replaced: list[Path] = []
+        """Files that a new job replaces."""
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Addon:
@@ -54,15 +63,30 @@ class Addon:
         """Install the scheduler. Raises :class:`~skitter.errors.UsageError` for settings that it cannot work with."""
         if _command() in _LOOKING_COMMANDS:
             return
+        try:
+            self._update(settings)
+        except SkitterError as error:
+            log.error("%s; %s", error, error.remedy)  # noqa: TRY400 - Scrapy logs the traceback
+            raise
+
+    def _update(self, settings: BaseSettings) -> None:
         _refuse_other_scheduler(settings)
         spider = self._crawler.spider
         assert spider is not None, "Scrapy creates the spider before it applies add-ons"
         limits = read_limits(settings, spider)
-        outputs, feeds = take_feeds(settings)
-        self.spec = job_spec(settings, spider.name, limits, outputs)
+        feeds = take_feeds(settings)
+        self.spec = job_spec(settings, spider, limits, feeds, _arguments())
         self.fresh = settings.getbool("SKITTER_FRESH")
+        self.replaced = [_file_of(feed, spider) for feed in feeds.replaced]
+        for feed in feeds.outputs:
+            with contextlib.suppress(OSError):  # skitter reports it when it opens the output
+                _file_of(feed, spider).parent.mkdir(parents=True, exist_ok=True)  # as Scrapy does
         _install(settings)
         _hand_over(settings, limits, feeds)
+
+
+def _file_of(feed: str, spider: Spider) -> Path:
+    return Path(feed.partition("?")[0].replace("%(name)s", spider.name))
 
 
 def _command() -> str:
@@ -72,6 +96,18 @@ def _command() -> str:
         if word.rpartition("/")[2] in {"scrapy", "scrapy.exe"}:
             return next((later for later in words[place + 1 :] if not later.startswith("-")), "")
     return ""
+
+
+def _arguments() -> dict[str, str]:
+    """Return the arguments of the spider that the command line gives. A script passes its own, which nobody can list.
+
+    Names with an underscore are left out: ``_job`` of Scrapyd differs in each run.
+    """
+    words = sys.orig_argv
+    pairs = [following for word, following in itertools.pairwise(words) if word == "-a"]
+    pairs += [word[2:] for word in words if word.startswith("-a") and "=" in word]
+    found = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
+    return {name: value for name, value in found.items() if not name.startswith("_")}
 
 
 def _refuse_other_scheduler(settings: BaseSettings) -> None:
@@ -91,29 +127,32 @@ def _install(settings: BaseSettings) -> None:
     observers = "skitter.scrapy.observers."
     settings["SPIDER_MIDDLEWARES"].set(f"{observers}OutputMiddleware", _OUTERMOST, _ABOVE_ALL)
     settings["SPIDER_MIDDLEWARES"].set(f"{observers}CallbackMiddleware", _INNERMOST, _ABOVE_ALL)
+    middlewares = settings["DOWNLOADER_MIDDLEWARES"]
+    place = middlewares.get(_COOKIES, settings["DOWNLOADER_MIDDLEWARES_BASE"].get(_COOKIES))
+    if place is not None:  # otherwise the project has disabled or replaced it
+        middlewares.set(_COOKIES, None, _ABOVE_ALL)
+        middlewares.set("skitter.scrapy.cookies.SharedCookies", place, _ABOVE_ALL)
 
 
-def _hand_over(settings: BaseSettings, limits: Limits, feeds: dict[str, Any]) -> None:
-    """Let the frontier enforce the limits over all processes, and leave nothing of them to the downloader.
-
-    Otherwise a request would wait in the downloader after the frontier had allowed it, and reach its host too soon
-    after that of another process.
-    """
+def _hand_over(settings: BaseSettings, limits: Limits, feeds: Feeds) -> None:
+    """Leave to Scrapy what skitter does not do, and name the settings that have another meaning or none."""
     if settings.getbool("AUTOTHROTTLE_ENABLED"):
         settings.set("AUTOTHROTTLE_ENABLED", value=False, priority=_ABOVE_ALL)
     if settings.getint("CONCURRENT_REQUESTS_PER_IP"):
         log.warning("CONCURRENT_REQUESTS_PER_IP=%d now limits each host, not each address", limits.per_slot)
-    settings.set("DOWNLOAD_DELAY", 0, _ABOVE_ALL)
-    settings.set("DOWNLOAD_SLOTS", {}, _ABOVE_ALL)
-    settings.set("CONCURRENT_REQUESTS_PER_DOMAIN", UNLIMITED, _ABOVE_ALL)
-    if settings.getint("CONCURRENT_REQUESTS_PER_IP"):
-        settings.set("CONCURRENT_REQUESTS_PER_IP", 0, _ABOVE_ALL)
+    if settings["DUPEFILTER_CLASS"] not in _KNOWN_FILTERS:
+        log.warning(
+            "DUPEFILTER_CLASS=%s is not used: the fingerprinter in REQUEST_FINGERPRINTER_CLASS decides which requests are the "
+            "same",
+            settings["DUPEFILTER_CLASS"],
+        )
     if settings.get("JOBDIR"):
         log.warning("JOBDIR=%s is not needed: every job can be resumed", settings["JOBDIR"])
-    for uri in feeds:
+    for uri in feeds.others:
         log.warning(
             "feed %s is written by Scrapy: a kill truncates it. To have each item in it once, name a .jsonl, .json or .csv "
             "file without further options, or an output of skitter in SKITTER_OUTPUTS",
             uri,
         )
-    settings.set("FEEDS", feeds, _ABOVE_ALL)
+    settings.set("FEEDS", feeds.others, _ABOVE_ALL)
+    settings.set("FEED_URI", None, _ABOVE_ALL)

@@ -12,6 +12,7 @@ import msgspec
 
 from skitter.errors import SettingsError, UsageError
 from skitter.run.job import HOME, JobSpec
+from skitter.secrets import is_secret_name
 from skitter.settings import FrontierSettings
 from skitter.spider import Spider
 
@@ -39,16 +40,23 @@ _FORMATS = {
 """Suffixes of the files that skitter writes, by format of Scrapy's feeds."""
 _FEED_OPTIONS = {"format", "fields", "overwrite", "store_empty", "encoding", "indent"}
 """Options of a feed that have the same meaning in skitter, or none."""
+_SETTINGS = {"--fresh": "SKITTER_FRESH=1", "--job": "SKITTER_JOB", "--frontier": "SKITTER_FRONTIER"}
+_UNNAMED = re.compile(r"[^A-Za-z0-9._-]")
+"""What the name of a job cannot contain."""
+_PLACEHOLDER = re.compile(r"%\((\w+)\)s")
 UNLIMITED = 10_000
-"""The value of Scrapy's limits that the frontier enforces in its place."""
+"""A limit that limits nothing."""
 
 
 class ScrapyJob(Spider):
     """Stands for a Scrapy spider in the specification of its job, so that the commands of skitter can open the job."""
 
     name = "scrapy"
-    scrapy_spider = ""
-    """Name of the Scrapy spider."""
+
+    def __init__(self, scrapy_spider: str = "", **_arguments: object) -> None:
+        """``scrapy_spider``: the name of the Scrapy spider. Its arguments have no meaning here."""
+        super().__init__()
+        self.scrapy_spider = scrapy_spider
 
     def on_start(self, worker: object) -> None:  # noqa: ARG002 - a hook
         """Refuse to run the job: only Scrapy can."""
@@ -62,6 +70,9 @@ class RunningScrapyJob(Spider):
     """The same in a process of Scrapy, which runs the job."""
 
     name = "scrapy"
+
+    def __init__(self, **_arguments: object) -> None:
+        super().__init__()
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -130,24 +141,40 @@ def _jitter(settings: BaseSettings) -> float:
     return settings.getfloat("DOWNLOAD_DELAY_JITTER")
 
 
-def take_feeds(settings: BaseSettings) -> tuple[list[str], dict[str, Any]]:
-    """Return the feeds that skitter writes, as outputs, and those that Scrapy has to write."""
+class Feeds(msgspec.Struct, frozen=True):
+    """The feeds of a project."""
+
     outputs: list[str] = []
+    """Those that skitter writes, as outputs."""
+    replaced: list[str] = []
+    """Those of them that replace a file of others: ``-O``, or ``overwrite``."""
     others: dict[str, Any] = {}
-    for uri, options in settings.getdict("FEEDS").items():
-        output = _output_of(str(uri), options, settings.getlist("FEED_EXPORT_FIELDS"))
+    """Those that Scrapy has to write, with their options."""
+
+
+def take_feeds(settings: BaseSettings) -> Feeds:
+    """Return who writes which feed."""
+    feeds = Feeds([], [], {})
+    named = settings.getdict("FEEDS")
+    if settings.get("FEED_URI"):  # the older form of one feed
+        named.setdefault(str(settings["FEED_URI"]), {"format": settings.get("FEED_FORMAT")})
+    for uri, options in named.items():
+        output = _output_of(str(uri), options, settings)
         if output is None:
-            others[uri] = options
+            feeds.others[uri] = options
         else:
-            outputs.append(output)
-    return outputs, others
+            feeds.outputs.append(output)
+            if options.get("overwrite"):
+                feeds.replaced.append(output)
+    return feeds
 
 
-def _output_of(uri: str, options: Mapping[str, Any], fields: list[str]) -> str | None:
+def _output_of(uri: str, options: Mapping[str, Any], settings: BaseSettings) -> str | None:
     feed_format = str(options.get("format", ""))
     path = uri.removeprefix("file://")
     suffixes = _FORMATS.get(feed_format, ())
-    named = options.get("fields") or fields
+    named = options.get("fields") or settings.getdictorlist("FEED_EXPORT_FIELDS") or None
+    encoding = options.get("encoding") or settings.get("FEED_EXPORT_ENCODING") or "utf-8"
     is_simple = (
         options.keys() <= _FEED_OPTIONS
         and Path(path).suffix.removeprefix(".") in suffixes
@@ -155,15 +182,17 @@ def _output_of(uri: str, options: Mapping[str, Any], fields: list[str]) -> str |
         and "%" not in path.replace("%(name)s", "")
         and (named is None or isinstance(named, list))
         and not options.get("indent")
-        and str(options.get("encoding") or "utf-8").lower() in {"utf-8", "utf8"}
+        and str(encoding).lower() in {"utf-8", "utf8"}
     )
     if not is_simple:
         return None
     return f"{path}?fields={','.join(named)}" if named else path
 
 
-def job_spec(settings: BaseSettings, spider: str, limits: Limits, feeds: list[str]) -> JobSpec:
-    """Return the specification of the job. ``spider``: the name of the Scrapy spider; ``feeds``: outputs.
+def job_spec(
+    settings: BaseSettings, spider: object, limits: Limits, feeds: Feeds, arguments: Mapping[str, str]
+) -> JobSpec:
+    """Return the specification of the job. ``spider``: the Scrapy spider; ``arguments``: of the spider, as ``-a`` gives them.
 
     Raises :class:`~skitter.errors.UsageError` for a wrong value.
     """
@@ -175,17 +204,53 @@ def job_spec(settings: BaseSettings, spider: str, limits: Limits, feeds: list[st
     outputs = settings.get("SKITTER_OUTPUTS") or []
     if isinstance(outputs, str):
         outputs = [outputs]
+    name = str(getattr(spider, "name", ""))
     return JobSpec(
-        job=settings.get("SKITTER_JOB") or re.sub(r"[^A-Za-z0-9._-]", "-", spider),
+        job=_job_name(settings, spider, name),
         spider=f"{ScrapyJob.__module__}:{ScrapyJob.__qualname__}",
-        spider_title=_title(settings, spider),
-        arguments={"scrapy_spider": spider},
+        spider_title=_title(settings, name),
+        arguments={"scrapy_spider": name, **arguments},
         settings={**limits.to_settings(), "robots": False, **_own_settings(settings)},
-        outputs=[str(output).replace("%(name)s", spider) for output in [*outputs, *feeds]],
+        outputs=[str(output).replace("%(name)s", name) for output in [*outputs, *feeds.outputs]],
         frontier=settings.get("SKITTER_FRONTIER") or "sqlite:",
         home=str(settings.get("SKITTER_HOME") or HOME),
         reads_references=False,
     )
+
+
+def public_arguments(spec: JobSpec) -> dict[str, Any]:
+    """Return the arguments of the Scrapy spider without secrets, which are not stored."""
+    return {
+        name: value
+        for name, value in spec.arguments.items()
+        if name != "scrapy_spider" and not is_secret_name(name)
+    }
+
+
+def in_settings(remedy: str) -> str:
+    """Return a remedy with the settings of a project in place of the options of ``skitter run``."""
+    for option, setting in _SETTINGS.items():
+        remedy = remedy.replace(option, setting)
+    return remedy
+
+
+def _job_name(settings: BaseSettings, spider: object, name: str) -> str:
+    """Return the name of the job. Placeholders stand for attributes of the spider, as in the URIs of Scrapy's feeds."""
+    template = settings.get("SKITTER_JOB")
+    if not template:
+        return _UNNAMED.sub("-", name)
+
+    def value(found: re.Match[str]) -> str:
+        attribute = found[1]
+        if not hasattr(spider, attribute):
+            raise SettingsError(
+                f"SKITTER_JOB names an attribute that the spider does not have: {attribute}",
+                remedy=f"pass the argument -a {attribute}=..., or give the spider a default: {attribute} = ...",
+                field="SKITTER_JOB",
+            )
+        return _UNNAMED.sub("-", str(getattr(spider, attribute)))
+
+    return _PLACEHOLDER.sub(value, str(template))
 
 
 def _title(settings: BaseSettings, spider: str) -> str:

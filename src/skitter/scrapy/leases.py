@@ -104,6 +104,12 @@ class ScrapyLeases:
         self.seeds = StartRequests(self)
         self.codec: RequestCodec | None = None
         """``None`` as long as no worker runs."""
+        self.frontier: Frontier | None = None
+        """The frontier of the worker that runs."""
+        self.shares_cookies = False
+        """Whether a site has set a cookie in any process of the job."""
+        self.has_outputs = True
+        """Whether items are stored. If not, they are only counted, so that pipelines may pass on what no output can hold."""
         self.began = asyncio.Event()
         """Set when a worker runs."""
         self.crawl_end: CrawlEnd
@@ -115,7 +121,6 @@ class ScrapyLeases:
         self._item_lock = asyncio.Lock()
         self._of_start: ScrapyLease | None = None
         """The item of ``start()`` that is in the pipelines: one at a time, because its signals do not tell which it is."""
-        self._frontier: Frontier | None = None
         self._ready: deque[ScrapyLease] = deque()
         self._held: dict[scrapy.Request, ScrapyLease] = {}
         """By the request in the engine."""
@@ -140,7 +145,7 @@ class ScrapyLeases:
 
     def begin(self, frontier: Frontier, codec: RequestCodec, worker: str) -> None:
         """Start to work with a frontier."""
-        self._frontier, self.codec = frontier, codec
+        self.frontier, self.codec = frontier, codec
         self.seeds.begin(frontier, worker)
         self.began.set()
 
@@ -157,7 +162,7 @@ class ScrapyLeases:
             await asyncio.wait([self._adding])
         self.seeds.end()
         self.drain()
-        self._frontier = self.codec = None
+        self.frontier = self.codec = None
         self._by_response.clear()
         self._owners.clear()
         self._continuations.clear()
@@ -249,6 +254,10 @@ class ScrapyLeases:
         else:
             held.inflight.finish_fetch(latency)
 
+    def holds(self, request: scrapy.Request) -> bool:
+        """Return whether the engine has a request under a lease."""
+        return request in self._held
+
     def fetched(self, result: Any, request: scrapy.Request) -> Any:
         """Record how the fetch of a request has ended: with a response, another request or a failure. Return the result."""
         held = self._held.get(request)
@@ -263,7 +272,9 @@ class ScrapyLeases:
         else:
             held.response = result
             self._by_response[result] = held
-        was_sent = "download_latency" in request.meta or not isinstance(held.failure, IgnoreRequest)
+        # The first report counts. Without an earlier one there was no download: a middleware has answered, such as the HTTP
+        # cache, or it has refused the request.
+        was_sent = isinstance(result, Failure) and not isinstance(held.failure, IgnoreRequest)
         held.inflight.finish_fetch(sent=was_sent)
         return result
 
@@ -397,9 +408,9 @@ class ScrapyLeases:
 
     async def _add_unowned(self) -> None:
         try:
-            while self._unowned and self._frontier is not None:
+            while self._unowned and self.frontier is not None:
                 entries, self._unowned = self._unowned, []
-                await self._frontier.add(entries)
+                await self.frontier.add(entries)
         finally:
             self._adding = None
 
@@ -414,6 +425,9 @@ class ScrapyLeases:
         if held is None:
             if self.codec is not None:
                 log.error("an item that belongs to no response is not stored: %.200r", item)
+            return
+        if not self.has_outputs:
+            held.page.items.append(UnpackedItem())
             return
         try:
             exported: dict[Any, Any] = self._exporter.export_item(item)

@@ -7,8 +7,10 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 from scrapy import Request
+from scrapy.core.downloader import Slot
 from scrapy.utils.misc import load_object
 
+from skitter.scrapy.job import UNLIMITED
 from skitter.scrapy.leases import leases_of
 
 if TYPE_CHECKING:
@@ -87,6 +89,10 @@ def observed(downloader: str | type[Downloader]) -> type[Downloader]:
 
     Only the engine sees the request that a downloader middleware returned, such as a retry, and the request that it
     replaces. A mark in its ``meta`` would be visible to user code, and copied to the requests of callbacks.
+
+    It sends a leased request at once, because the frontier has allowed it: otherwise the request would wait for a second,
+    random delay, and reach its host too soon after that of another process. All other requests, such as those of
+    ``FilesPipeline``, keep the limits of the project, in this process.
     """
     base: Any = load_object(downloader)
 
@@ -94,11 +100,17 @@ def observed(downloader: str | type[Downloader]) -> type[Downloader]:
         def __init__(self, crawler: Crawler) -> None:
             super().__init__(crawler)
             self._leases = leases_of(crawler)
+            self._leased = Slot(UNLIMITED, 0, 0.0)
 
         @wraps(base.fetch)  # Scrapy looks at the signature
         def fetch(self, request: Request, *arguments: Any, **named: Any) -> Deferred[Any]:
             """Fetch a request, and report how that ends."""
             fetching: Deferred[Any] = super().fetch(request, *arguments, **named)
             return fetching.addBoth(self._leases.fetched, request)
+
+        def _get_slot(self, request: Request, *arguments: Any, **named: Any) -> tuple[str, Slot]:
+            """Return the key and the slot of a request."""
+            key, slot = super()._get_slot(request, *arguments, **named)
+            return key, self._leased if self._leases.holds(request) else slot
 
     return ObservedDownloader

@@ -19,6 +19,7 @@ import msgspec
 import scrapy
 import xxhash
 from itemadapter import ItemAdapter
+from scrapy.dupefilters import BaseDupeFilter
 from scrapy.utils.httpobj import urlparse_cached
 from scrapy.utils.misc import load_object
 from scrapy.utils.request import RequestFingerprinter, request_from_dict
@@ -49,6 +50,8 @@ _ITEM_URL = "start-item://%d"
 """URL of an item of ``start()``, with its position there."""
 _SLOT = "download_slot"
 """Key of ``meta`` in which Scrapy's downloader stores the slot of a request, and from which user code can choose it."""
+_MAX_PRIORITY = 2**63 - 1
+"""Frontiers store 64 bits. Scrapy's integers are not limited."""
 _NO_HOST = "(none)"
 """Slot of URLs without a host, such as ``data:``."""
 _IN_RECORD = ("url", "callback", "errback", "method", "body", "dont_filter")
@@ -90,6 +93,8 @@ class RequestCodec:
         assert fingerprinter is not None, "Scrapy creates it before the engine"
         self._fingerprint = fingerprinter.fingerprint
         self._is_by_url = type(fingerprinter) is RequestFingerprinter
+        self._filters = load_object(crawler.settings["DUPEFILTER_CLASS"]) is not BaseDupeFilter
+        """``False``: the project fetches each request, as if all had ``dont_filter``."""
         self._links = links
         self._slot_of = politeness.slot_of
         self._seed = info.fingerprint_seed
@@ -100,7 +105,10 @@ class RequestCodec:
 
     def is_plain(self, request: scrapy.Request) -> bool:
         """Return whether only the URL identifies the request."""
-        return self._is_by_url and not request.dont_filter and request.method == "GET" and not request.body
+        return self._is_by_url and self._dedups(request) and request.method == "GET" and not request.body
+
+    def _dedups(self, request: scrapy.Request) -> bool:
+        return self._filters and not request.dont_filter
 
     def entry(self, request: scrapy.Request, origin: bytes, host: str = "") -> Entry:
         """Return the entry of a request.
@@ -120,13 +128,13 @@ class RequestCodec:
                 f"request {request.url!r} has no fingerprint: {describe(error)}",
                 remedy="correct the fingerprinter in REQUEST_FINGERPRINTER_CLASS",
             ) from error
-        if request.dont_filter:
+        dedup = self._dedups(request)
+        if not dedup:
             identity += origin  # a keyed store keeps the items of each of them
         fingerprint = xxhash.xxh3_128_digest(identity, self._seed)
         key = own_host if slot is None or is_inherited else str(slot)
-        return Entry(
-            fingerprint, self._slot_of(key), request.url, record, request.priority, dedup=not request.dont_filter
-        )  # fmt: skip
+        priority = _stored_priority(request)
+        return Entry(fingerprint, self._slot_of(key), request.url, record, priority, dedup=dedup)
 
     def entry_or_rejection(self, request: scrapy.Request, origin: bytes, host: str = "") -> Entry:
         """As :meth:`entry`. A request that cannot be stored has an entry that becomes a dead letter with the reason."""
@@ -136,9 +144,7 @@ class RequestCodec:
             reason = f"{error}; {error.remedy}" if isinstance(error, RequestError) else describe(error)
         log.error("a request cannot be stored: %s", reason)
         fingerprint = xxhash.xxh3_128_digest(request.url.encode() + origin, self._seed)
-        return Entry(
-            fingerprint, _NO_HOST, request.url, rejected_record(reason), request.priority, dedup=False
-        )
+        return Entry(fingerprint, _NO_HOST, request.url, rejected_record(reason), dedup=False)
 
     def item_entry(self, item: Any, position: int) -> Entry:
         """Return the entry of an item that ``start()`` yields; one that becomes a dead letter if it cannot be stored."""
@@ -174,6 +180,7 @@ class RequestCodec:
             raise RequestError(
                 f"request {request.url!r} cannot be stored: {error}", remedy=_REMEDY
             ) from error
+        fields["priority"] = _stored_priority(request)
         callback, errback = fields["callback"], fields["errback"]
         method, body, dont_filter = fields["method"], fields["body"], fields["dont_filter"]
         for name in _IN_RECORD:
@@ -222,6 +229,10 @@ class RequestCodec:
                 f"the project cannot read a request that it has stored: {describe(error)}",
                 remedy="restore the callback or the class, and retry the dead letter",
             ) from error
+
+
+def _stored_priority(request: scrapy.Request) -> int:
+    return max(-_MAX_PRIORITY, min(request.priority, _MAX_PRIORITY))
 
 
 class _Unstorable(Exception):

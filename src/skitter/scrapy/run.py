@@ -8,7 +8,7 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from skitter.errors import FrontierError, SkitterError
+from skitter.errors import FrontierError, SkitterError, UsageError
 from skitter.frontier.records import JobState
 from skitter.frontier.registry import make_frontier
 from skitter.frontier.rpc.client import OwnerGone, RemoteFrontier, remote_frontier
@@ -17,10 +17,13 @@ from skitter.run.builder import JobBuilder, RunOverrides
 from skitter.run.control import job_status
 from skitter.run.crawl import Crawl
 from skitter.run.job import JobFolder
-from skitter.scrapy.job import RunningScrapyJob
+from skitter.scrapy.job import RunningScrapyJob, public_arguments
 from skitter.scrapy.worker import ScrapyWorker
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
     from skitter.run.job import JobSpec
     from skitter.scrapy.leases import ScrapyLeases
 
@@ -37,8 +40,12 @@ class ScrapyRun:
     takes its place, so that the outputs are complete when the last process has ended.
     """
 
-    def __init__(self, spec: JobSpec, leases: ScrapyLeases, *, fresh: bool = False) -> None:
+    def __init__(
+        self, spec: JobSpec, leases: ScrapyLeases, *, fresh: bool = False, replaced: Iterable[Path] = ()
+    ) -> None:
+        """``fresh``: start the job again; ``replaced``: files of others that a new job replaces."""
         self._spec = spec
+        self._replaced = replaced
         self._folder = JobFolder(spec.job, spec.home)
         self._fresh = fresh
         self._overrides = RunOverrides(make_worker=partial(ScrapyWorker, leases))
@@ -52,6 +59,8 @@ class ScrapyRun:
 
         Raises :class:`~skitter.errors.SkitterError` if the run cannot start, or if it fails.
         """
+        if not self._fresh:
+            await asyncio.to_thread(self._check_arguments)
         while True:
             if not await asyncio.to_thread(self._folder.is_being_run):
                 try:
@@ -80,7 +89,27 @@ class ScrapyRun:
         if self._joined is not None:
             self._joined.drain()
 
+    def _check_arguments(self) -> None:
+        """Check that the spider has the arguments of the job. With others, its start requests would be taken as known."""
+        if not self._folder.exists():
+            return
+        before, now = (public_arguments(spec) for spec in (self._folder.read(), self._spec))
+        if before != now:
+            given = " ".join(f"-a {name}={value}" for name, value in before.items()) or "none"
+            raise UsageError(
+                f"job {self._spec.job!r} was started with other arguments of the spider: {given}",
+                remedy="repeat them to continue it. To crawl for other arguments, give each job its own name by SKITTER_JOB, "
+                'such as "%(name)s-%(category)s" for an argument category',
+                field="SKITTER_JOB",
+            )
+
+    def _remove_replaced(self) -> None:
+        if not self._folder.exists():
+            for path in self._replaced:
+                path.unlink(missing_ok=True)
+
     async def _own(self) -> JobState:
+        await asyncio.to_thread(self._remove_replaced)
         self._crawl = Crawl(
             self._spec,
             spider_class=RunningScrapyJob,
@@ -94,7 +123,8 @@ class ScrapyRun:
         result = await self._crawl.run()
         if result.already_finished and result.status.added == result.before.added:
             log.warning(
-                "job %s is finished: nothing is left to crawl. To crawl it again, set SKITTER_FRESH=1",
+                "job %s is finished: nothing is left to crawl. To crawl it again from the beginning, set SKITTER_FRESH=1; "
+                "to crawl something else, such as another argument of the spider, set another SKITTER_JOB",
                 result.job,
             )
         elif result.reason:

@@ -14,6 +14,7 @@ from skitter.frontier.records import JobState
 from skitter.scrapy.addon import Addon
 from skitter.scrapy.engine import EngineSlot
 from skitter.scrapy.idle import CrawlEnd
+from skitter.scrapy.job import in_settings
 from skitter.scrapy.leases import leases_of
 from skitter.scrapy.run import ScrapyRun
 
@@ -42,7 +43,8 @@ class Scheduler(BaseScheduler):
         self._crawler = crawler
         self._stats = crawler.stats
         self._leases = leases_of(crawler)
-        self._run = ScrapyRun(addon.spec, self._leases, fresh=addon.fresh)
+        self._leases.has_outputs = bool(addon.spec.outputs)
+        self._run = ScrapyRun(addon.spec, self._leases, fresh=addon.fresh, replaced=addon.replaced)
         self._running: asyncio.Task[JobState] | None = None
         self._engine: EngineSlot | None = None
         self._is_closing = False
@@ -70,6 +72,12 @@ class Scheduler(BaseScheduler):
 
     async def _open(self) -> None:
         leases = self._leases
+        if self._stats is not None:
+            for name in (
+                "enqueued",
+                "dequeued",
+            ):  # user code compares them with limits, and a resumed run may enqueue nothing first
+                self._stats.inc_value(f"scheduler/{name}", 0)
         self._engine = engine = EngineSlot(self._crawler, leases.engine_is_done)
         leases.wake, leases.process_in_pipelines = engine.wake, engine.process_item
         leases.crawl_end = CrawlEnd(engine, leases.added)
@@ -81,6 +89,8 @@ class Scheduler(BaseScheduler):
         if self._running.done() and self._running.exception() is not None:
             leases.stop()
             self._is_closing = True
+            if isinstance(error := self._running.exception(), SkitterError):
+                log.error("%s; %s", error, in_settings(error.remedy))  # Scrapy logs the traceback
             self._running.result()
         self._running.add_done_callback(self._ended)
 
@@ -103,7 +113,7 @@ class Scheduler(BaseScheduler):
         if not running.cancelled() and (error := running.exception()) is not None:
             reason = "failed"
             if isinstance(error, SkitterError):
-                log.error("%s; %s", error, error.remedy)
+                log.error("%s; %s", error, in_settings(error.remedy))
             else:
                 log.error("the job has failed", exc_info=error)
         elif not running.cancelled():

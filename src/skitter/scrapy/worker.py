@@ -65,6 +65,8 @@ class ScrapyWorker:
 
     async def run(self) -> JobState:
         """Work until the job is finished or stopped. Return its state."""
+        changes = await self._frontier.control.settings_changes()
+        self._leases.shares_cookies |= changes.shared_cookies
         self._leases.begin(self._frontier, self._codec, self._name)
         try:
             await self._reporter.announce()
@@ -90,3 +92,4 @@ class ScrapyWorker:
             changes = await self._frontier.control.settings_changes()
             wanted = changes.settings.get("concurrency", self._most_fetches)
             self._inflight.concurrency = min(wanted, self._most_fetches)
+            self._leases.shares_cookies |= changes.shared_cookies

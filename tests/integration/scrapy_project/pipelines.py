@@ -1,5 +1,6 @@
 from itemadapter import ItemAdapter
 from scrapy import Request
+from scrapy.dupefilters import RFPDupeFilter
 from scrapy.exceptions import DropItem
 
 
@@ -38,3 +39,7 @@ class OddRetry:
         if response.url.endswith("/odd") and "lock" not in request.meta:
             return request.replace(dont_filter=True, meta={**request.meta, "lock": object()})
         return response
+
+
+class OddFilter(RFPDupeFilter):
+    """A duplicate filter of the project."""

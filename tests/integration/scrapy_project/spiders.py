@@ -7,6 +7,7 @@ import time
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 from urllib.parse import urlsplit
 
 import scrapy
@@ -234,15 +235,15 @@ class FailingStartItems(scrapy.Spider):
 
 
 class Feeding(scrapy.Spider):
-    """Takes its requests from a database, a batch whenever it is idle.
+    """Takes its requests from a database, a batch whenever it is idle. Its arguments may differ between the processes of a job.
 
-    ``keep``: keep the spider open until this file exists. ``slow``: seconds that the first batch takes.
-    ``kill``: the process dies when it is idle for this time. ``stop``: reason to close the spider when nothing is left.
+    ``_keep``: keep the spider open until this file exists. ``_slow``: seconds that the first batch takes.
+    ``_kill``: the process dies when it is idle for this time. ``_stop``: reason to close the spider when nothing is left.
     """
 
     name = "feeding"
-    url = database = keep = stop = ""
-    slow = kill = 0
+    url = _database = _keep = _stop = ""
+    _slow = _kill = 0
 
     @classmethod
     def from_crawler(cls, crawler, *args, **kwargs):
@@ -258,18 +259,95 @@ class Feeding(scrapy.Spider):
 
     def feed(self):
         self.crawler.stats.inc_value("idle_signals")
-        if int(self.kill) == self.crawler.stats.get_value("idle_signals"):
+        if int(self._kill) == self.crawler.stats.get_value("idle_signals"):
             os.kill(os.getpid(), signal.SIGKILL)
-        time.sleep(float(self.slow))
-        self.slow = 0
-        with closing(sqlite3.connect(self.database, timeout=30)) as file, file:
+        time.sleep(float(self._slow))
+        self._slow = 0
+        with closing(sqlite3.connect(self._database, timeout=30)) as file, file:
             query = (
                 "DELETE FROM waiting WHERE number IN (SELECT number FROM waiting LIMIT 10) RETURNING number"
             )
             numbers = [number for (number,) in file.execute(query).fetchall()]
         for number in numbers:
             self.crawler.engine.crawl(scrapy.Request(f"{self.url}entry/{number}"))
-        if self.keep and not Path(self.keep).exists():
+        if self._keep and not Path(self._keep).exists():
             raise DontCloseSpider
-        if self.stop and not numbers:
-            raise CloseSpider(self.stop)
+        if self._stop and not numbers:
+            raise CloseSpider(self._stop)
+
+
+class Categories(scrapy.Spider):
+    """Crawls what its argument names."""
+
+    name = "categories"
+    url = ""
+    category = 0
+
+    async def start(self):
+        yield scrapy.Request(f"{self.url}entry/{self.category}")
+
+    def parse(self, response):
+        yield {"path": path_of(response)}
+
+
+class Repeating(scrapy.Spider):
+    """Fetches one page several times, and gives its requests priorities of any size."""
+
+    name = "repeating"
+    url = ""
+
+    async def start(self):
+        for number, priority in enumerate((0, 2**40, -(2**63) - 1, 2**64)):
+            yield scrapy.Request(f"{self.url}entry/1", cb_kwargs={"number": number}, priority=priority)
+
+    def parse(self, response, number):
+        yield {"number": number}
+
+
+class WithFiles(scrapy.Spider):
+    """Downloads the files of its items."""
+
+    name = "with-files"
+    url = ""
+    custom_settings: ClassVar = {
+        "ITEM_PIPELINES": {"scrapy.pipelines.files.FilesPipeline": 1},
+        "FILES_STORE": "files",
+        "ROBOTSTXT_OBEY": False,
+    }
+
+    async def start(self):
+        yield scrapy.Request(f"{self.url}list/0")
+
+    def parse(self, response):
+        yield {"file_urls": [f"{self.url}file/{number}" for number in range(6)]}
+
+
+class Opaque(scrapy.Spider):
+    """Yields items for pipelines alone: no output can hold them."""
+
+    name = "opaque"
+    url = ""
+
+    async def start(self):
+        yield scrapy.Request(self.url)
+
+    def parse(self, response):
+        yield {"bytes": b"\xff", "page": response, "object": object()}
+
+
+class Members(scrapy.Spider):
+    """Logs in once. Each further page shows the cookies that it was sent."""
+
+    name = "members"
+    url = ""
+    number = 40
+
+    async def start(self):
+        yield scrapy.Request(f"{self.url}login?user=a")
+
+    def parse(self, response):
+        for number in range(self.number):
+            yield response.follow(f"/welcome/{number}", self.parse_page)
+
+    def parse_page(self, response):
+        yield {"path": path_of(response), "text": response.text}
