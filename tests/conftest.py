@@ -69,6 +69,8 @@ def no_blocking_calls():
             function.can_block_in("skitter/_utils/concurrency.py", {"run_short"})
             # The database of a frontier in memory.
             function.can_block_in("skitter/frontier/embedded/journal.py", {"__init__", "append", "read"})
+            # From Python 3.13 on, uvloop asks for the inode of its socket.
+            function.can_block_in("skitter/frontier/rpc/server.py", {"start", "close"})
             # Drivers that look at a file or two, once a connection.
             function.can_block_in("asyncpg/connect_utils.py", {"_parse_connect_arguments"})
             function.can_block_in("pymongo/pool_options.py", {"get_container_env_info"})

@@ -89,6 +89,7 @@ async def test_plain_http_on_a_tls_port_is_a_tls_error():
         await reader.read(1)
         writer.write(page(b"plain"))
         await writer.drain()
+        writer.close()
 
     server = await asyncio.start_server(speak_plainly, "127.0.0.1", 0)
     async with server:
