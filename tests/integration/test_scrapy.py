@@ -503,7 +503,7 @@ def test_files_of_items_keep_the_delay_of_the_project(site, tmp_path):
     assert times[-1] - times[0] >= (len(times) - 1) * delay * 0.9
 
 
-def test_items_that_no_output_can_hold_are_counted_if_there_is_no_output(site, tmp_path):
+def test_a_project_without_outputs_counts_items_that_no_output_can_hold(site, tmp_path):
     log = crawl("opaque", site, tmp_path)
     assert "'item_scraped_count': 1" in log
     assert "failed requests" not in log

@@ -99,7 +99,7 @@ def _command() -> str:
 
 
 def _arguments() -> dict[str, str]:
-    """Return the arguments of the spider that the command line gives. A script passes its own, which nobody can list.
+    """Return the arguments of the spider that the command line gives. A script passes its own, which cannot be listed.
 
     Names with an underscore are left out: ``_job`` of Scrapyd differs in each run.
     """
@@ -131,7 +131,7 @@ def _install(settings: BaseSettings) -> None:
     place = middlewares.get(_COOKIES, settings["DOWNLOADER_MIDDLEWARES_BASE"].get(_COOKIES))
     if place is not None:  # otherwise the project has disabled or replaced it
         middlewares.set(_COOKIES, None, _ABOVE_ALL)
-        middlewares.set("skitter.scrapy.cookies.SharedCookies", place, _ABOVE_ALL)
+        middlewares.set("skitter.scrapy.cookies.SharedCookiesMiddleware", place, _ABOVE_ALL)
 
 
 def _hand_over(settings: BaseSettings, limits: Limits, feeds: Feeds) -> None:

@@ -1,6 +1,6 @@
-"""SharedCookies: Scrapy's cookies, which all processes of a job share and which a kill does not lose.
+"""SharedCookiesMiddleware: Scrapy's cookies, which all processes of a job share and which a kill does not lose.
 
-A process that continues a job does not send its start requests again. So without this, a crawl that logs in would go on
+A process that continues a job does not send its start requests again. So without this, a crawl that logs in would continue
 without its login after a kill, and a second process would never have it.
 """
 
@@ -41,7 +41,7 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[list[Any]]).decode
 
 
-class SharedCookies(CookiesMiddleware):
+class SharedCookiesMiddleware(CookiesMiddleware):
     """Scrapy's middleware for cookies, with the cookies of each site in a note of the frontier.
 
     The note is read before each request and written before the callback sees the response, both from the first cookie of
@@ -56,7 +56,7 @@ class SharedCookies(CookiesMiddleware):
         self._has_suffixes = False
 
     @classmethod
-    def from_crawler(cls, crawler: Crawler) -> SharedCookies:
+    def from_crawler(cls, crawler: Crawler) -> SharedCookiesMiddleware:
         """Create the middleware. Raises :class:`scrapy.exceptions.NotConfigured` without ``COOKIES_ENABLED``."""
         middleware = super().from_crawler(crawler)
         middleware.crawler = crawler
