@@ -107,7 +107,7 @@ class PythonKeyFilter:
         return at >= 0
 
 
-try:  # the same in C, which takes a twentieth of the time
+try:  # the same in C
     from skitter.frontier.embedded._sorted_keys import KeyFilter, merge, split
 except ImportError:  # not compiled
     KeyFilter = PythonKeyFilter  # type: ignore[assignment,misc]
