@@ -103,6 +103,9 @@ def test_two_processes_share_a_crawl_and_one_of_them_is_killed(processes, site, 
 def test_a_process_that_is_suspended_for_long_ends_with_the_others(processes, site, truth, victim, seed):
     rng = random.Random(f"suspended {victim} {seed}")
     both = [processes("one").start(), processes("two").start()]
+    assert both[0].wait_for(
+        lambda: any("joined job" in crawl.errors for crawl in both), "a process that joins the other"
+    )
     for _ in at_moments(both[0], site, [rng.randrange(60, PAGES - 60)]):
         joined = next(crawl for crawl in both if "joined job" in crawl.errors)
         owner = next(crawl for crawl in both if crawl is not joined)
