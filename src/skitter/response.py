@@ -19,6 +19,7 @@ from skitter.html.limits import (
     TakesLong,
     check_json,
     has_few_plain_tags,
+    has_few_tags,
 )
 from skitter.html.selector import Selector, SelectorList, from_parsel, is_parsel, parsel_backed_selector
 from skitter.links import Links
@@ -354,7 +355,9 @@ class Response:
                 check_json(self.body, self.max_memory)
                 self._selector = parsel_backed_selector(text, "json")
             else:
-                self._selector = Selector(text, base_url=self.url, max_memory=self.max_memory)
+                is_safe = self._encoding == "utf-8" and has_few_tags(self.body)
+                memory = None if is_safe else self.max_memory
+                self._selector = Selector(text, base_url=self.url, max_memory=memory)
         return self._selector
 
     def prepare(self) -> int:

@@ -49,6 +49,25 @@ def test_a_page_of_moderate_length_is_always_safe_with_few_tags(filling):
     assert [limits.is_always_safe(text) for text in texts] == [True, False, False, True]
 
 
+@pytest.mark.skipif(limits.count_tags is None, reason="tags are counted by a compiled module")
+@pytest.mark.parametrize("length", [0, 1, 15, 16, 239, 240, 241, 10_000])
+def test_tags_are_counted_in_the_bytes_of_a_page(length):
+    body = (b"<p>\xe6\xbc\xa2<" * length)[:length]
+    assert limits.count_tags(body) == body.count(b"<")
+    assert limits.count_tags(b"<" * length) == length
+
+
+@pytest.mark.skipif(limits.count_tags is None, reason="tags are counted by a compiled module")
+@pytest.mark.parametrize(("tags", "length"), [(1_500, 64_000), (1_501, 64_000), (1_500, 64_001)])
+def test_a_page_whose_bytes_have_few_tags_is_safe(tags, length):
+    body = b"<a>" * tags + b"x" * (length - 3 * tags)
+    assert (
+        limits.has_few_tags(body)
+        == limits.is_always_safe(body.decode())
+        == ((tags, length) == (1_500, 64_000))
+    )
+
+
 @given(pieces=st.lists(st.sampled_from(PIECES), max_size=40), size=st.integers(1, 9))
 def test_a_page_that_is_parsed_in_parts_has_the_same_tree(pieces, size):
     text = "".join(pieces)

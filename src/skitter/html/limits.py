@@ -21,9 +21,9 @@ from typing import Any, AnyStr
 from skitter.errors import PageTooComplex
 
 try:
-    from skitter.html._tags import tree_bound
+    from skitter.html._tags import count_tags, tree_bound
 except ImportError:
-    tree_bound = None  # type: ignore[assignment]
+    count_tags = tree_bound = None  # type: ignore[assignment]
 
 ALWAYS_SAFE = 10_000
 """Number of characters below which every page is parsed in one step; see :func:`is_always_safe`."""
@@ -192,6 +192,14 @@ def is_always_safe(text: str) -> bool:
         # Replacing as many tags as there may be, and looking for another one, takes a fifth of the time of count().
         return length <= ALWAYS_SAFE or "<" not in text.replace("<", ">", _FEW_TAGS)
     return has_few_plain_tags(text)
+
+
+def has_few_tags(body: bytes) -> bool:
+    """Return whether the bytes of a page in UTF-8 show that it can be parsed in one step. Its text may show the same for others.
+
+    ``False`` for any page where skitter was installed without its compiled modules.
+    """
+    return count_tags is not None and len(body) <= _FEW_TAGS_SAFE and count_tags(body) <= _FEW_TAGS
 
 
 def has_few_plain_tags(text: str) -> bool:
