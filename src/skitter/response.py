@@ -24,7 +24,7 @@ from skitter.html.limits import (
 from skitter.html.selector import Selector, SelectorList, from_parsel, is_parsel, parsel_backed_selector
 from skitter.links import Links
 from skitter.request import Request
-from skitter.web.encoding import codec_of, decode, detect, detect_json, encode_queries
+from skitter.web.encoding import codec_of, decode, decode_strictly, detect, detect_json, encode_queries
 from skitter.web.headers import (
     Headers,
     MediaType,
@@ -408,7 +408,7 @@ class Response:
         if len(self.body) > LENGTH_OF_PLAIN or not self.is_html or self.encoding != "utf-8":
             return None
         try:
-            return self.body.decode().removeprefix("\ufeff")
+            return decode_strictly(self.body)
         except UnicodeDecodeError:  # replacing bytes takes long
             return None
 

@@ -49,6 +49,7 @@ COMPILED = {
     "skitter/frontier/embedded/_key_set.abi3.so",
     "skitter/frontier/embedded/_sorted_keys.abi3.so",
     "skitter/html/_tags.abi3.so",
+    "skitter/web/_utf8.abi3.so",
 }
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from skitter.web import encoding
 from skitter.web.encoding import (
     decode,
+    decode_utf8,
     detect,
     detect_json,
     encode_queries,
@@ -425,3 +426,20 @@ def test_a_large_body_is_recognised_as_utf_8_in_parts(text, tail, size):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("skitter.web.encoding._PART", size)
         assert detect(body) == expected
+
+
+PIECES = ["é", "漢字", "\U0001f600", "x", "a" * 1_023, "a" * 1_024, "a" * 1_025, "a" * 3_000, "é" * 600]
+DAMAGE = [b"\xff", b"\xc3", b"\xe6\xbc", b"\xf0\x9f\x98", b"\x80", b"\xed\xa0\x80"]
+
+
+@given(st.lists(st.sampled_from([piece.encode() for piece in PIECES] + DAMAGE), max_size=20).map(b"".join))
+@example(b"a" * 1_023 + b"\xc3" + b"a" * 2_000)  # half a character in front of a part in ASCII
+def test_utf8_is_decoded_as_python_does_it(body):
+    assert decode_utf8(body, "replace") == body.decode("utf-8", "replace")
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        with pytest.raises(UnicodeDecodeError):
+            decode_utf8(body, "strict")
+    else:
+        assert decode_utf8(body, "strict") == text

@@ -41,6 +41,7 @@ def _compiled() -> str:
         "skitter.frontier.embedded._key_set": "known URLs",
         "skitter.frontier.embedded._sorted_keys": "known URLs on disk",
         "skitter.html._tags": "HTML tags",
+        "skitter.web._utf8": "UTF-8",
     }
     found = [what for module, what in names.items() if find_spec(module) is not None]
     if len(found) == len(names):
