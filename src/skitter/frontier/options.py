@@ -28,17 +28,25 @@ __all__ = [
 ]
 
 _LIMITED = ("pages", "items", "errors", "bytes")
+_UNLIMITED = (None,) * len(_LIMITED)
+
+
+def _limits(options: FrontierSettings) -> tuple[int | None, ...]:
+    """Return the limits of the job in the order of their names."""
+    return options.max_pages, options.max_items, options.max_errors, options.max_bytes
 
 
 def has_limits(options: FrontierSettings) -> bool:
     """Return whether the job stops at a number of pages, items, errors or bytes."""
-    return any(getattr(options, f"max_{name}") is not None for name in _LIMITED)
+    return _limits(options) != _UNLIMITED
 
 
 def reached_limit(options: FrontierSettings, counters: Mapping[str, int], failed: int) -> str:
     """Return the limit that the job has reached, such as ``100 pages``; empty if it has reached no limit."""
-    for name in _LIMITED:
-        limit = getattr(options, f"max_{name}")
+    limits = _limits(options)
+    if limits == _UNLIMITED:  # as for most jobs, and asked for each page
+        return ""
+    for name, limit in zip(_LIMITED, limits, strict=True):
         if limit is not None and (failed if name == "errors" else counters.get(name, 0)) >= limit:
             return f"{limit} {name}"
     return ""
