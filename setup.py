@@ -15,6 +15,7 @@ MODULES = [
     compiled("skitter.frontier.embedded._key_set"),
     compiled("skitter.frontier.embedded._sorted_keys"),
     compiled("skitter.html._tags"),
+    compiled("skitter.web._url_join"),
     compiled("skitter.web._utf8"),
     compiled("skitter.worker._link_table"),
 ]

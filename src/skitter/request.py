@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
-from types import AsyncGeneratorType, CoroutineType, GeneratorType
+from types import AsyncGeneratorType, CoroutineType, GeneratorType, MethodType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -157,6 +157,8 @@ def _url_text(url: Any) -> str:
 
 def _name_of(callback: Any) -> str:
     name = getattr(callback, "__name__", None)
+    if isinstance(callback, MethodType) and isinstance(name, str) and name != "<lambda>":  # most callbacks
+        return name
     if isinstance(callback, (GeneratorType, AsyncGeneratorType, CoroutineType)):
         raise RequestError(
             f"callback is the result of calling {name}(...), not a method",

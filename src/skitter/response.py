@@ -667,11 +667,15 @@ class Response:
         The selector is an element with ``href`` or ``src``, or an attribute value. ``request_fields`` are the fields of
         :class:`~skitter.request.Request`. Raises :class:`~skitter.errors.RequestError`.
         """
-        href = link if link.__class__ is str else _href_of(link)
-        url = self._join(href)
+        # As _found_href and _join, without their calls: spiders follow most links one by one.
+        href = link.link if isinstance(link, Selector) else _found_href(link)
+        if href is None:
+            raise _no_link(link)
+        base = self._base or self._link_base()
+        url = base.join(href if href.isascii() else self.encode_query(href))
         if url is None:
             raise self._invalid(href)
-        return Request(url, callback, **request_fields)
+        return Request(url, callback, **request_fields) if request_fields else Request(url, callback)
 
     def follow_all(
         self,

@@ -45,6 +45,7 @@ SOURCE_FILES = {
     if path.is_file() and "__pycache__" not in path.parts and path.suffix not in {".c", ".so"}
 }
 COMPILED = {
+    "skitter/web/_url_join.abi3.so",
     "skitter/worker/_link_table.abi3.so",
     "skitter/frontier/embedded/_key_set.abi3.so",
     "skitter/frontier/embedded/_sorted_keys.abi3.so",

@@ -214,7 +214,7 @@ NEARLY_PLAIN = st.builds(
     st.sampled_from(
         ["", "", "http://h.example", "http://h.example/", "https://h.example:8080/", "http://h.example:80/"]
     ),
-    st.text("abA0/.?#~_-%=&+:\\ \n;@|", max_size=12),
+    st.text("abA0/.?#~_-%=&+:\\ \n;@|!$()*,'", max_size=12),
 )
 
 

@@ -37,6 +37,7 @@ def doctor(start: bool) -> int:
 
 def _compiled() -> str:
     names = {
+        "skitter.web._url_join": "plain links",
         "skitter.worker._link_table": "known links",
         "skitter.frontier.embedded._key_set": "known URLs",
         "skitter.frontier.embedded._sorted_keys": "known URLs on disk",

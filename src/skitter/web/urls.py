@@ -119,88 +119,34 @@ def normalize(url: str, base: str | None = None) -> str | None:
 class UrlBase:
     """The base URL of a page, prepared for joining its links."""
 
-    __slots__ = ("_root", "_skipped", "_starts", "prefixes", "url")
+    __slots__ = ("prefixes", "url")
 
     def __init__(self, url: str) -> None:
         self.url = url
         path = url.partition("?")[0]
         folder, _, page = path.rpartition("/")
         doubtful = _MAY_BE_DOTS.match(page) is not None or "\\" in url or "#" in url
-        self._starts = starts = None if doubtful else _starts_of(folder)
-        self._root = "" if starts is None else starts["/"]
-        self.prefixes: HrefPrefixes | None = None
+        starts = None if doubtful else _starts_of(folder)
+        self.prefixes = None if starts is None else starts._replace(page=path)
         """See :func:`absolute_text`; ``None`` if the URL is unusual."""
-        if starts is not None:
-            self.prefixes = HrefPrefixes(starts["//"], self._root, starts["../"], path, starts[""])
-        self._skipped = len(self._root) - 1
-        """Characters to skip in an absolute link of the same host."""
 
     def join(self, href: str) -> str | None:
         """Resolve one raw ``href``; see :func:`join_all`."""
-        starts = self._starts
-        if starts is not None:
-            plain = _PLAIN_HREF(href)
-            if plain is None and href.startswith(self._root):
-                plain = _PLAIN_HREF(href, self._skipped)
-            if plain is not None:
-                return starts[plain[1]] + plain[2]
-        return normalize(href, self.url)
+        prefixes = self.prefixes
+        url = None if prefixes is None else join_plain(href, prefixes)
+        return normalize(href, self.url) if url is None else url
 
     def join_all(self, hrefs: Sequence[str]) -> list[str | None]:
         """Resolve raw ``href`` values; see :func:`join_all`."""
-        starts = self._starts
-        if starts is None:
+        prefixes = self.prefixes
+        if prefixes is None:
             return _join_all(self.url, hrefs)
-        if len(hrefs) < _MIN_GROUP:
-            return self._join_singly(hrefs, starts)
-        urls: list[str | None] = []
-        for start in range(0, len(hrefs), _GROUP):
-            group = hrefs[start : start + _GROUP]
-            urls += self._join_paths(group) or self._join_singly(group, starts)
-        return urls
-
-    def _join_paths(self, hrefs: Sequence[str]) -> list[str] | None:
-        """Resolve links that are all plain paths with a leading slash, or plain URLs of the host, in few steps.
-
-        Return ``None`` if one of them is something else. The text has a line for each link.
-        """
-        amount, root = len(hrefs), self._root
-        text = "\n" + "\n".join(hrefs)
-        has_urls = f"\n{root}" in text
-        if has_urls:
-            text = text.replace(f"\n{root}", "\n/")
-        if (
-            text.count("\n/") != amount
-            or text.count("\n") != amount
-            or "//" in text
-            or "/." in text
-            or not text.isascii()
-            or text.encode().translate(None, _PLAIN_CHARACTERS)
-        ):
-            return None
-        origin = root[:-1]
-        if has_urls:
-            return [href if href[0] != "/" else origin + href for href in hrefs]
-        return [origin + href for href in hrefs]
-
-    def _join_singly(self, hrefs: Sequence[str], starts: dict[str, str]) -> list[str | None]:
-        root, skipped = self._root, self._skipped
-        urls: list[str | None] = []
-        others: list[int] = []
-        for href in hrefs:
-            is_absolute = href.startswith(root)
-            plain = _PLAIN_HREF(href, skipped if is_absolute else 0)  # as in join, without calls
-            if plain is None:
-                others.append(len(urls))
-                urls.append(None)
-            elif is_absolute and plain.end(2) == len(href):
-                urls.append(href)  # not a copy: the links of a sitemap may take 50 MB
-            else:
-                urls.append(starts[plain[1]] + plain[2])
-        if others:
+        urls = join_all_plain(hrefs, prefixes)
+        if None in urls:
+            others = [index for index, url in enumerate(urls) if url is None]
             references = [hrefs[index] for index in others]
             # To such references all pages of a host are one base, which is parsed once.
-            base = root if all(reference[:1] == "/" for reference in references) else self.url
+            base = prefixes.root if all(reference[:1] == "/" for reference in references) else self.url
             for index, url in zip(others, _join_all(base, references), strict=True):
                 urls[index] = url
         return urls
@@ -225,27 +171,15 @@ def join_all(base_url: str, hrefs: Sequence[str]) -> list[str | None]:
     return url_base(base_url).join_all(hrefs)
 
 
-_GROUP = 64
-"""Links that are resolved together if all of them are plain. One link that is not makes its group cost as much as single links."""
-_MIN_GROUP = 8
-_PLAIN_CHARACTERS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_~.-/?&=+\n"
-
-# Links that need no parser: path and query contain only characters that need no escape, and no segment is empty or
-# starts with a dot. Such a link is resolved by appending it to a part of the base. Most links are like this, and cost
-# only a third. (Every part can match in one way only, so the pattern hardly backtracks.)
-_SEGMENT = "[A-Za-z0-9_~-][A-Za-z0-9_~.-]*+"
-_PLAIN_HREF = re.compile(
-    rf"(\.\./|/|(?=[A-Za-z0-9_~-]))((?:{_SEGMENT}(?:/{_SEGMENT})*+/?)?(?:\?[A-Za-z0-9_~.&=+-]*+)?)(?:#.*)?",
-    re.DOTALL,
-).fullmatch
-
-
 _MAY_BE_DOTS = re.compile(r"[.\t\r\n]|%2e", re.IGNORECASE)
 """A last segment of a base that may change the folder begins like this."""
 
 
 class HrefPrefixes(NamedTuple):
-    """What the absolute texts of the hrefs of a page begin with. ``_link_table.c`` reads the fields in this order."""
+    """What the absolute texts of the hrefs of a page begin with.
+
+    ``_link_table.c`` and ``_url_join.c`` read the fields in this order.
+    """
 
     scheme: str
     """For ``//host/path``."""
@@ -285,8 +219,8 @@ def absolute_text(href: str, prefixes: HrefPrefixes) -> str:
 
 
 @lru_cache(maxsize=4096)
-def _starts_of(folder: str) -> dict[str, str] | None:
-    """Return the prefixes that plain hrefs on the pages of a folder are appended to, by the start of the href.
+def _starts_of(folder: str) -> HrefPrefixes | None:
+    """Return the prefixes of the pages of a folder, with an empty one for ``page``.
 
     Returns ``None`` if the folder does not belong to an http(s) URL.
     """
@@ -295,8 +229,43 @@ def _starts_of(folder: str) -> dict[str, str] | None:
         return None
     path_at = folder.index("/", len("https://"))
     parent = folder[: folder.rindex("/", path_at, -1) + 1] if len(folder) > path_at + 1 else folder
-    scheme = folder[: folder.index("/")]
-    return {"": folder, "//": scheme, "/": folder[: path_at + 1], "../": parent}
+    return HrefPrefixes(folder[: folder.index("/")], folder[: path_at + 1], parent, "", folder)
+
+
+# A plain link needs no parser: no segment of its path is empty or starts with a dot, and path and query contain only
+# characters that are never escaped. Such a link is resolved by appending it to a prefix. Most links are like this. (WHATWG
+# URL standard, 1.3: the percent-encode sets. Every part can match in one way only, so the pattern hardly backtracks.)
+_SEGMENT = "[A-Za-z0-9_~!$&()*+,;=@-][A-Za-z0-9_~!$&()*+,;=@.-]*+"
+_PLAIN_REST = rf"((?:{_SEGMENT}(?:/{_SEGMENT})*+/?)?(?:\?[A-Za-z0-9_~!$&()*+,;=@./?:%-]*+)?)(?:#.*)?"
+_PLAIN_HREF = re.compile(rf"(\.\./|/|(?=[A-Za-z0-9_~!$&()*+,;=@-])){_PLAIN_REST}", re.DOTALL).fullmatch
+
+
+def join_plain_in_python(href: str, prefixes: HrefPrefixes) -> str | None:
+    """Return the URL of a plain link, and ``None`` for any other link."""
+    root = prefixes.root
+    is_absolute = href.startswith(root)
+    plain = _PLAIN_HREF(href, len(root) - 1 if is_absolute else 0)
+    if plain is None:
+        return None
+    if is_absolute and plain.end(2) == len(href):
+        return href  # not a copy: the links of a sitemap may take 50 MB
+    match plain[1]:
+        case "/":
+            return root + plain[2]
+        case "../":
+            return prefixes.parent + plain[2]
+    return prefixes.folder + plain[2]
+
+
+def join_all_plain_in_python(hrefs: Sequence[str], prefixes: HrefPrefixes) -> list[str | None]:
+    """Return the URLs of links, with ``None`` for each one that is not plain."""
+    return [join_plain_in_python(href, prefixes) for href in hrefs]
+
+
+try:
+    from skitter.web._url_join import join_all_plain, join_plain
+except ImportError:
+    join_plain, join_all_plain = join_plain_in_python, join_all_plain_in_python
 
 
 def canonical(url: str) -> str:

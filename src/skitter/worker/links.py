@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 import xxhash
+from msgspec.structs import astuple
 
 from skitter import scope as reasons
 from skitter.errors import RequestError
@@ -138,6 +139,8 @@ class LinkCache:
     def __init__(self, *, known_forever: bool) -> None:
         self.known_forever = known_forever
         self._table = LinkTable(DUPLICATE)
+        self.reason = self._table.get
+        """Returns the reason to skip a normalized URL, or ``None`` if it is not in the cache."""
         self.generation = 0
         """Number of times that the cache was emptied because the frontier may have changed its mind."""
 
@@ -154,10 +157,6 @@ class LinkCache:
         if len(unknown) < left:
             counts[DUPLICATE] += left - len(unknown)
         return unknown
-
-    def reason(self, url: str) -> str | None:
-        """Return the reason to skip a normalized URL, or ``None`` if it is not in the cache."""
-        return self._table.get(url)
 
     def has_any(self, urls: Sequence[str]) -> bool:
         """Return whether one of the normalized URLs is in the cache."""
@@ -400,7 +399,7 @@ class LinkCollector:
     def _add_batch(
         self, found: CallbackResult, batch: LinkBatch, common: Request, base_url: str, parent: Request
     ) -> None:
-        """Add a batch that is not empty. ``common``: the request of its links, without its URL."""
+        """Add a batch that is not empty. ``common``: a request with the fields of all its links; its URL does not matter."""
         if not batch.penalties:
             batch.penalties = [found.penalty] * len(batch.urls)
         batch.template = self._template(batch, common, base_url, parent)
@@ -423,19 +422,22 @@ class LinkCollector:
         base = url_base(parent.url)
         urls: list[str] = []
         common: Request | None = None
+        common_fields: tuple[Any, ...] = ()
+        reason_of, refused = self.cache.reason, found.refused
         for request in requests:
             url = request.url
             if request.method != "GET" or request.body or request.fingerprint_keys or request.dont_filter:
                 self._collect_request(found, request, parent)
-            elif (reason := self.cache.reason(url)) is not None:
-                found.refused[reason] += 1
+            elif (reason := reason_of(url)) is not None:
+                refused[reason] += 1
             elif not url.startswith(_WEB_SCHEMES) or ("@" in url and split_userinfo(url)[1]):
                 self._collect_request(found, request, parent)  # relative to nothing, or with credentials
-            elif common is not None and request.replace(url="") == common:
-                urls.append(url)
             else:
-                self._add_urls(found, base, urls, common, parent)
-                urls, common = [url], request.replace(url="")
+                fields = astuple(request)[1:]  # without the URL
+                if fields != common_fields:
+                    self._add_urls(found, base, urls, common, parent)
+                    urls, common, common_fields = [], request, fields
+                urls.append(url)
         self._add_urls(found, base, urls, common, parent)
 
     def _add_urls(

@@ -1,0 +1,6 @@
+from collections.abc import Sequence
+
+from skitter.web.urls import HrefPrefixes
+
+def join_plain(href: str, prefixes: HrefPrefixes, /) -> str | None: ...
+def join_all_plain(hrefs: Sequence[str], prefixes: HrefPrefixes, /) -> list[str | None]: ...
