@@ -127,7 +127,10 @@ class UrlBase:
         folder, _, page = path.rpartition("/")
         doubtful = _MAY_BE_DOTS.match(page) is not None or "\\" in url or "#" in url
         starts = None if doubtful else _starts_of(folder)
-        self.prefixes = None if starts is None else starts._replace(page=path)
+        self.prefixes: HrefPrefixes | None = None
+        if starts is not None:
+            scheme, root, parent, folder = starts
+            self.prefixes = HrefPrefixes(scheme, root, parent, path, folder)
         """See :func:`absolute_text`; ``None`` if the URL is unusual."""
 
     def join(self, href: str) -> str | None:
@@ -219,8 +222,8 @@ def absolute_text(href: str, prefixes: HrefPrefixes) -> str:
 
 
 @lru_cache(maxsize=4096)
-def _starts_of(folder: str) -> HrefPrefixes | None:
-    """Return the prefixes of the pages of a folder, with an empty one for ``page``.
+def _starts_of(folder: str) -> tuple[str, str, str, str] | None:
+    """Return what the hrefs of all pages of a folder begin with: scheme, root, parent and folder of :class:`HrefPrefixes`.
 
     Returns ``None`` if the folder does not belong to an http(s) URL.
     """
@@ -229,7 +232,7 @@ def _starts_of(folder: str) -> HrefPrefixes | None:
         return None
     path_at = folder.index("/", len("https://"))
     parent = folder[: folder.rindex("/", path_at, -1) + 1] if len(folder) > path_at + 1 else folder
-    return HrefPrefixes(folder[: folder.index("/")], folder[: path_at + 1], parent, "", folder)
+    return folder[: folder.index("/")], folder[: path_at + 1], parent, folder
 
 
 # A plain link needs no parser: no segment of its path is empty or starts with a dot, and path and query contain only
