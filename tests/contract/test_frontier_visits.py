@@ -68,10 +68,11 @@ async def test_the_lease_of_waiting_items_completes_the_visit_of_their_page(star
     waiting = job.entry("items", dedup=False)
     await close(job, lease, visit(lease, memory=b"links"), entries=[waiting])
     (later,) = await job.lease()
-    written = OutputRange("items/w.jsonl", 0, 9)
-    await close(job, later, PageVisit(NEW, 200, lease.url, b"whole", lease.fingerprint), outputs=[written])
+    archived, written = OutputRange("site/w.warc.gz", 0, 7), OutputRange("items/w.jsonl", 0, 9)
+    whole = PageVisit(NEW, 200, lease.url, b"whole", lease.fingerprint, ranges=[archived])
+    await close(job, later, whole, outputs=[written])
     assert {name: (page.ranges, page.since) for name, page in (await listed(job)).items()} == {
-        "a": ([written], 1)
+        "a": ([archived, written], 1)
     }
     again = await next_pass(job, "a")
     assert again["a"].memory == b"whole"

@@ -113,12 +113,13 @@ def test_an_archive_is_the_only_output(serve, tmp_path):
     assert urls == Counter([server.url, f"{server.url}a", f"{server.url}robots.txt"])
 
 
-def test_a_pass_records_unmodified_pages_as_revisits(serve, tmp_path):
-    def conditional(visit):
-        if visit.headers.get("if-none-match") == '"1"':
-            return Answer(status=304, headers={"ETag": '"1"'})
-        return Answer(b"<title>t</title>", headers={"ETag": '"1"'})
+def conditional(visit):
+    if visit.headers.get("if-none-match") == '"1"':
+        return Answer(status=304, headers={"ETag": '"1"'})
+    return Answer(b"<title>t</title>", headers={"ETag": '"1"'})
 
+
+def test_a_pass_records_unmodified_pages_as_revisits(serve, tmp_path):
     server = serve(Scripted({"/": conditional}))
     options = ("-o", "items.jsonl", "-o", "site.warc.gz", "--changes", "all", "--recrawl", "--no-robots")
     for _ in range(2):
@@ -126,6 +127,22 @@ def test_a_pass_records_unmodified_pages_as_revisits(serve, tmp_path):
     assert len(lines_of(tmp_path / "items.jsonl")) == 1
     kinds = Counter(record.kind for record in records_of(tmp_path))
     assert kinds == Counter(warcinfo=1, response=1, revisit=1, request=2)
+
+
+def test_the_archive_keeps_the_response_of_an_unmodified_page_whose_items_have_files(serve, tmp_path):
+    spider = SPIDER.replace('"size"', '"file_urls": [response.urljoin("/a.txt")], "size"')
+    (tmp_path / "pictures.py").write_text(spider)
+    server = serve(Scripted({"/": conditional, "/a.txt": Answer(b"text", content_type="text/plain")}))
+    options = ("-o", "items.jsonl", "-o", "site.warc.gz", "--changes", "all", "--recrawl", "--no-robots")
+    for number in range(3):
+        done = skitter(
+            "run", "pictures.py", "-a", f"url={server.url}", *FAST, *options, "-s", "files_store=files",
+            cwd=tmp_path,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert [len(item["files"]) for item in lines_of(tmp_path / "items.jsonl")] == [1]
+        kinds = Counter(record.kind for record in records_of(tmp_path))
+        assert (kinds["response"], kinds["revisit"]) == (1, min(number, 1))
 
 
 def test_items_with_files_add_no_responses_to_an_archive(serve, tmp_path):

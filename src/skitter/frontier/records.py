@@ -129,6 +129,9 @@ class PageVisit(msgspec.Struct, array_like=True, frozen=True):
     URL and its items stay."""
     page: bytes = b""
     """Fingerprint of the page, if the lease is not its own but that of its waiting items. It is in the slot of the page."""
+    ranges: list[OutputRange] = []
+    """Byte ranges that were written with the page, before its waiting items: its response in an archive. They belong to the
+    visit as well."""
 
 
 class VisitedPage(msgspec.Struct, array_like=True, frozen=True):

@@ -25,8 +25,8 @@ from skitter._utils.notes import Notes
 from skitter.errors import UndecodableRecord
 from skitter.fetch.contract import BodySink, BodyTooLarge, Disconnected, UndecodableBody
 from skitter.frontier.records import Entry, PageVisit, Resolution
-from skitter.item import pack_items, unpack_items
-from skitter.request import Request
+from skitter.item import OutputRange, pack_items, unpack_items
+from skitter.request import Request, decode_request, encode_request
 from skitter.response import Response
 from skitter.settings import Settings
 from skitter.store.media import DraftSource, FileDraft, FileRecord, MediaStore, suffix_of
@@ -584,6 +584,17 @@ def _work_of(request: Request) -> FileWork:
         return msgspec.convert(request.cb_kwargs["work"], FileWork)
     except (KeyError, msgspec.ValidationError) as error:
         raise UndecodableRecord(f"not a request for a file: {error}") from error
+
+
+def with_ranges(items_request: Entry, ranges: list[OutputRange]) -> Entry:
+    """Return an items request that adds ranges to the visit of its page, if it has one."""
+    request = decode_request(items_request.url, items_request.record)
+    work = _work_of(request)
+    if work.visit is None:
+        return items_request
+    work = msgspec.structs.replace(work, visit=msgspec.structs.replace(work.visit, ranges=ranges))
+    record = encode_request(request.replace(cb_kwargs={"work": _plain(work)}))
+    return msgspec.structs.replace(items_request, record=record)
 
 
 def _plain(work: FileWork) -> Any:

@@ -126,6 +126,8 @@ class Page(msgspec.Struct, eq=False):
     items: list[Any] = []
     has_output: bool = True
     """Whether the items replace those of an earlier visit. ``False`` if they wait for their files."""
+    items_request: Entry | None = None
+    """The request, one of ``entries``, that waits for the files of the items."""
     download: Download | None = None
     """The file that the request downloads in place of a page."""
     entries: list[Entry] = []

@@ -767,6 +767,7 @@ class RequestPipeline:
                 visit = msgspec.structs.replace(visit, page=page.lease.fingerprint)
             page.items, held = self.media.hold(page.items, page.request, page.item_key, base_url, visit)
             page.entries += held
+            page.items_request = held[-1] if held else None
             page.has_output = not held
         if page.items:
             page.count("items", len(page.items))

@@ -168,7 +168,7 @@ class VisitTable:
                 (self._job.pass_number, visit.change.value, visit.status, visit.memory, fingerprint),
             )  # fmt: skip
             return
-        ranges = msgspec.msgpack.encode(outcome.outputs if self._keeps_ranges else [])
+        ranges = msgspec.msgpack.encode([*visit.ranges, *outcome.outputs] if self._keeps_ranges else [])
         number = self._job.pass_number
         self._journal.withdraw("mark_visit", fingerprint)  # because a group runs it after this
         self._journal.put(

@@ -180,7 +180,7 @@ def _write_visit(visit: PageVisit, outputs: Sequence[OutputRange]) -> tuple[Any,
         return head
     if visit.change is PageChange.UNCHANGED:
         return (*head, text(visit.memory))
-    listing = encode((to_bytes(visit.url), outputs))
+    listing = encode((to_bytes(visit.url), [*visit.ranges, *outputs]))
     of_page = (text(visit.page),) if visit.page else ()
     return (*head, text(len(listing).to_bytes(4, "big") + listing + visit.memory), *of_page)
 
