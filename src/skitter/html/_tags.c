@@ -421,26 +421,30 @@ has_tag(PyObject *Py_UNUSED(module), PyObject *args)
     Py_RETURN_FALSE;
 }
 
-#define BLOCK 240
+#define BLOCK 240 /* bytes, so that their count fits into a byte, and the compiler can use vector instructions */
+
+static inline unsigned char
+count_in_block(const char *at, Py_ssize_t length)
+{
+    unsigned char count = 0;
+    for (Py_ssize_t index = 0; index < length; index++) {
+        count += at[index] == '<';
+    }
+    return count;
+}
 
 static PyObject *
 count_tags(PyObject *Py_UNUSED(module), PyObject *page)
 {
-    char *text;
+    char *at;
     Py_ssize_t length, count = 0;
-    if (PyBytes_AsStringAndSize(page, &text, &length) < 0) {
+    if (PyBytes_AsStringAndSize(page, &at, &length) < 0) {
         return NULL;
     }
-    const char *at = text, *end = text + length;
-    while (at < end) { /* in blocks whose count fits into a byte, so that the compiler can use vector instructions */
-        const char *stop = end - at < BLOCK ? end : at + BLOCK;
-        unsigned char in_block = 0;
-        for (; at < stop; at++) {
-            in_block += *at == '<';
-        }
-        count += in_block;
+    for (; length >= BLOCK; at += BLOCK, length -= BLOCK) {
+        count += count_in_block(at, BLOCK);
     }
-    return PyLong_FromSsize_t(count);
+    return PyLong_FromSsize_t(count + count_in_block(at, length));
 }
 
 static PyMethodDef functions[] = {
