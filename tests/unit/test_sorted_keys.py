@@ -13,6 +13,7 @@ from skitter.frontier.embedded.runs import (
     FilterBuilder,
     PythonKeyFilter,
     python_merge,
+    python_possible,
     python_split,
     split_keys,
 )
@@ -78,6 +79,18 @@ def test_compiled_filters_answer_like_those_in_python(packed, parts, others):
         assert (key in found) == (key in python)
 
 
+@given(st.lists(st.tuples(SEQUENCES, st.integers(1, 50)), max_size=4), st.lists(KEYS, max_size=100))
+def test_possible_keys_are_those_that_a_filter_of_their_shard_does_not_exclude(runs, others):
+    keys = [key for packed, _ in runs for key in split_keys(packed)] + others
+    keys += [b"t" + key[1:] for key in keys]  # of a shard without runs
+    shards, python_shards = [[] for _ in range(256)], [[] for _ in range(256)]
+    shards[ord("s")] = [filter_of(sorted_keys.KeyFilter, packed, parts) for packed, parts in runs]
+    python_shards[ord("s")] = [filter_of(PythonKeyFilter, packed, parts) for packed, parts in runs]
+    expected = [key for key in keys if key[:1] == b"s" and any(key in one for one in shards[ord("s")])]
+    assert sorted_keys.possible(keys, shards) == expected
+    assert python_possible(keys, python_shards) == expected
+
+
 def test_a_filter_has_all_of_its_keys_and_hardly_any_others(functions):
     *_, kind = functions
     packed = random_keys(28_000)
@@ -130,12 +143,19 @@ def test_compiled_functions_refuse_anything_but_whole_keys():
         lambda keys: sorted_keys.merge([keys]),
         lambda keys: sorted_keys.split(keys, 1, 0, 1),
         lambda keys: keys in found,
+        lambda keys: sorted_keys.possible([keys], [[found]] * 256),
     ):
         for wrong, error in ((b"short", ValueError), ("x" * 16, TypeError)):
             with pytest.raises(error):
                 call(wrong)
     with pytest.raises(ValueError, match="parts"):
         sorted_keys.split(b"", 3, 2, 4)
+    key = b"s" * 16
+    for keys, shards in (((key,), [[found]] * 256), ([key], [(found,)] * 256), ([key], [[{key}]] * 256)):
+        with pytest.raises((TypeError, SystemError)):
+            sorted_keys.possible(keys, shards)
+    with pytest.raises(IndexError):
+        sorted_keys.possible([key], [[found]])
 
 
 @pytest.mark.skipif(not IS_COMPILED, reason="about the compiled functions")

@@ -12,6 +12,14 @@ It keeps to the limited API, so one wheel serves all versions of Python.
 #define TAG_START 5
 #define TAG_SIZE 2
 #define END_SIZE 4
+/* Keys whose places in the filters are read together. */
+#define BATCH 32
+
+#if defined(__GNUC__) || defined(__clang__)
+#define PREFETCH(address) __builtin_prefetch(address)
+#else
+#define PREFETCH(address) ((void)(address))
+#endif
 
 /* Return the part of a key: its four bytes after the first one, scaled to a number of parts. */
 static inline uint64_t
@@ -150,7 +158,8 @@ split(PyObject *module, PyObject *arguments)
 
 typedef struct {
     PyObject_HEAD
-    PyObject *packed; /* the end of each part as uint32_t, then two bytes of each key */
+    PyObject *packed;
+    const unsigned char *ends; /* the end of each part as uint32_t, then two bytes of each key */
     uint64_t parts;
 } KeyFilter;
 
@@ -200,6 +209,7 @@ KeyFilter_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
     if (filter != NULL) {
         Py_INCREF(packed);
         filter->packed = packed;
+        filter->ends = (const unsigned char *)PyBytes_AsString(packed);
         filter->parts = parts;
     }
     return (PyObject *)filter;
@@ -214,30 +224,128 @@ KeyFilter_dealloc(KeyFilter *filter)
     Py_DECREF(type);
 }
 
-static int
-KeyFilter_contains(KeyFilter *filter, PyObject *object)
+/* Set `from` and `end` to the tags of the part in which a key would be. */
+static inline void
+find_tags(const KeyFilter *filter, const unsigned char *key, const unsigned char **from, const unsigned char **end)
 {
-    Keys keys;
-    if (keys_of(object, &keys) < 0) {
-        return -1;
-    }
-    if (keys.end - keys.at != KEY_SIZE) {
-        PyErr_Format(PyExc_ValueError, "a key must have %d bytes", KEY_SIZE);
-        return -1;
-    }
-    const unsigned char *packed = (const unsigned char *)PyBytes_AsString(filter->packed);
-    uint64_t part = part_of(keys.at, filter->parts);
-    const unsigned char *tags = packed + filter->parts * END_SIZE;
-    const unsigned char *end = tags + keys_before(packed, part + 1) * TAG_SIZE;
+    uint64_t part = part_of(key, filter->parts);
+    const unsigned char *tags = filter->ends + filter->parts * END_SIZE;
+    *from = tags + keys_before(filter->ends, part) * TAG_SIZE;
+    *end = tags + keys_before(filter->ends, part + 1) * TAG_SIZE;
+}
+
+static int
+has_tag(const KeyFilter *filter, const unsigned char *key)
+{
+    const unsigned char *at, *end;
+    find_tags(filter, key, &at, &end);
     uint16_t tag, other;
-    memcpy(&tag, keys.at + TAG_START, TAG_SIZE);
-    for (const unsigned char *at = tags + keys_before(packed, part) * TAG_SIZE; at < end; at += TAG_SIZE) {
+    memcpy(&tag, key + TAG_START, TAG_SIZE);
+    for (; at < end; at += TAG_SIZE) {
         memcpy(&other, at, TAG_SIZE);
         if (other == tag) {
             return 1;
         }
     }
     return 0;
+}
+
+/* Return the bytes of one key; NULL with an exception if the object is none. */
+static const unsigned char *
+key_of(PyObject *object)
+{
+    Keys keys;
+    if (keys_of(object, &keys) < 0) {
+        return NULL;
+    }
+    if (keys.end - keys.at != KEY_SIZE) {
+        PyErr_Format(PyExc_ValueError, "a key must have %d bytes", KEY_SIZE);
+        return NULL;
+    }
+    return keys.at;
+}
+
+static int
+KeyFilter_contains(KeyFilter *filter, PyObject *object)
+{
+    const unsigned char *key = key_of(object);
+    return key == NULL ? -1 : has_tag(filter, key);
+}
+
+/* Return a filter of a list; NULL with an exception if the object there is none. */
+static const KeyFilter *
+filter_at(PyObject *filters, Py_ssize_t index)
+{
+    PyObject *found = PyList_GetItem(filters, index);
+    if (found != NULL && PyType_GetSlot(Py_TYPE(found), Py_sq_contains) != (void *)KeyFilter_contains) {
+        PyErr_SetString(PyExc_TypeError, "a KeyFilter is required");
+        return NULL;
+    }
+    return (const KeyFilter *)found;
+}
+
+/* Append those keys of a batch to `found` that a filter of their shard does not exclude. Return -1 with an exception. */
+static int
+append_possible(PyObject *found, PyObject *keys, Py_ssize_t start, Py_ssize_t end, PyObject *shards)
+{
+    /* Both places of memory for a key and filter are rarely in the caches. All of the batch are requested at once. */
+    for (int step = 0; step < 3; step++) {
+        for (Py_ssize_t index = start; index < end; index++) {
+            PyObject *object = PyList_GetItem(keys, index);
+            const unsigned char *key = object == NULL ? NULL : key_of(object);
+            PyObject *filters = key == NULL ? NULL : PyList_GetItem(shards, key[0]);
+            Py_ssize_t count = filters == NULL ? -1 : PyList_Size(filters);
+            if (count < 0) {
+                return -1;
+            }
+            for (Py_ssize_t number = 0; number < count; number++) {
+                const KeyFilter *filter = filter_at(filters, number);
+                if (filter == NULL) {
+                    return -1;
+                }
+                const unsigned char *tags, *tags_end;
+                if (step == 0) {
+                    PREFETCH(filter->ends + part_of(key, filter->parts) * END_SIZE);
+                } else if (step == 1) {
+                    find_tags(filter, key, &tags, &tags_end);
+                    PREFETCH(tags);
+                    PREFETCH(tags_end);
+                } else if (has_tag(filter, key)) {
+                    if (PyList_Append(found, object) < 0) {
+                        return -1;
+                    }
+                    break;
+                }
+            }
+        }
+    }
+    return 0;
+}
+
+PyDoc_STRVAR(
+    possible_doc,
+    "possible(keys, shards)\n--\n\nReturn the keys that are in a filter of their shard, or seem to be."
+);
+
+static PyObject *
+possible(PyObject *module, PyObject *arguments)
+{
+    PyObject *keys, *shards;
+    if (!PyArg_ParseTuple(arguments, "OO", &keys, &shards)) {
+        return NULL;
+    }
+    PyObject *found = PyList_New(0);
+    Py_ssize_t count = PyList_Size(keys);
+    if (count < 0) {
+        Py_CLEAR(found);
+    }
+    for (Py_ssize_t start = 0; found != NULL && start < count; start += BATCH) {
+        Py_ssize_t end = count - start < BATCH ? count : start + BATCH;
+        if (append_possible(found, keys, start, end, shards) < 0) {
+            Py_CLEAR(found);
+        }
+    }
+    return found;
 }
 
 static PyType_Slot slots[] = {
@@ -265,6 +373,7 @@ execute(PyObject *module)
 
 static PyMethodDef functions[] = {
     {"merge", merge, METH_O, merge_doc},
+    {"possible", possible, METH_VARARGS, possible_doc},
     {"split", split, METH_VARARGS, split_doc},
     {NULL, NULL, 0, NULL},
 };

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Sequence
 from functools import partial
 from operator import attrgetter
@@ -26,6 +27,7 @@ from skitter.frontier.embedded.runs import (
     find_keys,
     last_marker,
     load_runs,
+    possible_keys,
     remove_blocks,
     remove_log,
     split_keys,
@@ -116,7 +118,7 @@ class MemorySeen:
 class Shard:
     """The keys of a set on disk with the same first byte."""
 
-    __slots__ = ("filters", "fresh", "frozen", "number", "runs")
+    __slots__ = ("fresh", "frozen", "number", "runs")
 
     def __init__(self, number: int, runs: Sequence[Run]) -> None:
         self.number = number
@@ -125,7 +127,6 @@ class Shard:
         self.frozen: ShardKeys | None = None
         """Keys of the next run. Others are not added to them before it begins: a large set may double for a single key."""
         self.runs: list[Run] = list(runs)
-        self.filters = [run.filter for run in runs]
 
     def __len__(self) -> int:
         """Return the number of keys. One that is in several places counts several times."""
@@ -174,7 +175,6 @@ class Shard:
     def replace(self, index: int, *runs: Run) -> None:
         """Replace the runs from an index."""
         self.runs = [*self.runs[:index], *runs]  # not in place: they may be in use
-        self.filters = [run.filter for run in self.runs]
 
 
 class DiskSeen:
@@ -194,8 +194,12 @@ class DiskSeen:
         for run in runs:
             by_shard[run.shard].append(run)
         self._shards = [Shard(number, runs) for number, runs in enumerate(by_shard)]
+        self._filters = [[run.filter for run in shard.runs] for shard in self._shards]
+        """The filters of the runs of each shard."""
         for shard, frozen in zip(self._shards, keys, strict=False):
             shard.frozen = frozen
+        self._by_age = deque(sorted(self._shards, key=attrgetter("log_end")))
+        """The shards, that with the oldest keys in memory first. A shard that was moved becomes the last one."""
         self._next_run = max((run.number for run in runs), default=0) + 1
         self._last_log_end = max((run.log_end for run in runs), default=0)
         self._limit = max(MIN_MEMORY, limit)
@@ -204,7 +208,7 @@ class DiskSeen:
         self._changes = sum(map(len, keys))
         """Number of changes so far."""
         self._moved = 0
-        """Number of those that are not in memory any more. It is determined when it matters."""
+        """At most the number of those that are not in memory any more. It is determined when it matters."""
         self._paid = 0
         """Number of keys that were written to runs, in all, as far as :data:`WRITES_PER_KEY` is concerned."""
         self._found: dict[bytes, float] = {}
@@ -223,6 +227,7 @@ class DiskSeen:
         """Look up the keys that neither the keys in memory nor the filters can answer."""
         prepared: dict[bytes, float] = {}
         self._prepared = prepared
+        not_in_memory: list[bytes] = []
         unsure: list[tuple[bytes, Sequence[Run]]] = []
         shards, found, older = self._shards, self._found, self._older
         for key in fingerprints:
@@ -235,14 +240,13 @@ class DiskSeen:
             ) is not None:
                 prepared[key] = until
                 continue
-            for filter_ in shard.filters:
-                if key in filter_:
-                    until = found.get(key)
-                    if until is None and (until := older.get(key)) is None:
-                        unsure.append((key, shard.runs))
-                    else:
-                        prepared[key] = until
-                    break
+            not_in_memory.append(key)
+        for key in possible_keys(not_in_memory, self._filters):
+            until = found.get(key)
+            if until is None and (until := older.get(key)) is None:
+                unsure.append((key, shards[key[0]].runs))
+            else:
+                prepared[key] = until
         if unsure:
             stored = await self._journal.peek(lambda tables: find_keys(tables.file, unsure))
             for key, _ in unsure:
@@ -336,10 +340,13 @@ class DiskSeen:
             self._moved = self._changes - sum(shard.in_memory for shard in self._shards)
         return self._in_memory > self._limit
 
+    def _oldest(self) -> Shard | None:
+        """Return the shard with the oldest keys in memory; ``None`` if no key is in memory."""
+        return next((shard for shard in self._by_age if shard.in_memory), None)
+
     async def _move_shards(self) -> None:
         try:
-            while await self._may_write() and self._is_large():
-                oldest = min((shard for shard in self._shards if shard.in_memory), key=attrgetter("log_end"))
+            while self._is_large() and await self._may_write() and (oldest := self._oldest()) is not None:
                 await self._move(oldest)
         except FrontierError as error:
             # The file has the keys in its log. The next commit meets the error, too.
@@ -371,8 +378,12 @@ class DiskSeen:
             self._pay(written)
         shard.frozen = None
         shard.replace(index, run)
+        self._filters[shard.number] = [run.filter for run in shard.runs]
+        self._by_age.remove(shard)
+        self._by_age.append(shard)
         self._last_log_end = run.log_end
         await self._clean_up(merged)
+        self._moved += len(keys)
 
     async def _may_write(self) -> bool:
         """Wait until enough keys were added for the next step. Return ``False`` if the task is to end."""
@@ -393,8 +404,8 @@ class DiskSeen:
             while start is not None and await self._may_write():
                 start = await self._journal.peek(partial(remove_blocks, run=run, start=start))
                 self._pay(KEYS_PER_STEP)
-        ends = [shard.log_end for shard in self._shards if shard.in_memory]
-        before = min(ends, default=self._last_log_end)
+        oldest = self._oldest()
+        before = self._last_log_end if oldest is None else oldest.log_end
         while await self._may_write() and await self._journal.peek(partial(remove_log, before=before)):
             self._pay(REMOVED_ROWS)
 
