@@ -60,14 +60,22 @@ def _separate_forked_processes() -> None:
 
 
 def _reset_signals() -> None:
-    """Give a process that user code has forked the default handling of SIGTERM.
+    """Give a process that user code has forked the default handling of SIGTERM, unless user code handles it.
 
     It has copies of the event loop's handlers, and of the socket that they write to. A signal to it would not end it, but stop
     this process.
     """
     with contextlib.suppress(ValueError):
-        if signal.set_wakeup_fd(-1) != -1 and callable(signal.getsignal(signal.SIGTERM)):
+        signal.set_wakeup_fd(-1)
+        if _is_of_event_loop(signal.getsignal(signal.SIGTERM)):
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _is_of_event_loop(handler: object) -> bool:
+    """Return whether a signal handler was set by an event loop: that of uvloop is a method of the loop, that of asyncio a function."""
+    owner = getattr(handler, "__self__", None)
+    module = getattr(handler, "__module__", None) or ""
+    return isinstance(owner, asyncio.AbstractEventLoop) or module.startswith("asyncio.")
 
 
 def return_large_blocks() -> None:
