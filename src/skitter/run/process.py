@@ -14,6 +14,7 @@ from collections.abc import Coroutine
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
+from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import msgspec
@@ -73,9 +74,9 @@ def _reset_signals() -> None:
 
 def _is_of_event_loop(handler: object) -> bool:
     """Return whether a signal handler was set by an event loop: that of uvloop is a method of the loop, that of asyncio a function."""
-    owner = getattr(handler, "__self__", None)
-    module = getattr(handler, "__module__", None) or ""
-    return isinstance(owner, asyncio.AbstractEventLoop) or module.startswith("asyncio.")
+    if isinstance(handler, MethodType):
+        return isinstance(handler.__self__, asyncio.AbstractEventLoop)
+    return isinstance(handler, FunctionType) and str(handler.__module__).startswith("asyncio.")
 
 
 def return_large_blocks() -> None:
