@@ -667,7 +667,7 @@ class Response:
         The selector is an element with ``href`` or ``src``, or an attribute value. ``request_fields`` are the fields of
         :class:`~skitter.request.Request`. Raises :class:`~skitter.errors.RequestError`.
         """
-        # As _found_href and _join, without their calls: spiders follow most links one by one.
+        # Repeats the bodies of two functions to save their calls, because many spiders follow links one by one.
         href = link.link if isinstance(link, Selector) else _found_href(link)
         if href is None:
             raise _no_link(link)

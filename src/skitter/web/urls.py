@@ -128,10 +128,10 @@ class UrlBase:
         doubtful = _MAY_BE_DOTS.match(page) is not None or "\\" in url or "#" in url
         starts = None if doubtful else _starts_of(folder)
         self.prefixes: HrefPrefixes | None = None
+        """See :func:`absolute_text`; ``None`` if the URL is unusual."""
         if starts is not None:
             scheme, root, parent, folder = starts
             self.prefixes = HrefPrefixes(scheme, root, parent, path, folder)
-        """See :func:`absolute_text`; ``None`` if the URL is unusual."""
 
     def join(self, href: str) -> str | None:
         """Resolve one raw ``href``; see :func:`join_all`."""
