@@ -23,6 +23,7 @@ from skitter.worker.control import CrawlControl
 from skitter.worker.hooks import HookAction, Hooks
 from skitter.worker.inflight import Inflight
 from skitter.worker.links import LinkCollector
+from skitter.worker.media import with_ranges
 from skitter.worker.page import Page
 from skitter.worker.retry import RetryDecision
 from skitter.worker.revisit import visit_of
@@ -214,6 +215,12 @@ class Committer:
         for page, page_ranges in zip(pages, ranges, strict=True):
             if self._after_save_hooks and page.items and not await self._after_save(page):
                 page_ranges.clear()
+            waiting = page.items_request
+            if waiting is not None and page_ranges:
+                # The commit of the items replaces the record of the visit, with the ranges of this commit.
+                page.entries = [
+                    with_ranges(entry, page_ranges) if entry is waiting else entry for entry in page.entries
+                ]
         if bounded := [page for page in pages if page.has_bounded]:
             await self._bounded.admit(bounded)
         batches = await self._new_links(pages)

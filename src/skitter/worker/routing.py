@@ -26,7 +26,6 @@ from skitter.store.contract import (
 from skitter.store.outputs import open_item_output, stores_for
 from skitter.worker.callbacks import ErrorLog
 from skitter.worker.hooks import Hooks
-from skitter.worker.media import with_ranges
 from skitter.worker.page import FILE_CALLBACKS
 from skitter.worker.retry import RetryDecision
 from skitter.worker.revisit import keeps_items
@@ -202,13 +201,6 @@ class ItemWriter:
             for page_ranges, answer in zip(ranges, await store.write(groups), strict=True):
                 if isinstance(answer, OutputRange):
                     page_ranges.append(answer)
-        for page, page_ranges in zip(pages, ranges, strict=True):
-            waiting = page.items_request
-            if waiting is not None and page_ranges:
-                # The commit of the items replaces the record of the visit.
-                page.entries = [
-                    with_ranges(entry, page_ranges) if entry is waiting else entry for entry in page.entries
-                ]
 
     async def _write(
         self, stores: Sequence[Store], pages: list[Page], done: list[int], ranges: list[list[OutputRange]]
