@@ -141,10 +141,10 @@ def main():
         print("".join(cell.rjust(22) for cell in [name, *cells]), flush=True)
     if options.json:
         options.json.write_text(json.dumps(report, indent=1))
-    if not ratios:
-        return 0
     if single:
         print(f"{SINGLE} beside follow_all: {single:.2f} times (goal: at most {MAX_SINGLE})")
+    if not ratios:
+        return int(single > MAX_SINGLE)
     mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
     print(f"geometric mean {mean:.2f} (goal: at least 1.3), lowest {min(ratios):.2f} (goal: at least 1.0)")
     return int(mean < 1.3 or min(ratios) < 1.0 or single > MAX_SINGLE)

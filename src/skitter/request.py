@@ -155,11 +155,13 @@ def _url_text(url: Any) -> str:
     return str(url)  # a subclass, such as the strings of lxml
 
 
+_CALLED = (GeneratorType, AsyncGeneratorType, CoroutineType)
+"""What a call of a callback returns."""
+
+
 def _name_of(callback: Any) -> str:
     name = getattr(callback, "__name__", None)
-    if isinstance(callback, MethodType) and isinstance(name, str) and name != "<lambda>":  # most callbacks
-        return name
-    if isinstance(callback, (GeneratorType, AsyncGeneratorType, CoroutineType)):
+    if not isinstance(callback, MethodType) and isinstance(callback, _CALLED):
         raise RequestError(
             f"callback is the result of calling {name}(...), not a method",
             remedy=f"pass the method: self.{name}, and its arguments as cb_kwargs",

@@ -137,7 +137,7 @@ def either(request, monkeypatch):
         monkeypatch.setattr(runs_module, "merge", runs_module.python_merge)
         monkeypatch.setattr(runs_module, "split", runs_module.python_split)
         monkeypatch.setattr(runs_module, "KeyFilter", runs_module.PythonKeyFilter)
-        monkeypatch.setattr(runs_module, "possible", runs_module.python_possible)
+        monkeypatch.setattr(seen_sets, "possible_keys", runs_module.python_possible_keys)
 
 
 @pytest.mark.usefixtures("either")

@@ -13,7 +13,7 @@ from skitter.frontier.embedded.runs import (
     FilterBuilder,
     PythonKeyFilter,
     python_merge,
-    python_possible,
+    python_possible_keys,
     python_split,
     split_keys,
 )
@@ -87,8 +87,8 @@ def test_possible_keys_are_those_that_a_filter_of_their_shard_does_not_exclude(r
     shards[ord("s")] = [filter_of(sorted_keys.KeyFilter, packed, parts) for packed, parts in runs]
     python_shards[ord("s")] = [filter_of(PythonKeyFilter, packed, parts) for packed, parts in runs]
     expected = [key for key in keys if key[:1] == b"s" and any(key in one for one in shards[ord("s")])]
-    assert sorted_keys.possible(keys, shards) == expected
-    assert python_possible(keys, python_shards) == expected
+    assert sorted_keys.possible_keys(keys, shards) == expected
+    assert python_possible_keys(keys, python_shards) == expected
 
 
 def test_a_filter_has_all_of_its_keys_and_hardly_any_others(functions):
@@ -143,7 +143,7 @@ def test_compiled_functions_refuse_anything_but_whole_keys():
         lambda keys: sorted_keys.merge([keys]),
         lambda keys: sorted_keys.split(keys, 1, 0, 1),
         lambda keys: keys in found,
-        lambda keys: sorted_keys.possible([keys], [[found]] * 256),
+        lambda keys: sorted_keys.possible_keys([keys], [[found]] * 256),
     ):
         for wrong, error in ((b"short", ValueError), ("x" * 16, TypeError)):
             with pytest.raises(error):
@@ -153,9 +153,9 @@ def test_compiled_functions_refuse_anything_but_whole_keys():
     key = b"s" * 16
     for keys, shards in (((key,), [[found]] * 256), ([key], [(found,)] * 256), ([key], [[{key}]] * 256)):
         with pytest.raises((TypeError, SystemError)):
-            sorted_keys.possible(keys, shards)
+            sorted_keys.possible_keys(keys, shards)
     with pytest.raises(IndexError):
-        sorted_keys.possible([key], [[found]])
+        sorted_keys.possible_keys([key], [[found]])
 
 
 @pytest.mark.skipif(not IS_COMPILED, reason="about the compiled functions")

@@ -175,7 +175,7 @@ class HttpFetcher:
             block, body = transfer.answer()
             response = self._response(transfer, request, block, body)
             names = block.lower()
-            # Python 3.11 raises and drops an exception for each `in`.
+            # Not `in`: CPython 3.11 raises and drops an exception for each one.
             if transfer.cuts or names.find(b"\ncontent-encoding:") >= 0 or names.find(b"\nset-cookie:") >= 0:
                 await self._complete(response, request, transfer, names)
         except BaseException:

@@ -195,9 +195,10 @@ def is_always_safe(text: str) -> bool:
 
 
 def has_few_tags(body: bytes) -> bool:
-    """Return whether the bytes of a page in UTF-8 show that it can be parsed in one step. Its text may show the same for others.
+    """Return whether a page in UTF-8 can be parsed in one step because it has few tags.
 
-    ``False`` for any page where skitter was installed without its compiled modules.
+    It examines the bytes. If it returns ``False``, :func:`is_always_safe` can still decide from the text. Always ``False`` if
+    skitter was installed without its compiled modules.
     """
     return count_tags is not None and len(body) <= _FEW_TAGS_SAFE and count_tags(body) <= _FEW_TAGS
 

@@ -1,8 +1,8 @@
 /* Plain links joined with the URL of their page. The twin in urls.py says which links are plain, and is used where this file
 was not compiled.
 
-Most links need no parser: their URL is a part of the URL of the page and their own text. A pattern finds them in a few hundred
-nanoseconds, which is half of what a link costs that a spider follows by itself. A table of characters does the same here.
+Most links need no parser: their URL is a part of the URL of the page, followed by their own text. A regular expression that
+finds them took a third of the time of Response.follow. This file uses a table of characters.
 
 The module keeps to the limited API, so one wheel serves all versions of Python.
 */

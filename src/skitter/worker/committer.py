@@ -216,7 +216,7 @@ class Committer:
             if self._after_save_hooks and page.items and not await self._after_save(page):
                 page_ranges.clear()
             waiting = page.items_request
-            if waiting is not None and page_ranges:
+            if waiting is not None and page.visit is not None and page_ranges:
                 # The commit of the items replaces the record of the visit, with the ranges of this commit.
                 page.entries = [
                     with_ranges(entry, page_ranges) if entry is waiting else entry for entry in page.entries

@@ -587,11 +587,10 @@ def _work_of(request: Request) -> FileWork:
 
 
 def with_ranges(items_request: Entry, ranges: list[OutputRange]) -> Entry:
-    """Return an items request that adds ranges to the visit of its page, if it has one."""
+    """Return an items request that adds ranges to the visit of its page."""
     request = decode_request(items_request.url, items_request.record)
     work = _work_of(request)
-    if work.visit is None:
-        return items_request
+    assert work.visit is not None
     work = msgspec.structs.replace(work, visit=msgspec.structs.replace(work.visit, ranges=ranges))
     record = encode_request(request.replace(cb_kwargs={"work": _plain(work)}))
     return msgspec.structs.replace(items_request, record=record)

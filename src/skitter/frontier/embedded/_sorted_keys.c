@@ -250,7 +250,7 @@ has_tag(const KeyFilter *filter, const unsigned char *key)
     return 0;
 }
 
-/* Return the bytes of one key; NULL with an exception if the object is none. */
+/* Return the bytes of one key; NULL with an exception if the object is not a key. */
 static const unsigned char *
 key_of(PyObject *object)
 {
@@ -272,7 +272,7 @@ KeyFilter_contains(KeyFilter *filter, PyObject *object)
     return key == NULL ? -1 : has_tag(filter, key);
 }
 
-/* Return a filter of a list; NULL with an exception if the object there is none. */
+/* Return a filter of a list; NULL with an exception if the object there is not a filter. */
 static const KeyFilter *
 filter_at(PyObject *filters, Py_ssize_t index)
 {
@@ -323,12 +323,12 @@ append_possible(PyObject *found, PyObject *keys, Py_ssize_t start, Py_ssize_t en
 }
 
 PyDoc_STRVAR(
-    possible_doc,
-    "possible(keys, shards)\n--\n\nReturn the keys that are in a filter of their shard, or seem to be."
+    possible_keys_doc,
+    "possible_keys(keys, shards)\n--\n\nReturn the keys that are in a filter of their shard, or seem to be."
 );
 
 static PyObject *
-possible(PyObject *module, PyObject *arguments)
+possible_keys(PyObject *module, PyObject *arguments)
 {
     PyObject *keys, *shards;
     if (!PyArg_ParseTuple(arguments, "OO", &keys, &shards)) {
@@ -373,7 +373,7 @@ execute(PyObject *module)
 
 static PyMethodDef functions[] = {
     {"merge", merge, METH_O, merge_doc},
-    {"possible", possible, METH_VARARGS, possible_doc},
+    {"possible_keys", possible_keys, METH_VARARGS, possible_keys_doc},
     {"split", split, METH_VARARGS, split_doc},
     {NULL, NULL, 0, NULL},
 };

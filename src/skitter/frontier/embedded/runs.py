@@ -107,21 +107,17 @@ class PythonKeyFilter:
         return at >= 0
 
 
-def python_possible(keys: Sequence[bytes], shards: Sequence[Sequence[PythonKeyFilter]]) -> list[bytes]:
+def python_possible_keys(keys: Sequence[bytes], shards: Sequence[Sequence[PythonKeyFilter]]) -> list[bytes]:
     """Return the keys that are in a filter of their shard, or seem to be."""
     return [key for key in keys if any(key in one for one in shards[key[0]])]
 
 
 try:  # the same in C
-    from skitter.frontier.embedded._sorted_keys import KeyFilter, merge, possible, split
+    from skitter.frontier.embedded._sorted_keys import KeyFilter, merge, split
+    from skitter.frontier.embedded._sorted_keys import possible_keys as possible_keys  # noqa: PLC0414 - exported
 except ImportError:  # not compiled
     KeyFilter = PythonKeyFilter  # type: ignore[assignment,misc]
-    merge, possible, split = python_merge, python_possible, python_split
-
-
-def possible_keys(keys: list[bytes], shards: list[list[KeyFilter]]) -> list[bytes]:
-    """Return the keys that are in a run of their shard, or seem to be. ``shards``: the filters of the runs of each."""
-    return possible(keys, shards)
+    merge, possible_keys, split = python_merge, python_possible_keys, python_split
 
 
 class FilterBuilder:

@@ -199,7 +199,7 @@ class DiskSeen:
         for shard, frozen in zip(self._shards, keys, strict=False):
             shard.frozen = frozen
         self._by_age = deque(sorted(self._shards, key=attrgetter("log_end")))
-        """The shards, that with the oldest keys in memory first. A shard that was moved becomes the last one."""
+        """The shards by the age of their oldest keys in memory. A shard becomes the last one when its keys are moved."""
         self._next_run = max((run.number for run in runs), default=0) + 1
         self._last_log_end = max((run.log_end for run in runs), default=0)
         self._limit = max(MIN_MEMORY, limit)
@@ -208,7 +208,7 @@ class DiskSeen:
         self._changes = sum(map(len, keys))
         """Number of changes so far."""
         self._moved = 0
-        """At most the number of those that are not in memory any more. It is determined when it matters."""
+        """Lower bound of the number of those that are no longer in memory. The exact number is computed when it matters."""
         self._paid = 0
         """Number of keys that were written to runs, in all, as far as :data:`WRITES_PER_KEY` is concerned."""
         self._found: dict[bytes, float] = {}
