@@ -36,7 +36,7 @@ from skitter.web.headers import (
     parse_refresh,
     url_in_header,
 )
-from skitter.web.urls import UrlBase, normalize, resolve, url_base
+from skitter.web.urls import UrlBase, join_plain, normalize, resolve, url_base
 
 try:
     from skitter.html._tags import has_tag
@@ -671,8 +671,7 @@ class Response:
         href = link.link if isinstance(link, Selector) else _found_href(link)
         if href is None:
             raise _no_link(link)
-        base = self._base or self._link_base()
-        url = base.join(href if href.isascii() else self.encode_query(href))
+        url = join_plain(href, (self._base or self._link_base()).prefixes) or self._join(href)
         if url is None:
             raise self._invalid(href)
         return Request(url, callback, **request_fields) if request_fields else Request(url, callback)

@@ -28,9 +28,9 @@ def table(link_table):
     return link_table("own")
 
 
-def unknown(table, hrefs, page=PAGE):
+def unknown(table, hrefs, prefixes=PAGE.prefixes):
     counts = defaultdict(int)
-    return table.unknown(hrefs, page.prefixes, counts), dict(counts)
+    return table.unknown(hrefs, prefixes, counts), dict(counts)
 
 
 def test_links_are_found_by_their_absolute_text(table):
@@ -39,6 +39,12 @@ def test_links_are_found_by_their_absolute_text(table):
     )
     hrefs = ["/a", "../a", "b", "http://h.test/dir/b#d", "?c", "//o.test/", "#top", "#", "", "a", "/b", "?d"]
     assert unknown(table, hrefs) == (["", "a", "/b", "?d"], {"known": 6, "own": 2})
+
+
+def test_absolute_urls_belong_to_no_page(table):
+    table.add(["http://h.test/a", "http://h.test/dir/b"], "known")
+    hrefs = ["http://h.test/a", "http://h.test/a#top", "b", "/a", "#top", "", "http://h.test/b"]
+    assert unknown(table, hrefs, None) == (["b", "/a", "#top", "", "http://h.test/b"], {"known": 2})
 
 
 def test_a_link_with_leading_white_space_is_unknown(table):
@@ -88,8 +94,9 @@ def test_both_tables_give_the_same_answers(added, hrefs, base):
     texts = [absolute_text(href, page.prefixes) for href in added if href and "\ud800" not in href]
     for table in tables:
         table.add(texts, "known")
-    one, other = (unknown(table, hrefs, page) for table in tables)
-    assert one == other
+    for prefixes in (page.prefixes, None):
+        one, other = (unknown(table, hrefs, prefixes) for table in tables)
+        assert one == other
     assert [tables[0].get(href) for href in hrefs] == [tables[1].get(href) for href in hrefs]
     assert len(tables[0]) == len(tables[1])
 

@@ -70,6 +70,7 @@ def test_many_links_are_joined_like_single_ones(hrefs, base):
 @pytest.mark.parametrize("join", [join_plain_in_python, urls.join_plain])
 def test_which_links_are_plain(join, href, url):
     assert join(href, url_base("http://h.test/a/b").prefixes) == url
+    assert join(href, None) is None
 
 
 @pytest.mark.skipif(not IS_COMPILED, reason="the functions were not compiled")

@@ -136,6 +136,14 @@ def test_a_link_that_another_worker_has_added_is_known_unless_urls_are_forgotten
     assert (urls_of(gathered), gathered.refused.get("duplicate", 0)) == (new, 3 - len(new))
 
 
+@pytest.mark.parametrize("url", ["#top", "x", ""])
+def test_a_request_without_an_absolute_url_is_an_error_also_beside_known_ones(gatherer, url):
+    one = gatherer()
+    one.learn(["http://h.test/x", "http://h.test/dir/x"])
+    with pytest.raises(RequestError, match="no absolute URL"):
+        one.collect([Request("http://h.test/x"), Request(url)], PARENT)
+
+
 def test_a_request_that_is_yielded_twice_is_counted_as_a_duplicate(gatherer):
     gathered = gatherer().collect([Request("http://h.test/x")] * 3, PARENT)
     assert (urls_of(gathered), gathered.refused, gathered.links) == (["http://h.test/x"], {"duplicate": 2}, 3)

@@ -167,6 +167,9 @@ join_plain(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t amount
         PyErr_SetString(PyExc_TypeError, "join_plain(href, prefixes) takes two arguments");
         return NULL;
     }
+    if (args[1] == Py_None) { /* the URL of the page is unusual */
+        Py_RETURN_NONE;
+    }
     Text prefixes[PREFIXES];
     return prefixes_of(args[1], prefixes) < 0 ? NULL : url_of(args[0], prefixes);
 }

@@ -135,9 +135,7 @@ class UrlBase:
 
     def join(self, href: str) -> str | None:
         """Resolve one raw ``href``; see :func:`join_all`."""
-        prefixes = self.prefixes
-        url = None if prefixes is None else join_plain(href, prefixes)
-        return normalize(href, self.url) if url is None else url
+        return join_plain(href, self.prefixes) or normalize(href, self.url)
 
     def join_all(self, hrefs: Sequence[str]) -> list[str | None]:
         """Resolve raw ``href`` values; see :func:`join_all`."""
@@ -243,8 +241,10 @@ _PLAIN_REST = rf"((?:{_SEGMENT}(?:/{_SEGMENT})*+/?)?(?:\?[A-Za-z0-9_~!$&()*+,;=@
 _PLAIN_HREF = re.compile(rf"(\.\./|/|(?=[A-Za-z0-9_~!$&()*+,;=@-])){_PLAIN_REST}", re.DOTALL).fullmatch
 
 
-def join_plain_in_python(href: str, prefixes: HrefPrefixes) -> str | None:
-    """Return the URL of a plain link, and ``None`` for any other link."""
+def join_plain_in_python(href: str, prefixes: HrefPrefixes | None) -> str | None:
+    """Return the URL of a plain link, and ``None`` for any other link, and on a page whose URL is unusual (without ``prefixes``)."""
+    if prefixes is None:
+        return None
     root = prefixes.root
     is_absolute = href.startswith(root)
     plain = _PLAIN_HREF(href, len(root) - 1 if is_absolute else 0)
@@ -266,7 +266,8 @@ def join_all_plain_in_python(hrefs: Sequence[str], prefixes: HrefPrefixes) -> li
 
 
 try:
-    from skitter.web._url_join import join_all_plain, join_plain
+    from skitter.web._url_join import join_all_plain
+    from skitter.web._url_join import join_plain as join_plain  # noqa: PLC0414 - exported
 except ImportError:
     join_plain, join_all_plain = join_plain_in_python, join_all_plain_in_python
 

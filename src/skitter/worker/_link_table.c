@@ -418,12 +418,13 @@ LinkTable_unknown(LinkTable *table, PyObject *const *args, Py_ssize_t amount)
         PyErr_SetString(PyExc_TypeError, "unknown(hrefs, prefixes, counts) takes three arguments");
         return NULL;
     }
-    Text prefixes[PREFIXES];
-    if (!PyTuple_Check(args[1]) || PyTuple_Size(args[1]) != PREFIXES) {
-        PyErr_Format(PyExc_TypeError, "prefixes must be a tuple of %d strings", PREFIXES);
+    Text prefixes[PREFIXES] = {{"", 0}, {"", 0}, {"", 0}, {"", 0}, {"", 0}};
+    int are_absolute = args[1] == Py_None;
+    if (!are_absolute && (!PyTuple_Check(args[1]) || PyTuple_Size(args[1]) != PREFIXES)) {
+        PyErr_Format(PyExc_TypeError, "prefixes must be a tuple of %d strings, or None", PREFIXES);
         return NULL;
     }
-    for (Py_ssize_t index = 0; index < PREFIXES; index++) {
+    for (Py_ssize_t index = 0; !are_absolute && index < PREFIXES; index++) {
         Py_ssize_t length;
         prefixes[index].start = PyUnicode_AsUTF8AndSize(PyTuple_GetItem(args[1], index), &length);
         if (prefixes[index].start == NULL) {
@@ -455,7 +456,7 @@ LinkTable_unknown(LinkTable *table, PyObject *const *args, Py_ssize_t amount)
             }
             const char *fragment = memchr(link.start, '#', link.length);
             if (fragment == link.start) {
-                kinds[index] = OWN_PAGE;
+                kinds[index] = are_absolute ? OTHER : OWN_PAGE;
                 continue;
             }
             if (fragment != NULL) {

@@ -12,6 +12,7 @@ import re
 import sys
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 from typing import Any
 
 import msgspec
@@ -100,16 +101,22 @@ class PythonLinkTable:
         return not self._reasons.keys().isdisjoint(texts)
 
     def unknown(
-        self, hrefs: Sequence[str], prefixes: HrefPrefixes, counts: defaultdict[str, int]
+        self, hrefs: Sequence[str], prefixes: HrefPrefixes | None, counts: defaultdict[str, int]
     ) -> list[str]:
-        """Return the links of a page that are not in the table, and count the others by their reason."""
+        """Return the links of a page that are not in the table, and count the others by their reason.
+
+        ``prefixes``: ``None`` if the links are absolute.
+        """
         unknown = []
         get, own_page = self._reasons.get, self._own_page
         for href in hrefs:
             if href[:1] <= " ":  # empty, or with white space before what decides about its base
                 unknown.append(href)
                 continue
-            reason = own_page if href[:1] == "#" else get(absolute_text(href, prefixes))
+            if prefixes is None:
+                reason = get(href.partition("#")[0])
+            else:
+                reason = own_page if href[:1] == "#" else get(absolute_text(href, prefixes))
             if reason is None:
                 unknown.append(href)
             else:
@@ -158,6 +165,10 @@ class LinkCache:
             counts[DUPLICATE] += left - len(unknown)
         return unknown
 
+    def unknown_urls(self, urls: Sequence[str], counts: defaultdict[str, int]) -> list[str]:
+        """Return the absolute URLs that are not in the cache, and count the others by the reason to skip them."""
+        return self._table.unknown(urls, None, counts)
+
     def has_any(self, urls: Sequence[str]) -> bool:
         """Return whether one of the normalized URLs is in the cache."""
         return self._table.has_any(urls)
@@ -191,6 +202,10 @@ _STREAMED_LINKS = 400
 """Number of links that a running callback adds at a time: few, because URLs may be long and each is copied several
 times."""
 _NO_TEMPLATE = Entry(b"", "", "", b"")
+
+
+def _fields_without_url(request: Request) -> tuple[Any, ...]:
+    return astuple(request)[1:]
 
 
 class CallbackResult(msgspec.Struct):
@@ -419,37 +434,36 @@ class LinkCollector:
             for request in requests:
                 self._collect_request(found, request, parent)
             return
-        base = url_base(parent.url)
-        urls: list[str] = []
-        common: Request | None = None
-        common_fields: tuple[Any, ...] = ()
-        reason_of, refused = self.cache.reason, found.refused
+        simple: list[Request] = []
         for request in requests:
-            url = request.url
             if request.method != "GET" or request.body or request.fingerprint_keys or request.dont_filter:
                 self._collect_request(found, request, parent)
-            elif (reason := reason_of(url)) is not None:
-                refused[reason] += 1
-            elif not url.startswith(_WEB_SCHEMES) or ("@" in url and split_userinfo(url)[1]):
-                self._collect_request(found, request, parent)  # relative to nothing, or with credentials
             else:
-                fields = astuple(request)[1:]  # without the URL
-                if fields != common_fields:
-                    self._add_urls(found, base, urls, common, parent)
-                    urls, common, common_fields = [], request, fields
-                urls.append(url)
-        self._add_urls(found, base, urls, common, parent)
+                simple.append(request)
+        self._collect_simple(found, simple, parent)
+
+    def _collect_simple(self, found: CallbackResult, requests: list[Request], parent: Request) -> None:
+        """Add requests whose identity is that of a link to their URL."""
+        new = {*self.cache.unknown_urls([request.url for request in requests], found.refused)}
+        if not new:
+            return
+        batched: list[Request] = []
+        for request in requests:
+            url = request.url
+            if url not in new:
+                continue
+            if url.startswith(_WEB_SCHEMES) and not ("@" in url and split_userinfo(url)[1]):
+                batched.append(request)
+            else:
+                self._collect_request(found, request, parent)  # relative to nothing, or with credentials
+        base = url_base(parent.url)
+        for _, alike in groupby(batched, _fields_without_url):
+            common, *others = alike
+            self._add_urls(found, base, [common.url, *(request.url for request in others)], common, parent)
 
     def _add_urls(
-        self,
-        found: CallbackResult,
-        base: UrlBase,
-        urls: list[str],
-        common: Request | None,
-        parent: Request,
+        self, found: CallbackResult, base: UrlBase, urls: list[str], common: Request, parent: Request
     ) -> None:
-        if common is None:
-            return
         new = self.cache.unknown(urls, base, found.refused)
         if new:
             batch = self._new_batch(found, base, new, parent)
