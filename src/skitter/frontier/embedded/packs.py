@@ -11,6 +11,7 @@ import os
 import sqlite3
 from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -140,7 +141,7 @@ def execute_rows(connection: sqlite3.Connection, statement: str, rows: Sequence[
         left = count - start
         size = next((size for size in BATCH_SIZES if size < left), left)
         chunk = rows[start : start + size]
-        connection.execute(_for_rows(statement, size), [value for row in chunk for value in row])
+        connection.execute(_for_rows(statement, size), [*chain.from_iterable(chunk)])
         start += size
 
 
