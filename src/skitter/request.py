@@ -127,10 +127,10 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
             force_setattr(self, "method", self.method.upper())
         callback = self.callback
         if callback is not None and callback.__class__ is not str:
-            force_setattr(self, "callback", _name_of(callback))
+            force_setattr(self, "callback", name_of_callback(callback))
         errback = self.errback
         if errback is not None and errback.__class__ is not str:
-            force_setattr(self, "errback", _name_of(errback))
+            force_setattr(self, "errback", name_of_callback(errback))
         if self.body.__class__ is not bytes:
             force_setattr(self, "body", _to_bytes(self.body))
         if self.browsing is not None:
@@ -159,7 +159,8 @@ _CALLED = (GeneratorType, AsyncGeneratorType, CoroutineType)
 """What a call of a callback returns."""
 
 
-def _name_of(callback: Any) -> str:
+def name_of_callback(callback: Any) -> str:
+    """Return the name under which a callback is stored. Raises :class:`~skitter.errors.RequestError` for a callback without a name."""
     name = getattr(callback, "__name__", None)
     if not isinstance(callback, MethodType) and isinstance(callback, _CALLED):
         raise RequestError(

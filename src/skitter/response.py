@@ -23,7 +23,7 @@ from skitter.html.limits import (
 )
 from skitter.html.selector import Selector, SelectorList, from_parsel, is_parsel, parsel_backed_selector
 from skitter.links import Links
-from skitter.request import Request
+from skitter.request import Request, name_of_callback
 from skitter.web.encoding import codec_of, decode, decode_strictly, detect, detect_json, encode_queries
 from skitter.web.headers import (
     Headers,
@@ -116,9 +116,9 @@ class Response:
     """
 
     __slots__ = (
-        "_base", "_content_type", "_encoding", "_given_encoding", "_headers", "_media_type", "_parsed_headers",
-        "_refusal", "_selector", "_text", "body", "captured", "ip", "is_truncated", "latency", "max_memory",
-        "moved_to", "open_page", "page", "protocol", "request", "status", "url", "wire_body",
+        "_base", "_callback", "_callback_name", "_content_type", "_encoding", "_given_encoding", "_headers", "_media_type",
+        "_parsed_headers", "_refusal", "_selector", "_text", "body", "captured", "ip", "is_truncated", "latency",
+        "max_memory", "moved_to", "open_page", "page", "protocol", "request", "status", "url", "wire_body",
     )  # fmt: skip
 
     def __init__(
@@ -166,6 +166,9 @@ class Response:
         self._text: str | None = None
         self._selector: Selector | None = None
         self._base: UrlBase | None = None
+        self._callback: Any = None
+        """The callback of the last link that was followed, and its name."""
+        self._callback_name = ""
         self._refusal: tuple[str, str, str] | None = None
         """Message, remedy and field of the error of a page that cannot be parsed."""
 
@@ -674,6 +677,10 @@ class Response:
         url = join_plain(href, (self._base or self._link_base()).prefixes) or self._join(href)
         if url is None:
             raise self._invalid(href)
+        if callback is not None and callback.__class__ is not str:
+            if callback != self._callback:
+                self._callback, self._callback_name = callback, name_of_callback(callback)
+            callback = self._callback_name
         return Request(url, callback, **request_fields) if request_fields else Request(url, callback)
 
     def follow_all(

@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from importlib import import_module
 from importlib.util import find_spec, module_from_spec
-from itertools import repeat
 from re import Pattern
 from threading import RLock
 from typing import TYPE_CHECKING, Any, overload
@@ -709,7 +708,12 @@ class _ElementList(SelectorList):
         return _of_node(self._page, self._nodes[index])
 
     def __iter__(self) -> Iterator[Selector]:
-        return map(_of_node, repeat(self._page), self._nodes)
+        new, page = object.__new__, self._page
+        for node in self._nodes:  # the body of _of_node, without its call
+            selector = new(Selector)
+            selector._page = page  # noqa: SLF001 - of the same class
+            selector._node = node  # noqa: SLF001 - of the same class
+            yield selector
 
 
 # Of the methods of the following selectors, only those are documented that differ from what Selector promises.
