@@ -678,7 +678,7 @@ class Response:
         if url is None:
             raise self._invalid(href)
         if callback is not None and callback.__class__ is not str:
-            if callback != self._callback:
+            if callback != self._callback:  # mostly, all links of a page have the same callback
                 self._callback, self._callback_name = callback, name_of_callback(callback)
             callback = self._callback_name
         return Request(url, callback, **request_fields) if request_fields else Request(url, callback)
