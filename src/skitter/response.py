@@ -674,7 +674,8 @@ class Response:
         href = link.link if isinstance(link, Selector) else _found_href(link)
         if href is None:
             raise _no_link(link)
-        url = join_plain(href, (self._base or self._link_base()).prefixes) or self._join(href)
+        base = self._base or self._link_base()
+        url = join_plain(href, base.prefixes) or normalize(self.encode_query(href), base.url)
         if url is None:
             raise self._invalid(href)
         if callback is not None and callback.__class__ is not str:

@@ -149,6 +149,13 @@ def test_a_request_that_is_yielded_twice_is_counted_as_a_duplicate(gatherer):
     assert (urls_of(gathered), gathered.refused, gathered.links) == (["http://h.test/x"], {"duplicate": 2}, 3)
 
 
+def test_the_first_of_several_requests_to_a_url_is_added(gatherer):
+    requests = [Request("http://h.test/x", priority=number) for number in (1, 2, 1)]
+    gathered = gatherer().collect(requests, PARENT)
+    assert [entry.priority for entry in entries_of(gathered)] == [1]
+    assert gathered.refused == {"duplicate": 2}
+
+
 def test_an_outside_url_is_refused_on_every_page(gatherer):
     collector = gatherer(scope=Scope(allowed_domains=["h.test"]))
     for page in range(3):

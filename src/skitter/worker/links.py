@@ -165,9 +165,13 @@ class LinkCache:
             counts[DUPLICATE] += left - len(unknown)
         return unknown
 
-    def unknown_urls(self, urls: Sequence[str], counts: defaultdict[str, int]) -> list[str]:
-        """Return the absolute URLs that are not in the cache, and count the others by the reason to skip them."""
-        return self._table.unknown(urls, None, counts)
+    def unknown_urls(self, urls: Sequence[str], counts: defaultdict[str, int]) -> set[str]:
+        """Return the absolute URLs that are not in the cache. Count the others, and repetitions, by the reason to skip them."""
+        unknown = self._table.unknown(urls, None, counts)
+        once = set(unknown)
+        if len(once) < len(unknown):
+            counts[DUPLICATE] += len(unknown) - len(once)
+        return once
 
     def has_any(self, urls: Sequence[str]) -> bool:
         """Return whether one of the normalized URLs is in the cache."""
@@ -444,7 +448,7 @@ class LinkCollector:
 
     def _collect_simple(self, found: CallbackResult, requests: list[Request], parent: Request) -> None:
         """Add requests whose identity is that of a link to their URL."""
-        new = {*self.cache.unknown_urls([request.url for request in requests], found.refused)}
+        new = self.cache.unknown_urls([request.url for request in requests], found.refused)
         if not new:
             return
         batched: list[Request] = []
@@ -452,23 +456,17 @@ class LinkCollector:
             url = request.url
             if url not in new:
                 continue
+            new.remove(url)
             if url.startswith(_WEB_SCHEMES) and not ("@" in url and split_userinfo(url)[1]):
                 batched.append(request)
             else:
                 self._collect_request(found, request, parent)  # relative to nothing, or with credentials
         base = url_base(parent.url)
         for _, alike in groupby(batched, _fields_without_url):
-            common, *others = alike
-            self._add_urls(found, base, [common.url, *(request.url for request in others)], common, parent)
-
-    def _add_urls(
-        self, found: CallbackResult, base: UrlBase, urls: list[str], common: Request, parent: Request
-    ) -> None:
-        new = self.cache.unknown(urls, base, found.refused)
-        if new:
-            batch = self._new_batch(found, base, new, parent)
+            same = list(alike)
+            batch = self._new_batch(found, base, [request.url for request in same], parent)
             if batch.urls:
-                self._add_batch(found, batch, common, parent.url, parent)
+                self._add_batch(found, batch, same[0], parent.url, parent)
 
     def _fill(
         self,
