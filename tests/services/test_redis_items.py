@@ -1,5 +1,6 @@
 """Items in Redis lists and streams: each committed item once, whoever dies between."""
 
+import asyncio
 import contextlib
 import json
 import pickle
@@ -71,6 +72,23 @@ async def test_a_consumer_that_takes_items_does_not_get_them_again(shop, ask):
     await ask.lpop("shop:items", 3)
     await output.merge(shop.context, shop.ranges)
     assert await listed(ask) == []
+    await store.close()
+
+
+async def test_a_push_that_is_cancelled_ends_at_whatever_step_it_is(shop):
+    """A run ends only when the task that pushes items has ended."""
+    store = await shop.write("w1", *[[number] for number in range(5)])
+    finished = False
+    steps = 0
+    while not finished:
+        pushing = asyncio.create_task(shop.output().emit(shop.context, shop.ranges))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        finished = pushing.done()
+        pushing.cancel()
+        (outcome,) = await asyncio.gather(pushing, return_exceptions=True)
+        assert finished or isinstance(outcome, asyncio.CancelledError), steps
+        steps += 1
     await store.close()
 
 

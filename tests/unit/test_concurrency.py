@@ -1,4 +1,4 @@
-"""SingleThreadExecutor: short calls on the event loop, and in the thread where they would block it or overtake others."""
+"""Tasks that lose their cancellation; short calls on the event loop, and in the thread where they would block it."""
 
 import asyncio
 import threading
@@ -7,7 +7,7 @@ import time
 import pytest
 
 from skitter._utils import concurrency
-from skitter._utils.concurrency import SingleThreadExecutor
+from skitter._utils.concurrency import SingleThreadExecutor, cancel_and_wait, wait_until_set
 
 
 @pytest.fixture
@@ -74,3 +74,60 @@ async def test_after_a_slow_call_short_calls_run_in_the_thread_for_a_while(execu
 async def test_the_error_of_a_short_call_is_raised(executor):
     with pytest.raises(ZeroDivisionError):
         await executor.run_short(lambda: 1 // 0)
+
+
+async def test_a_task_that_loses_its_cancellation_is_cancelled_again(monkeypatch):
+    monkeypatch.setattr(concurrency, "_CANCEL_INTERVAL", 0.01)
+    lost = []
+
+    async def run_for_ever():
+        while True:
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                if len(lost) == 3:
+                    raise
+                lost.append("cancellation")
+
+    task = asyncio.create_task(run_for_ever())
+    await asyncio.sleep(0)
+    await cancel_and_wait([task])
+    assert task.cancelled()
+    assert len(lost) == 3
+
+
+async def test_the_end_of_a_task_may_take_some_time():
+    ended = []
+
+    async def run_for_ever():
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.sleep(0.05)
+            ended.append("cleanly")
+
+    tasks = [asyncio.create_task(run_for_ever()) for _ in range(2)]
+    await asyncio.sleep(0)
+    await cancel_and_wait(tasks)
+    assert ended == ["cleanly", "cleanly"]
+
+
+async def test_it_does_not_matter_how_a_cancelled_task_ends():
+    async def fail():
+        await asyncio.sleep(0)
+        raise ZeroDivisionError
+
+    tasks = [asyncio.create_task(fail()), asyncio.create_task(asyncio.sleep(0))]
+    await asyncio.wait(tasks)
+    await cancel_and_wait(tasks)
+    await cancel_and_wait([])
+    assert [task.cancelled() for task in tasks] == [False, False]
+
+
+async def test_an_event_is_awaited_for_a_limited_time():
+    event = asyncio.Event()
+    await wait_until_set(event, 0.001)
+    assert not event.is_set()
+    asyncio.get_running_loop().call_soon(event.set)
+    await wait_until_set(event, 60)
+    assert event.is_set()

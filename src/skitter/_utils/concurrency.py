@@ -1,11 +1,12 @@
-"""Concurrent calls: a thread for blocking calls, a thread with an event loop, one running coroutine per key."""
+"""Concurrent calls: the end of tasks, a thread for blocking calls, a thread with an event loop, one coroutine per key."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Generic, TypeVar
 
@@ -14,12 +15,36 @@ _LONGEST_SHORT_CALL = 0.02
 """Seconds that a short call may take on the event loop."""
 _BLOCKED_SHARE = 0.05
 """Maximum share of the time for which longer calls block the event loop: after one, the next ones run in the thread."""
+_CANCEL_INTERVAL = 5.0
+"""Seconds after which a task that still runs is cancelled again."""
 
 
 def is_cancelled() -> bool:
     """Return whether the current task itself is being cancelled, and not only something that it awaits."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
+
+
+async def cancel_and_wait(tasks: Iterable[asyncio.Future[Any]]) -> None:
+    """Cancel tasks and wait until all have ended, whatever their results.
+
+    A task may lose its cancellation: in Python 3.11 :func:`asyncio.wait_for` returns normally if its call has just ended,
+    and clients of databases and brokers use it. A task that still runs after some seconds is therefore cancelled again.
+    """
+    cancelled = list(tasks)
+    pending = set(cancelled)
+    while pending:
+        for task in pending:
+            task.cancel()
+        _, pending = await asyncio.wait(pending, timeout=_CANCEL_INTERVAL)
+    await asyncio.gather(*cancelled, return_exceptions=True)  # otherwise their errors would be logged
+
+
+async def wait_until_set(event: asyncio.Event, seconds: float) -> None:
+    """Wait until an event is set, for at most ``seconds``."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
 
 
 class SingleThreadExecutor:
@@ -99,7 +124,4 @@ class SingleFlight(Generic[_Result]):
 
     async def close(self) -> None:
         """Cancel all running coroutines, and wait for their end."""
-        tasks = list(self._running.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_and_wait(self._running.values())

@@ -18,6 +18,7 @@ from nats.errors import Error as NatsError
 from nats.js.api import AckPolicy, ConsumerConfig, DiscardPolicy, RetentionPolicy, StreamConfig
 from nats.js.errors import BadRequestError, NoStreamResponseError, ServiceUnavailableError
 
+from skitter._utils.concurrency import cancel_and_wait
 from skitter.brokers.address import BrokerAddress, UrlRules
 from skitter.brokers.contract import Delivery, OutgoingMessage
 from skitter.brokers.waiting import RETRY_INTERVAL, publish_patiently
@@ -149,8 +150,7 @@ class JetStreamBroker:
 
     async def close(self) -> None:
         if self._pulling is not None:
-            self._pulling.cancel()
-            await asyncio.gather(self._pulling, return_exceptions=True)
+            await cancel_and_wait([self._pulling])
         for delivery in self._inbox:
             delivery.requeue(0.0)
         await asyncio.gather(*self._answers, return_exceptions=True)

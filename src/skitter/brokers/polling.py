@@ -11,6 +11,7 @@ from typing import Protocol
 
 import msgspec
 
+from skitter._utils.concurrency import wait_until_set
 from skitter.brokers.contract import Delivery, OutgoingMessage
 from skitter.brokers.waiting import publish_patiently
 from skitter.errors import FrontierError
@@ -113,7 +114,7 @@ class PollingBroker:
             self._polling.result()
         self._arrived.clear()
         if not self._inbox:
-            await _wait_for(self._arrived, seconds)
+            await wait_until_set(self._arrived, seconds)
         return bool(self._inbox)
 
     def close_delivery(self, delivery: _PolledDelivery, answer: Awaitable[None]) -> None:
@@ -149,13 +150,7 @@ class PollingBroker:
             self._unanswered.update(new)
             if new:
                 self._arrived.set()
-            await _wait_for(self._wake, self._interval)
-
-
-async def _wait_for(event: asyncio.Event, seconds: float) -> None:
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await event.wait()
+            await wait_until_set(self._wake, self._interval)
 
 
 class _PolledDelivery:

@@ -12,6 +12,7 @@ from functools import partial
 
 import msgspec
 
+from skitter._utils.concurrency import cancel_and_wait
 from skitter.brokers.contract import Broker, Delivery, OutgoingMessage, StateFrontier
 from skitter.brokers.message import QueueMessage, read_message, request_message, slot_message
 from skitter.brokers.pending import BrokerTuning, PendingMessage, PendingMessages
@@ -150,8 +151,7 @@ class MessageChannel:
             async with asyncio.timeout(CLOSE_TIMEOUT):
                 await self.outbox.wait_below(1)
         if self._sending is not None:
-            self._sending.cancel()
-            await asyncio.gather(self._sending, return_exceptions=True)
+            await cancel_and_wait([self._sending])
         for pending in self.pending.clear():
             if finished:
                 pending.delivery.finish()
@@ -276,8 +276,7 @@ class Topic:
     async def close(self) -> None:
         """Publish the outgoing messages, return all received ones, and disconnect."""
         if self._search is not None:
-            self._search.cancel()
-            await asyncio.gather(self._search, return_exceptions=True)
+            await cancel_and_wait([self._search])
         self.release(list(self._leased))
         finished = self._last is not None and self._last[1].state is JobState.FINISHED
         await self._channel.close(finished=finished)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
+from skitter._utils.concurrency import cancel_and_wait
 from skitter.browser.errors import BrowserGone, PageCrashed, PageLimit, first_line, is_gone, network_error
 from skitter.browser.executable import check_installed, check_settings
 from skitter.browser.pool import ContextPool, TabContext
@@ -105,9 +106,7 @@ class BrowserFetcher:
         async with self._starting:  # a browser that is just starting is closed as well
             self._process = None
         await asyncio.gather(*(process.close() for process in self._processes))
-        for task in list(self._running):
-            task.cancel()
-        await asyncio.gather(*self._running, return_exceptions=True)
+        await cancel_and_wait(self._running)
         if self._pool is not None:
             await self._pool.close()
         resolver, self._resolver = self._resolver, None

@@ -6,7 +6,6 @@ It looks names up, asks the address guard about each address, and connects to ex
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import re
 import secrets
 import socket
@@ -16,6 +15,7 @@ from collections.abc import Callable
 from math import inf
 from urllib.parse import urlsplit
 
+from skitter._utils.concurrency import cancel_and_wait
 from skitter.fetch.address_guard import AddressGuard, forbidden
 from skitter.fetch.contract import ConnectError, FetchError, UnresolvedHost
 from skitter.fetch.resolver import Resolver
@@ -60,9 +60,7 @@ class GuardProxy:
         """Stop listening and end all connections."""
         if self._server is not None:
             self._server.close()
-        for task in list(self._clients):
-            task.cancel()
-        await asyncio.gather(*self._clients, return_exceptions=True)
+        await cancel_and_wait(self._clients)
 
     def failure_of(self, url: str) -> FetchError | None:
         """Return why the last connection to the host of a URL failed, if it did."""
@@ -226,6 +224,4 @@ async def _end(upstream: asyncio.StreamWriter | None, relaying: asyncio.Task[Non
     if upstream is not None:
         upstream.close()
     if relaying is not None:
-        relaying.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await relaying
+        await cancel_and_wait([relaying])

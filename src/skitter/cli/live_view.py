@@ -16,6 +16,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from skitter._utils.concurrency import wait_until_set
 from skitter._utils.visible import visible
 from skitter.cli.tables import status_lines, top_rows
 from skitter.errors import SkitterError
@@ -40,8 +41,7 @@ async def watch_jobs(look: Look, interval: float, *, detailed: bool) -> None:
     with _keys(enough), Live(console=console, screen=True, auto_refresh=False) as live:
         while not enough.is_set():
             live.update(Group(shown, Text(), Text(_HINT, style="dim")), refresh=True)
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(enough.wait(), interval)
+            await wait_until_set(enough, interval)
             try:
                 shown = _shown(await look(), console.width, detailed=detailed)
             except SkitterError as error:  # it may come back; who watches can leave

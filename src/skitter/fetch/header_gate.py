@@ -13,6 +13,7 @@ from typing import Any
 
 import pycurl
 
+from skitter._utils.concurrency import cancel_and_wait
 from skitter.fetch.contract import Aborted, BodySink, HeaderHook
 from skitter.fetch.transfer import Transfer
 from skitter.request import Request
@@ -67,10 +68,7 @@ class HeaderGate:
     async def _end(self, *tasks: asyncio.Future[None]) -> None:
         """Cancel the hook and the writes of a failed transfer; cancel all if the caller was cancelled."""
         tasks = (*tasks, *(task for task in (self._decision, self._writing) if task is not None))
-        unfinished = [task for task in tasks if not task.done()]
-        for task in unfinished:
-            task.cancel()
-        await asyncio.gather(*unfinished, return_exceptions=True)
+        await cancel_and_wait(task for task in tasks if not task.done())
 
     def _on_line(self, line: bytes) -> None:
         self._transfer.take_line(line)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from skitter._utils.concurrency import cancel_and_wait
 from skitter._utils.notes import NOTE_TTL, STOP_REASON
 from skitter.errors import SkitterError, UsageError
 from skitter.fetch.robots_rules import product_token
@@ -393,10 +394,7 @@ class Crawl:
             return await self._supervisor.run()
         finally:
             self._frontier = self._supervisor = None  # nothing is left to stop
-            watching.cancel()
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.gather(watching, *self._tasks, return_exceptions=True)
+            await cancel_and_wait([watching, *self._tasks])
 
     async def _report(self, passes: PassTracker) -> None:
         """Report violated monitors that were not reported yet."""

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
+from skitter._utils.concurrency import wait_until_set
 from skitter.errors import CrawlFailed, SkitterError
 from skitter.frontier.workers import worker_name
 from skitter.run.job import JobSpec
@@ -374,8 +375,7 @@ class Supervisor:
         failed = self._failed_starts_of.get(index, 0)
         if failed > 1:
             seconds = min(_MAX_RESTART_DELAY, _MIN_RESTART_DELAY * 2.0 ** min(failed - 2, 10))
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._is_over.wait(), seconds * random.uniform(0.5, 1.0))
+            await wait_until_set(self._is_over, seconds * random.uniform(0.5, 1.0))
         return failed > 0 and self._is_over.is_set()
 
     async def stop(self) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
+from skitter._utils.concurrency import cancel_and_wait
 from skitter._utils.notes import NOTE_TTL, WRITERS, WRITTEN, Notes
 from skitter.errors import SkitterError
 from skitter.store.contract import RangesByPart
@@ -64,8 +65,7 @@ class WrittenItems:
     async def cancel(self) -> None:
         """End the reports of a machine that could not write its items."""
         if self._reporting is not None:
-            self._reporting.cancel()
-            await asyncio.gather(self._reporting, return_exceptions=True)
+            await cancel_and_wait([self._reporting])
             self._reporting = None
 
     async def leave(self) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import scrapy
 
+from skitter._utils.concurrency import cancel_and_wait
 from skitter.errors import SkitterError, SpiderError
 from skitter.frontier.records import Entry, SeedClaim, SeedProgress
 from skitter.worker.callbacks import describe
@@ -118,8 +119,7 @@ class StartRequests:
             self.on_failed(f"start() has failed: {describe(error)}")
             raise
         finally:
-            flushing.cancel()
-            await asyncio.gather(flushing, return_exceptions=True)
+            await cancel_and_wait([flushing])
 
     async def _new(self, start: AsyncIterator[Any]) -> AsyncIterator[Any]:
         known = self._stored

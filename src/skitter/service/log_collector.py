@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from skitter._utils.backoff import Backoff
+from skitter._utils.concurrency import cancel_and_wait
 from skitter._utils.redaction import Redactor
 from skitter.errors import SkitterError
 from skitter.run.log_frames import LEVELS, MARK, LogLine, severity_of
@@ -262,7 +263,7 @@ class LogBuffer:
         """Write the remaining lines, with a single attempt, and disconnect."""
         async with self._writing:  # let a write in progress end, so that its result is known
             self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        await cancel_and_wait([self._task])
         self._add_loss()
         await self._write()
         with contextlib.suppress(SkitterError):

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from skitter._utils.concurrency import wait_until_set
 from skitter.errors import SkitterError
 from skitter.run.log_frames import LogLine, severity_of
 from skitter.service.storage import AppendLog
@@ -111,8 +112,7 @@ class LogView:
             except SkitterError:
                 is_last = False
             if not is_last:
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(leaving.wait(), _POLL_INTERVAL)
+                await wait_until_set(leaving, _POLL_INTERVAL)
 
 
 def _time(line: LogLine) -> str:

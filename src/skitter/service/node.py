@@ -21,6 +21,7 @@ from pathlib import Path
 import msgspec
 
 from skitter._utils.backoff import Backoff
+from skitter._utils.concurrency import wait_until_set
 from skitter._utils.redaction import Redactor, secrets_among
 from skitter._version import VERSION
 from skitter.errors import SkitterError
@@ -99,8 +100,7 @@ class Node:
                     log.warning("cannot use the store: %s", error)
                 except Exception:
                     log.exception("reading the store failed")
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(stopping.wait(), POLL_INTERVAL)
+                await wait_until_set(stopping, POLL_INTERVAL)
         finally:
             for process in self._running.values():
                 process.stop()

@@ -97,7 +97,8 @@ class RunProcess:
     async def wait(self) -> RunOutcome | None:
         """Wait for the end and return the result; ``None`` if the process was killed. A process that takes too long is killed."""
         try:
-            await asyncio.wait_for(self._process.wait(), _STOP_TIMEOUT)
+            async with asyncio.timeout(_STOP_TIMEOUT):
+                await self._process.wait()
         except TimeoutError:
             self._signal(signal.SIGKILL)
             await self._process.wait()

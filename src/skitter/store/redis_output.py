@@ -18,12 +18,12 @@ from __future__ import annotations
 import asyncio
 import time
 from bisect import bisect_left
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import msgspec
 import xxhash
@@ -60,7 +60,10 @@ from skitter.store.redis_items import RedisItemFormat, by_key, to_frame, to_line
 if TYPE_CHECKING:
     from redis.asyncio import Redis
 
+_Answer = TypeVar("_Answer")
 _Ranges = Sequence[tuple[int, int]]
+_ANSWER_SECONDS = 10.0
+"""Seconds until one call counts as not answered."""
 _PUSH_BYTES = 1 << 18
 _PAGES_PER_READ = 200
 _FIRST_DELAY = 0.5
@@ -195,11 +198,38 @@ _LOOKS_PER_FULL_LOOK = 20
 
 @cache
 def _client_options() -> dict[str, Any]:
-    options: dict[str, Any] = {"socket_timeout": 10.0, "socket_connect_timeout": 10.0, "protocol": 2}
+    options: dict[str, Any] = {
+        "socket_timeout": None,  # see _in_time
+        "socket_connect_timeout": _ANSWER_SECONDS,
+        "protocol": 2,
+    }
     if find_spec("redis.driver_info") is not None:
         # Otherwise each new connection reads the client's version from disk, to report it to the server.
         options["driver_info"] = None
     return options
+
+
+async def _in_time(call: Awaitable[_Answer]) -> _Answer:
+    """Wait for the answer to one command. Raises :class:`TimeoutError`.
+
+    The client's own timeout uses :func:`asyncio.wait_for`, which may lose the cancellation of its task in Python 3.11.
+    """
+    try:
+        async with asyncio.timeout(_ANSWER_SECONDS):
+            return await call
+    except TimeoutError as error:
+        raise TimeoutError(f"no answer within {_ANSWER_SECONDS:g} s") from error
+
+
+async def _scan(call: Callable[[int], Awaitable[tuple[int, Iterable[Any]]]]) -> list[Any]:
+    """Return everything that a command such as SCAN finds. ``call`` runs it with a cursor."""
+    found: list[Any] = []
+    cursor, is_started = 0, False
+    while cursor or not is_started:
+        is_started = True
+        cursor, part = await _in_time(call(cursor))
+        found += part
+    return found
 
 
 def _is_outage(error: BaseException | None) -> bool:
@@ -324,9 +354,9 @@ class RedisOutput(Output):
         """
         async with self._connected() as client:
             if self._form.has_fields:
-                await client.execute_command("PING")  # type: ignore[no-untyped-call]
+                await _in_time(client.execute_command("PING"))  # type: ignore[no-untyped-call]
                 return
-            kind: str = (await client.execute_command("TYPE", self._key)).decode()  # type: ignore[no-untyped-call]
+            kind: str = (await _in_time(client.execute_command("TYPE", self._key))).decode()  # type: ignore[no-untyped-call]
             if kind not in {"none", self._kind}:
                 raise StoreError(
                     f"{self._key} on {self._server_name} is a {kind}, not a {self._kind}",
@@ -337,13 +367,10 @@ class RedisOutput(Output):
     async def clear(self, context: OutputContext) -> None:
         """Reset the pushed positions of the job. Items that were pushed already belong to their consumers."""
         async with self._connected() as client:
-            fields = [
-                field async for field, _ in client.hscan_iter(self._positions, match=f"{context.job}/*")
-            ]
-            if fields:
-                await client.hdel(self._positions, *fields)
-            async for staged in client.scan_iter(match=self._staged_key(f"{context.job}/*")):
-                await client.unlink(staged)
+            if fields := await _scan(partial(client.hscan, self._positions, match=f"{context.job}/*")):
+                await _in_time(client.hdel(self._positions, *fields))
+            for staged in await _scan(partial(client.scan, match=self._staged_key(f"{context.job}/*"))):
+                await _in_time(client.unlink(staged))
 
     def store(self) -> PartFileStore:
         """Return a new part file."""
@@ -429,7 +456,7 @@ class RedisOutput(Output):
                 keys = (self._key, self._staged_key(f"{context.job}/{part}"))
                 flat = [position for positions in known for position in positions]
                 arguments = (self._kind, self._maxlen or "", _PUSH_BYTES, int(not self._form.is_plain), *flat)
-                while await client.eval(_PUSH_STAGED, 2, *keys, *arguments):
+                while await _in_time(client.eval(_PUSH_STAGED, 2, *keys, *arguments)):
                     pass
                 self._pushed[part] = list(known)
             for part in sorted(own_ranges):
@@ -438,7 +465,7 @@ class RedisOutput(Output):
 
     async def _push_part(self, client: Redis, context: OutputContext, part: str, ranges: _Ranges) -> None:
         field = f"{context.job}/{part}"
-        position = int(await client.hget(self._positions, field) or 0)
+        position = int(await _in_time(client.hget(self._positions, field)) or 0)
         # A worker commits its part file in order, so no range before a pushed one can follow.
         while left := [(max(start, position), end) for start, end in ranges if end > max(start, position)]:
             committed = CommittedRanges(parts_folder(context.directory), {part: left})
@@ -457,7 +484,7 @@ class RedisOutput(Output):
             counted: list[int | bytes] = []
             for added in items.values():
                 counted += (len(added), *added)
-            position = int(await client.eval(_PUSH, len(keys), *keys, *arguments, *counted))
+            position = int(await _in_time(client.eval(_PUSH, len(keys), *keys, *arguments, *counted)))
             if position != after:
                 break
         return position
@@ -496,8 +523,8 @@ class RedisOutput(Output):
 
         async def attempt() -> None:
             with _outages_as_unavailable(), self.translated_errors():
-                await client.hset(
-                    self._staged_key(name), mapping={str(at): page for at, page in pages.items()}
+                await _in_time(
+                    client.hset(self._staged_key(name), mapping={str(at): page for at, page in pages.items()})
                 )
 
         await self._staging.call(attempt)
@@ -521,7 +548,7 @@ class RedisOutput(Output):
         with _outages_as_unavailable():
             async with self._connected() as client:
                 key = self._staged_key(f"{job}/{part}")
-                starts = sorted(int(field) for field in await client.hkeys(key))
+                starts = sorted(int(field) for field in await _in_time(client.hkeys(key)))
                 wanted = [
                     at
                     for start, end in sorted(known)
@@ -531,7 +558,8 @@ class RedisOutput(Output):
                 await asyncio.to_thread(_create, path)
                 for first in range(0, len(wanted), _PAGES_PER_READ):
                     fields = [str(at) for at in wanted[first : first + _PAGES_PER_READ]]
-                    pages = [page for page in await client.hmget(key, fields) if isinstance(page, bytes)]
+                    answer = await _in_time(client.hmget(key, fields))
+                    pages = [page for page in answer if isinstance(page, bytes)]
                     size += await asyncio.to_thread(_append, path, pages)
         if size != committed:
             raise StoreError(

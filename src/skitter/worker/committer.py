@@ -6,12 +6,12 @@ While one batch is written, the next one collects, so batches grow with the load
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from functools import partial
 from itertools import compress, islice
 from typing import TYPE_CHECKING
 
+from skitter._utils.concurrency import wait_until_set
 from skitter.frontier.contract import Frontier, Partitions
 from skitter.frontier.records import LinkBatch, Outcome, Resolution
 from skitter.item import OutputRange
@@ -204,9 +204,7 @@ class Committer:
             if left <= 0:
                 return
             self._wakeup.clear()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(left):
-                    await self._wakeup.wait()
+            await wait_until_set(self._wakeup, left)
 
     # --- commits ---------------------------------------------------------------------------------------
 

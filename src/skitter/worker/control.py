@@ -7,6 +7,7 @@ import logging
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+from skitter._utils.concurrency import cancel_and_wait
 from skitter._utils.notes import NOTE_TTL, STOP_REASON
 from skitter.errors import CrawlFailed, SkitterError, is_usage
 from skitter.frontier.contract import Frontier
@@ -92,9 +93,7 @@ class CrawlControl:
 
     async def cancel_tasks(self) -> None:
         """Cancel all background tasks and wait until they have ended."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await cancel_and_wait(self._tasks)
 
     # --- results ---------------------------------------------------------------------------------------
 

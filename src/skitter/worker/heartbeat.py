@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
+from skitter._utils.concurrency import wait_until_set
 from skitter._version import VERSION
 from skitter.errors import SkitterError
 from skitter.frontier.contract import Frontier, Liveness
@@ -131,6 +132,5 @@ class Heartbeat:
                 await self._liveness.close()
                 is_open, pause = False, _RETRY_SECONDS
             self._owner.call_soon_threadsafe(self._has_begun.set)
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), pause)
+            await wait_until_set(self._stopping, pause)
         await self._liveness.close()

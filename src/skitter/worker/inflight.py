@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from skitter._utils.concurrency import cancel_and_wait
 from skitter.fetch.contract import FetchPhases
 from skitter.frontier.records import FetchReport, Lease
 from skitter.queues import EVERY_OTHER, QueueQuotas, queue_of
@@ -473,7 +474,6 @@ class Inflight:
 
     async def abort(self) -> list[int]:
         """Cancel all running requests. Return the leases that are still held, for release."""
-        self.cancel()
-        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        await cancel_and_wait(self._tasks.values())
         held, self._held, self._spilled = self._held | self._spilled, set(), set()
         return list(held)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import binascii
-import contextlib
 import inspect
 import logging
 import re
@@ -17,6 +16,7 @@ from urllib.parse import urlencode, urlsplit
 import msgspec
 import xxhash
 
+from skitter._utils.concurrency import cancel_and_wait, wait_until_set
 from skitter.errors import CrawlFailed, NoSeeds, RequestError, SkitterError, SpiderError
 from skitter.fetch.address_guard import AddressGuard
 from skitter.frontier.contract import Frontier, SeedKeys
@@ -134,9 +134,7 @@ class SeedLoader:
             has_ended.set()
             await adding
         finally:
-            for task in (reading, adding):
-                task.cancel()
-            await asyncio.gather(reading, adding, return_exceptions=True)
+            await cancel_and_wait((reading, adding))
 
     async def _read_all(self, claim: SeedClaim) -> None:
         try:
@@ -153,8 +151,7 @@ class SeedLoader:
 
     async def _add_periodically(self, claim: SeedClaim, has_ended: asyncio.Event) -> None:
         while not has_ended.is_set():
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(has_ended.wait(), _MAX_BATCH_DELAY)
+            await wait_until_set(has_ended, _MAX_BATCH_DELAY)
             if self._batch and not has_ended.is_set():
                 await self._add_batch(claim)
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Protocol
 
+from skitter._utils.concurrency import cancel_and_wait
 from skitter.brokers.nsq_client.connection import Connection, NsqMessage, NsqOptions
 from skitter.brokers.nsq_client.lookup import NsqdAddress, NsqLookup
 from skitter.brokers.nsq_client.protocol import ConnectionFailed, LookupFailed, NsqError
@@ -80,10 +81,7 @@ class ConnectionPool:
 
     async def close(self) -> None:
         """Close all connections."""
-        tasks = [*self._tasks.values(), *([self._polling] if self._polling else [])]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_and_wait([*self._tasks.values(), *([self._polling] if self._polling else [])])
         self._tasks.clear()
         connections = list(self.connections)
         for connection in connections:

@@ -8,7 +8,6 @@ when a proxy fails or leaves the list, only its own keys move.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import heapq
 import logging
 import random
@@ -20,6 +19,7 @@ from typing import Literal
 
 import xxhash
 
+from skitter._utils.concurrency import cancel_and_wait
 from skitter.errors import SkitterError
 from skitter.fetch.contract import BehindProxy, ConnectError, Disconnected, FetchError, ProxyError, TimedOut
 from skitter.fetch.identity.contract import NoProxyAvailable, SourceError
@@ -112,9 +112,7 @@ class ProxyPool:
     async def close(self) -> None:
         """Stop reading the list."""
         if self._rereading is not None:
-            self._rereading.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._rereading
+            await cancel_and_wait([self._rereading])
 
     async def _read_again(self) -> None:
         while True:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 from msgspec.structs import asdict
 
+from skitter._utils.concurrency import cancel_and_wait
 from skitter.errors import SkitterError, UsageError
 from skitter.frontends.lifecycle.arguments import CrawlArguments
 from skitter.frontends.lifecycle.errors import ErrorFeed, ErrorObserver, ErrorReader
@@ -162,8 +163,7 @@ class ManagedCrawl:
             await asyncio.wait((task, started), return_when=asyncio.FIRST_COMPLETED)
             has_nothing_to_do = not started.done() and task.result().already_finished
         except BaseException:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            await cancel_and_wait([task])
             self._reason = before
             raise
         if has_nothing_to_do:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Coroutine, Iterable, Mapping
 from typing import Any, TypeVar
 
+from skitter._utils.concurrency import cancel_and_wait
 from skitter.frontier.cluster.partition import Partition
 
 Answer = TypeVar("Answer")
@@ -60,10 +61,7 @@ class BackgroundTasks:
 
     async def close(self) -> None:
         """Cancel all tasks."""
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_and_wait(self._tasks)
 
 
 async def gather_all(calls: Iterable[Awaitable[Answer]]) -> list[Answer]:
@@ -72,7 +70,5 @@ async def gather_all(calls: Iterable[Awaitable[Answer]]) -> list[Answer]:
     try:
         return list(await asyncio.gather(*tasks))
     except BaseException:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_and_wait(tasks)
         raise

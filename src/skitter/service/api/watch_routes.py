@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Annotated, Any, Protocol
@@ -12,6 +11,7 @@ import msgspec
 from fastapi import Body, FastAPI, Query
 from fastapi.responses import StreamingResponse
 
+from skitter._utils.concurrency import wait_until_set
 from skitter.errors import SkitterError
 from skitter.observe.dead_letters import DeadLetterFilter
 from skitter.service.api.access import Caller
@@ -121,8 +121,7 @@ def event_stream(
                 yield b":\n\n"
             if not follow:
                 return
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(leaving.wait(), max(_INTERVAL, _REST * (now - started)))
+            await wait_until_set(leaving, max(_INTERVAL, _REST * (now - started)))
 
     return StreamingResponse(events(), media_type="text/event-stream", headers={"x-accel-buffering": "no"})
 
