@@ -242,6 +242,30 @@ async def test_no_more_messages_are_kept_than_allowed(make):
     assert sum(not message.answers for message in broker.delivered) == 1 + 4
 
 
+async def test_a_worker_that_has_just_started_keeps_as_many_more_messages_as_it_wants_leases(make):
+    tuning = BrokerTuning(max_pending=4, hold=1e6, settling_time=1e6)
+    frontier, broker = await make(HostLimits(delay=0.0, concurrency_per_slot=1), tuning=tuning)
+    await frontier.add([entry(number) for number in range(30)])
+    assert len(await lease(frontier, 20)) == 1
+    assert sum(not message.answers for message in broker.delivered) == 30
+    assert await lease(frontier, 5, reports=[FetchReport(0)]) == []
+    assert sum(not message.answers for message in broker.delivered) < 30
+
+
+@pytest.mark.parametrize(("settling_time", "is_returned"), [(0.0, True), (5.0, True), (60.0, False)])
+async def test_a_message_that_waits_is_kept_while_the_broker_would_deliver_it_late(
+    make, settling_time, is_returned
+):
+    tuning = BrokerTuning(hold=0.5, settling_time=settling_time)
+    frontier, broker = await make(HostLimits(delay=9.0), tuning=tuning)
+    await frontier.add([entry("a"), entry("b")])
+    (a,) = await lease(frontier)
+    used, waiting = broker.delivered
+    assert [word for word, _ in waiting.answers] == ["requeue"] * is_returned
+    await frontier.commit([Outcome(a.id, Resolution.RETRY, after=9.0)])
+    assert used.answers == [("requeue", 9.0)] * is_returned
+
+
 async def test_messages_come_as_they_are_needed(make):
     frontier, broker = await make()
     await frontier.add([entry(number) for number in range(3)])

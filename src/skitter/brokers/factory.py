@@ -7,6 +7,7 @@ from collections.abc import Callable
 from skitter.brokers.address import BrokerAddress, UrlRules, parse_address
 from skitter.brokers.contract import Broker, StateFrontier
 from skitter.brokers.frontier import BrokerFrontier
+from skitter.brokers.pending import BrokerTuning
 from skitter.errors import FrontierError
 from skitter.frontier.contract import Frontier
 from skitter.frontier.embedded.frontier import EmbeddedFrontier
@@ -14,6 +15,8 @@ from skitter.frontier.options import FrontierContext
 from skitter.plugins import needing
 from skitter.secrets import shown_url
 
+_NSQD_REFRESH = 5.0
+"""Seconds until nsqd looks for due messages of a new channel (``--queue-scan-refresh-interval``)."""
 _REDIS_SCHEMES = {"redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel"}
 
 
@@ -21,7 +24,7 @@ def nsq_frontier(url: str, context: FrontierContext) -> Frontier:
     """Return the frontier of an ``nsq:`` URL. Raise :class:`~skitter.errors.FrontierError` for an invalid URL."""
     from skitter.brokers.nsq import RULES, NsqBroker  # noqa: PLC0415 - users of NATS need no NSQ client
 
-    return make_broker_frontier(url, context, RULES, NsqBroker)
+    return make_broker_frontier(url, context, RULES, NsqBroker, BrokerTuning(settling_time=_NSQD_REFRESH))
 
 
 def jetstream_frontier(url: str, context: FrontierContext) -> Frontier:
@@ -37,6 +40,7 @@ def make_broker_frontier(
     context: FrontierContext,
     rules: UrlRules,
     make_broker: Callable[[BrokerAddress, float], Broker],
+    tuning: BrokerTuning | None = None,
 ) -> Frontier:
     """Return the broker frontier that a URL names.
 
@@ -50,6 +54,7 @@ def make_broker_frontier(
         lambda queue: make_broker(address.of_queue(queue), options.lease_seconds),
         restore_lost=options.visited_ttl is None and not options.refetch_failed,
         patient=context.joining,
+        tuning=tuning,
     )
 
 

@@ -39,6 +39,8 @@ class BrokerTuning(msgspec.Struct, frozen=True):
     """A slot that has been ready for this time without a message has lost some."""
     max_wait: float = 0.0
     """How long a call for leases waits for messages."""
+    settling_time: float = 0.0
+    """For this time after the start, the broker may deliver returned messages late. The worker keeps more of them."""
 
 
 class PendingMessage(msgspec.Struct, gc=False, eq=False):
@@ -74,6 +76,7 @@ class PendingMessages:
     def __init__(self, tuning: BrokerTuning) -> None:
         self._tuning = tuning
         self._messages: list[PendingMessage] = []
+        self._settled_at = 0.0
         self._paces: dict[str, _SlotPace] = {}
 
     def __len__(self) -> int:
@@ -87,13 +90,17 @@ class PendingMessages:
         """The number of messages that were never offered to the state."""
         return sum(not pending.offered_in for pending in self._messages)
 
+    def open(self, now: float) -> None:
+        """Begin: from now on, messages arrive."""
+        self._settled_at = now + self._tuning.settling_time
+
     def put(self, delivery: Delivery, message: QueueMessage, now: float) -> None:
         """Keep a new message."""
         self._messages.append(PendingMessage(delivery, message, message.slot_key, now))
 
     def put_back(self, pending: PendingMessage, seconds: float, now: float) -> None:
         """Keep a message whose request is to be leased again after ``seconds``, or return it to the broker."""
-        if seconds > self._tuning.hold:
+        if seconds > self._tuning.hold and now + seconds > self._settled_at:
             pending.delivery.requeue(seconds)
             return
         pending.arrived, pending.awaits_place = now, False
@@ -153,21 +160,24 @@ class PendingMessages:
             wait = min(_MAX_LATER_DELAY, 0.25 * 2.0 ** min(pending.delivery.attempts, 10))
         else:
             wait = decision
-        if now + wait <= pending.arrived + tuning.hold or tuning.hold == float("inf"):
+        keep_until = max(pending.arrived + tuning.hold, self._settled_at)
+        if now + wait <= keep_until or tuning.hold == float("inf"):
             pending.awaits_place = wait == 0.0
             pending.offer_at = now + max(wait, tuning.offer_interval) if tuning.offer_interval else 0.0
             return
         self._messages.remove(pending)
         self._requeue(pending, wait, now)
 
-    def trim(self, now: float) -> None:
+    def trim(self, wanted: int, now: float) -> None:
         """Return the newest messages beyond ``max_pending`` to the broker: the oldest are leased soonest.
 
-        Messages that were never offered stay: the worker asked for them.
+        Messages that were never offered stay: the worker asked for them. At the start, as many more stay as there are
+        ``wanted`` leases.
         """
-        if len(self._messages) <= self._tuning.max_pending:
+        most = self._tuning.max_pending + (wanted if now < self._settled_at else 0)
+        if len(self._messages) <= most:
             return
-        excess = [pending for pending in self._messages if pending.offered_in][self._tuning.max_pending :]
+        excess = [pending for pending in self._messages if pending.offered_in][most:]
         self.remove(excess)
         for pending in reversed(excess):
             self._requeue(pending, 0.0, now)

@@ -144,6 +144,7 @@ class MessageChannel:
         await wait_for_broker(self._broker.open, (FrontierError,), OPEN_TIMEOUT if patient else 0.0)
         self._sending = asyncio.create_task(self.outbox.run())
         self.supplied_at = self.now
+        self.pending.open(self.now)
 
     async def close(self, *, finished: bool) -> None:
         """Send the outbox; return the pending messages, or delete them if the job is ``finished``; disconnect."""
@@ -416,7 +417,7 @@ class Topic:
     def _after_lease(self, answer: SlotLeases, limit: int) -> None:
         """Return excess messages, and start a search for lost ones if the broker seems to have none."""
         now = self._channel.now
-        self._pending.trim(now)
+        self._pending.trim(self._wanted.total(), now)
         if not answer.more_ready or not limit or not self._channel.is_receiving:
             self._channel.supplied_at = now
         elif now - self._channel.supplied_at > self._dry_after and self._search is None:
