@@ -55,6 +55,13 @@ class PluginKind(msgspec.Struct, frozen=True):
                 ) from error
         return None
 
+    def is_own(self, name: str) -> bool:
+        """Return whether a plugin with a plain name belongs to skitter."""
+        own = f"{__name__.partition('.')[0]}."
+        return name in self.built_in or any(
+            point.value.startswith(own) for point in _offered(self.group).select(name=name)
+        )
+
     def at_path(self, text: str) -> tuple[Any, str] | None:
         """Return the object at a dotted path and the argument after it, or ``None`` for another form of text.
 

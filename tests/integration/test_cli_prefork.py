@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -263,14 +264,43 @@ def test_a_fork_that_fails_leaves_no_pipe_open(monkeypatch):
 
 
 def test_one_worker_and_a_program_with_threads_fork_nothing():
-    with fork_if_several(1) as processes:
+    with fork_if_several(1, "sqlite:") as processes:
         assert processes == []
     end = threading.Event()
     thread = threading.Thread(target=end.wait)
     thread.start()
     try:
-        with fork_if_several(2) as processes:
+        with fork_if_several(2, "sqlite:") as processes:
             assert processes == []
     finally:
         end.set()
         thread.join()
+
+
+@pytest.mark.parametrize(
+    ("url", "loaded"),
+    [
+        ("redis://h.test/0", {"skitter.frontier.redis.frontier"}),
+        ("redis+cluster://h.test/", {"skitter.frontier.redis.cluster_frontier"}),
+        (
+            "nsq://h.test/topic?state=redis://h.test",
+            {"skitter.brokers.nsq", "skitter.frontier.redis.frontier"},
+        ),
+        ("redis://h.test/0?colour=red", {"skitter.frontier.redis.frontier"}),  # refused when it is opened
+        ("sqlite:", set()),
+        ("own_frontier:Own", set()),
+        ("unknown://h.test", set()),
+    ],
+)
+def test_workers_are_forked_with_the_modules_of_a_frontier_of_skitter(url, loaded, tmp_path):
+    (tmp_path / "own_frontier.py").write_text("class Own: pass")
+    modules = "skitter.frontier.redis.frontier skitter.frontier.redis.cluster_frontier skitter.brokers.nsq own_frontier"
+    code = (
+        "import sys; from skitter.frontier.registry import load_frontier_modules; load_frontier_modules(sys.argv[1])\n"
+        "print(*({*sys.argv[2].split()} & {*sys.modules}))"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", code, url, modules], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert {*told.stdout.split()} >= loaded
+    assert bool(told.stdout.split()) == bool(loaded)

@@ -33,7 +33,7 @@ def run(spider: str, options: JobOptions, show: ShowOptions) -> int:
 
     queues = options.all_queues()
     # Each worker loads the spider itself: what its module opens must not be shared.
-    with fork_if_several(len(teams_of(options.workers, queues))) as forked:
+    with fork_if_several(len(teams_of(options.workers, queues)), options.frontier) as forked:
         reference, spider_class = find_spider(spider)
         name = fit_name(str(spider_class.name or spider_class.__name__.lower()))
         spec = JobSpec(
@@ -134,7 +134,7 @@ def crawl(
         workers=options.workers,
         queues=options.all_queues(),
     )
-    with fork_if_several(len(spec.teams())) as forked:
+    with fork_if_several(len(spec.teams()), spec.frontier) as forked:
         return ForegroundRun(spec, show, fresh=options.fresh, recrawl=options.recrawl, forked=forked).run()
 
 

@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 log = logging.getLogger("skitter.progress")
 
 
-def fork_if_several(workers: int) -> AbstractContextManager[list[ForkedProcess]]:
+def fork_if_several(workers: int, frontier: str) -> AbstractContextManager[list[ForkedProcess]]:
     """Fork the worker processes of a job that has several. See :func:`~skitter.run.child.forked_workers`."""
     if workers < 2:
         return nullcontext([])
     from skitter.run.child import forked_workers
 
-    return forked_workers(workers)
+    return forked_workers(workers, frontier)
 
 
 class ForegroundRun:

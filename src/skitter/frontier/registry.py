@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
-from skitter.errors import FrontierError
+from skitter.errors import FrontierError, SkitterError
 from skitter.frontier.contract import Frontier
 from skitter.frontier.embedded.frontier import EmbeddedFrontier
 from skitter.frontier.options import FrontierContext
@@ -44,6 +44,18 @@ _BUILT_IN: dict[str, Callable[[str, FrontierContext], Frontier]] = {
 
 
 FRONTIERS = PluginKind("frontier", "skitter.frontiers", _BUILT_IN, FrontierError)
+
+
+def load_frontier_modules(url: str) -> None:
+    """Import the modules of a frontier on a server, so that processes that are forked later have them.
+
+    Modules of other packages are not imported: they may open what processes must not share. Errors are those of the URL or of
+    missing packages, and :func:`make_frontier` raises them again.
+    """
+    scheme = url.partition(":")[0].lower()
+    if scheme not in {"memory", "sqlite"} and FRONTIERS.is_own(scheme):  # those are opened by the owner only
+        with suppress(SkitterError):
+            make_frontier(url, FrontierContext("job"))
 
 
 def make_frontier(url: str, context: FrontierContext) -> Frontier:
