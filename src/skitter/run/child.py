@@ -156,9 +156,9 @@ def forked_workers(number: int, frontier: str) -> Iterator[list[ForkedProcess]]:
     """Fork worker processes. The list is empty if that is not possible or not safe.
 
     They have imported all modules of skitter already, also those of the frontier with this URL, which saves 0.13 s of CPU
-    time or more for each (``docs/design/performance.md``). Call it before the spider is loaded: a fork has a copy of everything that the
-    process has opened, and none of its threads. The processes that are still in the list at the end got no command;
-    they are ended.
+    time or more for each (``docs/design/performance.md``). Call it before the spider is loaded: a fork has a copy of
+    everything that the process has opened, and none of its threads. The processes that are still in the list at the end got
+    no command; they are ended.
     """
     processes: list[ForkedProcess] = []
     try:

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Protocol
 
-from skitter._utils.concurrency import cancel_and_wait
 from skitter.brokers.nsq_client.connection import Connection, NsqMessage, NsqOptions
 from skitter.brokers.nsq_client.lookup import NsqdAddress, NsqLookup
 from skitter.brokers.nsq_client.protocol import ConnectionFailed, LookupFailed, NsqError
@@ -81,7 +80,10 @@ class ConnectionPool:
 
     async def close(self) -> None:
         """Close all connections."""
-        await cancel_and_wait([*self._tasks.values(), *([self._polling] if self._polling else [])])
+        tasks = [*self._tasks.values(), *([self._polling] if self._polling else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         self._tasks.clear()
         connections = list(self.connections)
         for connection in connections:
