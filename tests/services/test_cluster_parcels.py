@@ -1,6 +1,7 @@
 """Requests that are found in one partition and belong to another: each gets there once, whoever dies."""
 
 import asyncio
+import re
 
 import msgspec
 import pytest
@@ -52,6 +53,29 @@ async def test_children_of_all_partitions_are_there_when_the_commit_returns(fron
     assert await frontier.commit(done(lease, entries=children + children[:3])) == [True]
     assert await counts(frontier) == {"queued": 12, "done": 1}
     assert (await frontier.status()).counters["refused/duplicate"] == 3
+
+
+def waits_of(cluster):
+    """How often the masters were asked to wait for their replicas."""
+    found = [
+        re.search(rb"cmdstat_wait:calls=(\d+)", node.ask("INFO", "commandstats")) for node in cluster.nodes
+    ]
+    return sum(int(match[1]) for match in found if match)
+
+
+async def test_replicas_are_asked_what_they_have(frontier, cluster):
+    partition = partition_of(frontier, THERE)
+    await frontier.add(entries("x", "y", host=host_in(THERE)))
+    written = (await partition.replication_offset()).written
+    before = await asyncio.to_thread(waits_of, cluster)
+    await partition.prompt_replicas()
+    assert await asyncio.to_thread(waits_of, cluster) > before
+
+    async def is_copied():
+        await partition.prompt_replicas()
+        return (await partition.replication_offset()).copied >= written
+
+    await eventually(is_copied)
 
 
 async def test_a_late_commit_leaves_nothing_in_any_partition(frontier):

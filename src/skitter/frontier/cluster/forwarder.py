@@ -102,19 +102,24 @@ class Forwarder:
 
     # --- confirming --------------------------------------------------------------------------------------
 
-    async def confirm(self) -> None:
-        """Remove the requests from the outboxes that are stored durably in their own partitions."""
+    async def confirm(self, *, prompt: bool = False) -> None:
+        """Remove the requests from the outboxes that are stored durably in their own partitions.
+
+        ``prompt``: let replicas report at once which requests they have.
+        """
         tasks = {}
         for target in [number for number, deliveries in self._deliveries.items() if deliveries]:
             client = self._partitions.clients[target]
             task = self._confirming.get(target)
             if task is None or task.done():
-                task = self._confirming[target] = self._tasks.start(self._confirm(client))
+                task = self._confirming[target] = self._tasks.start(self._confirm(client, prompt=prompt))
             tasks[task] = client.partition
         await self._tasks.wait(tasks)
 
-    async def _confirm(self, target: PartitionClient) -> None:
+    async def _confirm(self, target: PartitionClient, *, prompt: bool = False) -> None:
         deliveries, self._deliveries[target.number] = self._deliveries[target.number], []
+        if prompt:
+            await target.partition.prompt_replicas()
         offset = await target.partition.replication_offset()
         before = self._offsets.setdefault(target.number, offset)
         self._offsets[target.number] = offset

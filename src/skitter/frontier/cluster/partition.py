@@ -159,3 +159,6 @@ class Partition(Protocol):
 
     async def replication_offset(self) -> ReplicationOffset:
         """Read the replication offsets of the node."""
+
+    async def prompt_replicas(self) -> None:
+        """Let the replicas of the node report at once which changes they have. By themselves they do so once a second."""

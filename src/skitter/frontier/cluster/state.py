@@ -21,7 +21,7 @@ from skitter.frontier.records import BUSIEST_SLOTS, FrontierStatus, JobState
 from skitter.queues import DEFAULT_QUEUE
 
 DELIVERY_TIMEOUT = 2.0
-"""Seconds within which delivered requests are normally safe: replicas report their offsets every second."""
+"""Seconds within which delivered requests are normally safe: without replicas they are on disk after two seconds."""
 POLL_INTERVAL = 0.05
 
 
@@ -102,7 +102,7 @@ class ClusterState:
         loop = asyncio.get_running_loop()
         until = loop.time() + DELIVERY_TIMEOUT
         while any(part.outbox for part in parts) and loop.time() < until:
-            await self._forwarder.confirm()
+            await self._forwarder.confirm(prompt=True)
             parts = await self.read()
             for client, part in zip(self._partitions.clients, parts, strict=True):
                 if part.outbox:
