@@ -88,7 +88,7 @@ async def test_a_push_that_is_cancelled_ends_at_whatever_step_it_is(shop):
         pushing.cancel()
         (outcome,) = await asyncio.gather(pushing, return_exceptions=True)
         assert finished or isinstance(outcome, asyncio.CancelledError), steps
-        steps += 1
+        steps += 1 + steps // 10  # the answers of the server take many steps
     await store.close()
 
 
