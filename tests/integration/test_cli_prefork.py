@@ -292,7 +292,7 @@ def test_one_worker_and_a_program_with_threads_fork_nothing():
         ("unknown://h.test", set()),
     ],
 )
-def test_workers_are_forked_with_the_modules_of_a_frontier_of_skitter(url, loaded, tmp_path):
+def test_only_modules_of_skitter_are_imported_for_a_frontier_before_the_fork(url, loaded, tmp_path):
     (tmp_path / "own_frontier.py").write_text("class Own: pass")
     modules = "skitter.frontier.redis.frontier skitter.frontier.redis.cluster_frontier skitter.brokers.nsq own_frontier"
     code = (

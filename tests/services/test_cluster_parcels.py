@@ -65,17 +65,10 @@ def waits_of(cluster):
 
 async def test_replicas_are_asked_what_they_have(frontier, cluster):
     partition = partition_of(frontier, THERE)
-    await frontier.add(entries("x", "y", host=host_in(THERE)))
-    written = (await partition.replication_offset()).written
+    await partition.replication_offset()  # notes that there are replicas
     before = await asyncio.to_thread(waits_of, cluster)
     await partition.prompt_replicas()
     assert await asyncio.to_thread(waits_of, cluster) > before
-
-    async def is_copied():
-        await partition.prompt_replicas()
-        return (await partition.replication_offset()).copied >= written
-
-    await eventually(is_copied)
 
 
 async def test_a_late_commit_leaves_nothing_in_any_partition(frontier):

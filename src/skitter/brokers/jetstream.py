@@ -18,7 +18,7 @@ from nats.errors import Error as NatsError
 from nats.js.api import AckPolicy, ConsumerConfig, DiscardPolicy, RetentionPolicy, StreamConfig
 from nats.js.errors import BadRequestError, NoStreamResponseError, ServiceUnavailableError
 
-from skitter._utils.concurrency import cancel_and_wait
+from skitter._utils.concurrency import cancel_and_wait, wait_until_set
 from skitter.brokers.address import BrokerAddress, UrlRules
 from skitter.brokers.contract import Delivery, OutgoingMessage
 from skitter.brokers.waiting import RETRY_INTERVAL, publish_patiently
@@ -209,9 +209,7 @@ class JetStreamBroker:
     async def wait(self, seconds: float) -> bool:
         if not self._inbox:
             self._arrived.clear()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(seconds):
-                    await self._arrived.wait()
+            await wait_until_set(self._arrived, seconds)
         return bool(self._inbox)
 
     async def _pull_forever(self) -> None:

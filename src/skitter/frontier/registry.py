@@ -53,7 +53,7 @@ def load_frontier_modules(url: str) -> None:
     missing packages, and :func:`make_frontier` raises them again.
     """
     scheme = url.partition(":")[0].lower()
-    if scheme not in {"memory", "sqlite"} and FRONTIERS.is_own(scheme):  # those are opened by the owner only
+    if scheme not in {"memory", "sqlite"} and FRONTIERS.is_own(scheme):  # those have no shared server
         with suppress(SkitterError):
             make_frontier(url, FrontierContext("job"))
 

@@ -262,8 +262,7 @@ class LogBuffer:
     async def close(self) -> None:
         """Write the remaining lines, with a single attempt, and disconnect."""
         async with self._writing:  # let a write in progress end, so that its result is known
-            self._task.cancel()
-        await cancel_and_wait([self._task])
+            await cancel_and_wait([self._task])
         self._add_loss()
         await self._write()
         with contextlib.suppress(SkitterError):

@@ -40,6 +40,7 @@ class RedisPartition:
         self._connection = connection
         self._shape = shape
         self._has_replicas = False
+        """Whether the node had replicas when its offsets were last read."""
 
     @property
     def is_away(self) -> bool:
