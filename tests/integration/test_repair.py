@@ -3,13 +3,17 @@
 import random
 import re
 import shutil
+import signal
 import sqlite3
+import subprocess
+import sys
 from collections import Counter
 from contextlib import closing
 
 import pytest
 
 from cli_command import SHOP, complaint, skitter, truth_of, urls_of
+from skitter.frontier.embedded.repair import repair_file
 from skitter.testing import GeneratedSite
 
 PAGES, FIRST = 60, 8
@@ -164,3 +168,59 @@ def test_an_older_copy_of_the_file_is_accepted(folder, web, server):
     shutil.copy(older, file_of(folder))
     run(folder, "-s", "max_pages=100000")
     assert set(urls_of(folder / "items.jsonl")) == set(truth_of(web, server))
+
+
+KILLED_REPAIR = """
+import os, signal, sys
+from pathlib import Path
+from skitter.frontier.embedded.repair import repair_file
+
+path, left = Path(sys.argv[1]), int(sys.argv[2])
+
+
+def kill_before(event, arguments):
+    global left
+    if event in {"os.mkdir", "os.remove", "os.rename", "os.chmod", "shutil.copyfile", "shutil.rmtree"}:
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        left -= 1
+
+
+sys.addaudithook(kill_before)
+repair_file(path)
+"""
+
+
+def test_a_repair_may_be_killed_at_any_step(folder, tmp_path_factory):
+    """A repair that is killed and started again keeps what one repair would have kept: also what is only in the log."""
+    path = file_of(folder)
+    with closing(sqlite3.connect(path, isolation_level=None)) as file:
+        file.execute("PRAGMA journal_mode = WAL")
+        file.execute("PRAGMA wal_autocheckpoint = 0")
+        file.execute("UPDATE job SET counters = 'damaged'")
+        file.execute("DELETE FROM queue WHERE seq = (SELECT max(seq) FROM queue)")
+        before = tmp_path_factory.mktemp("damaged") / path.name
+        for suffix in ("", "-wal"):
+            shutil.copy2(f"{path}{suffix}", f"{before}{suffix}")
+    sound = rows_after(before, [], tmp_path_factory.mktemp("at_once"))
+    kills = 0
+    while (found := rows_after(before, [str(kills)], tmp_path_factory.mktemp("killed"))) is not None:
+        assert found == sound, f"killed before step {kills}"
+        kills += 1
+    assert kills > 10
+
+
+def rows_after(before, kill_at, folder):
+    """The waiting requests and the counters after a repair; ``None`` if it ended before the kill."""
+    path = folder / before.name
+    for suffix in ("", "-wal"):
+        shutil.copy2(f"{before}{suffix}", f"{path}{suffix}")
+    for step in kill_at:
+        killed = subprocess.run([sys.executable, "-c", KILLED_REPAIR, str(path), step], check=False)
+        if killed.returncode == 0:
+            return None
+        assert killed.returncode == -signal.SIGKILL
+    report = repair_file(path)
+    assert report.incomplete == ["counters"]
+    with closing(sqlite3.connect(path)) as file:
+        return [file.execute(f"SELECT * FROM {table}").fetchall() for table in ("queue", "job", "slots")]

@@ -1,4 +1,7 @@
-"""Finds damage in the file of an embedded frontier: by a checksum of the closed file, by SQLite, and by fingerprints."""
+"""Finds damage in the file of an embedded frontier: by a checksum of the closed file, by SQLite, and by fingerprints.
+
+It also has the last step of a repair. After a kill, the next process that opens the file finishes it.
+"""
 
 from __future__ import annotations
 
@@ -160,3 +163,56 @@ def matches(url: Any, record: Any, stored: Any, seed: int) -> bool:
 def decode_text(data: bytes) -> str:
     """Decode a text of a damaged file, which may not be valid UTF-8."""
     return data.decode(errors="replace")
+
+
+class Repair(msgspec.Struct):
+    """What a repair found and did."""
+
+    damage: list[str]
+    """Empty: the file is sound, and nothing was changed."""
+    kept: dict[str, int] = {}
+    """Number of readable rows of each table."""
+    incomplete: list[str] = []
+    """Tables that could not be read completely."""
+    altered: list[str] = []
+    """URLs of requests whose contents do not match their fingerprint. They were removed from the queue."""
+    lost: int = 0
+    """Number of requests that were counted but are no longer in any table, including the altered ones."""
+    saved: str = ""
+    """Folder of the damaged files."""
+
+
+def rebuilt_path(path: Path) -> Path:
+    """Return the file to which a repair of a frontier file writes."""
+    return path.with_name(f"{path.name}.repaired")
+
+
+def write_report(path: Path, repair: Repair) -> None:
+    """Mark the rebuilt file as complete."""
+    report = _report_path(path)
+    unnamed = report.with_name(f"{report.name}.new")
+    unnamed.write_bytes(msgspec.json.encode(repair))
+    unnamed.replace(report)
+
+
+def finish_repair(path: Path) -> Repair | None:
+    """Put a complete rebuilt file in place of the damaged one. Return the report of the repair; ``None``: there was no such file.
+
+    The caller holds the lock of the file.
+    """
+    report = _report_path(path)
+    if not report.exists():
+        return None
+    repair = msgspec.json.decode(report.read_bytes(), type=Repair)
+    rebuilt = rebuilt_path(path)
+    if rebuilt.exists():
+        # Before the file is replaced: SQLite would apply the log of the damaged file to the rebuilt one.
+        for suffix in ("-wal", "-shm", ".sum"):
+            path.with_name(path.name + suffix).unlink(missing_ok=True)
+        rebuilt.replace(path)
+    report.unlink()
+    return repair
+
+
+def _report_path(path: Path) -> Path:
+    return path.with_name(f"{path.name}.repair-report")

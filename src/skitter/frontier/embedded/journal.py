@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import sqlite3
 import weakref
 from collections.abc import Callable
@@ -17,7 +18,7 @@ import msgspec
 
 from skitter._utils.concurrency import SingleThreadExecutor
 from skitter.errors import FrontierError
-from skitter.frontier.embedded.damage import take_checksum, write_checksum
+from skitter.frontier.embedded.damage import finish_repair, take_checksum, write_checksum
 from skitter.frontier.embedded.lock import OwnerLock
 from skitter.frontier.embedded.packs import CACHED_STATEMENTS, Values, execute_rows
 from skitter.frontier.embedded.tables import (
@@ -30,6 +31,8 @@ from skitter.frontier.embedded.tables import (
     remove_rows,
 )
 from skitter.frontier.scripts import named_statements
+
+log = logging.getLogger("skitter.frontier")
 
 CHECKPOINT_BYTES = 80_000_000
 """Size of the write-ahead log at which it is merged into the file: measured to cost 1.7 times less than SQLite's default
@@ -92,6 +95,7 @@ class SqliteJournal:
         """
         await asyncio.to_thread(self._lock.acquire)
         try:
+            await asyncio.to_thread(_finish_repair, self.path)
             await asyncio.to_thread(check_owner, self.path, self._job)
             await asyncio.to_thread(take_checksum, self.path)
             self._tables = SqliteTables(await self._thread.run(self._connect))
@@ -301,6 +305,12 @@ class SqliteJournal:
             self._tables = None
         if self._failure is None:
             await self._thread.run(write_checksum, self.path)
+
+
+def _finish_repair(path: Path) -> None:
+    repair = finish_repair(path)
+    if repair is not None:
+        log.warning("%s: finished a repair that was interrupted; requests lost: %d", path, repair.lost)
 
 
 def _fail_all(waiters: list[asyncio.Future[None]], error: FrontierError) -> None:

@@ -17,11 +17,15 @@ import msgspec
 from skitter.errors import FrontierError
 from skitter.frontier.embedded.damage import (
     REQUEST_TABLES,
+    Repair,
     checksum_path,
     decode_text,
     find_damage,
+    finish_repair,
     matches,
+    rebuilt_path,
     unreadable_records,
+    write_report,
 )
 from skitter.frontier.embedded.lock import OwnerLock
 from skitter.frontier.embedded.packs import unpack
@@ -47,23 +51,6 @@ _MAX_FAILURES = 100_000
 Row = tuple[Any, ...]
 
 
-class Repair(msgspec.Struct):
-    """What a repair found and did."""
-
-    damage: list[str]
-    """Empty: the file is sound, and nothing was changed."""
-    kept: dict[str, int] = {}
-    """Number of readable rows of each table."""
-    incomplete: list[str] = []
-    """Tables that could not be read completely."""
-    altered: list[str] = []
-    """URLs of requests whose contents do not match their fingerprint. They were removed from the queue."""
-    lost: int = 0
-    """Number of requests that were counted but are no longer in any table, including the altered ones."""
-    saved: str = ""
-    """Folder of the damaged files."""
-
-
 def _open(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, isolation_level=None)
     connection.text_factory = decode_text
@@ -73,16 +60,18 @@ def _open(path: Path) -> sqlite3.Connection:
 def repair_file(path: Path) -> Repair:
     """Rebuild a damaged frontier file from the rows that can be read. A sound file is not changed.
 
-    The damaged files are kept in a folder beside it. Raises :class:`~skitter.errors.FrontierError` if a process runs the
-    job, or if the record of the job is lost, without which the known URLs mean nothing.
+    The damaged files are kept in a folder beside it. An earlier repair that was killed is finished, and its report returned.
+    Raises :class:`~skitter.errors.FrontierError` if a process runs the job, or if the record of the job is lost, without
+    which the known URLs mean nothing.
     """
     lock = OwnerLock(path)
     lock.acquire()
     try:
+        interrupted = finish_repair(path)
         damage = find_damage(path)
         if not damage:
             checksum_path(path).unlink(missing_ok=True)
-            return Repair([])
+            return interrupted or Repair([])
         return _rebuild(path, damage)
     except sqlite3.Error as error:
         raise explain_error(error, path) from error
@@ -96,9 +85,9 @@ def repair_file(path: Path) -> Repair:
 
 
 def _rebuild(path: Path, damage: list[str]) -> Repair:
-    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S")
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
     saved = path.with_name(f"{path.name}.damaged-{stamp}")
-    draft = path.with_name(f"{path.name}.repaired")
+    draft = rebuilt_path(path)
     saved.mkdir(mode=0o700)
     for suffix in ("", "-wal"):
         with contextlib.suppress(FileNotFoundError):
@@ -115,9 +104,8 @@ def _rebuild(path: Path, damage: list[str]) -> Repair:
         raise
     shutil.rmtree(readable)
     draft.chmod(path.stat().st_mode & 0o777)
-    for suffix in ("-wal", "-shm", ".sum"):
-        path.with_name(path.name + suffix).unlink(missing_ok=True)
-    draft.replace(path)
+    write_report(path, repair)
+    finish_repair(path)
     return repair
 
 

@@ -719,8 +719,9 @@ def remove_file(path: Path, job: str) -> None:
         if path.exists():
             _check_is_frontier(path)
             check_owner(path, job)
-            for name in (path.name, f"{path.name}-wal", f"{path.name}-shm", f"{path.name}.sum"):
-                path.with_name(name).unlink(missing_ok=True)
+            # The report first: without it, the rebuilt file of a repair that was killed means nothing.
+            for suffix in (".repair-report", ".repaired", "", "-wal", "-shm", ".sum"):
+                path.with_name(f"{path.name}{suffix}").unlink(missing_ok=True)
     except OSError as error:
         raise FrontierError(
             f"{path} cannot be removed: {error.strerror}", remedy="check the folder and its permissions"
