@@ -149,6 +149,22 @@ async def test_sockets_opened_at_once_change_nothing_for_files_of_the_process(jo
     assert folders[0].stat().st_mode == folders[1].stat().st_mode
 
 
+async def test_a_server_closes_when_its_last_call_has_just_ended(job, backend, tmp_path):
+    """Since Python 3.12, `asyncio.gather` gives the event loop no turn if all its tasks have ended: it waited for ever."""
+    server = FrontierServer(backend.owner, backend.info, tmp_path / "closed")
+    await server.start()
+
+    async def begin_another():
+        while server.path.exists():
+            await asyncio.sleep(0)
+        await asyncio.sleep(0.05)  # the server waits for this call now
+        server.run(asyncio.sleep(0))
+
+    server.run(begin_another())
+    await server.close()
+    assert not server.tasks
+
+
 async def test_many_calls_at_once_are_answered_each_with_its_own_result(job, worker):
     await job.add(*range(100))
     asked = [worker.unknown([job.entry(number).fingerprint]) for number in range(200)]

@@ -141,7 +141,7 @@ class FrontierServer:
             connection.abort()
         await asyncio.to_thread(self.path.unlink, missing_ok=True)
         while self.tasks:  # closing a connection adds one that abandons its worker
-            await asyncio.gather(*self.tasks, return_exceptions=True)
+            await asyncio.wait(self.tasks)
 
 
 class _Connection(asyncio.Protocol):
