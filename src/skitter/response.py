@@ -21,7 +21,14 @@ from skitter.html.limits import (
     has_few_plain_tags,
     has_few_tags,
 )
-from skitter.html.selector import Selector, SelectorList, from_parsel, is_parsel, parsel_backed_selector
+from skitter.html.selector import (
+    ElementSelector,
+    Selector,
+    SelectorList,
+    from_parsel,
+    is_parsel,
+    parsel_backed_selector,
+)
 from skitter.links import Links
 from skitter.request import Request, name_of_callback
 from skitter.web.encoding import codec_of, decode, decode_strictly, detect, detect_json, encode_queries
@@ -670,10 +677,14 @@ class Response:
         The selector is an element with ``href`` or ``src``, or an attribute value. ``request_fields`` are the fields of
         :class:`~skitter.request.Request`. Raises :class:`~skitter.errors.RequestError`.
         """
-        # Repeats the bodies of two functions to save their calls, because many spiders follow links one by one.
-        href = link.link if isinstance(link, Selector) else _found_href(link)
+        # Repeats the bodies of two functions and a property to save their calls, because many spiders follow links one by one.
+        href: str | None = None
+        if isinstance(link, ElementSelector):
+            href = link._page.engine.attribute(link._node, "href")  # noqa: SLF001 - as in Selector.link
+        elif isinstance(link, str):
+            href = link
         if href is None:
-            raise _no_link(link)
+            href = _href_of(link)
         base = self._base or self._link_base()
         url = join_plain(href, base.prefixes) or normalize(self.encode_query(href), base.url)
         if url is None:

@@ -21,7 +21,7 @@ from importlib import import_module
 from importlib.util import find_spec, module_from_spec
 from re import Pattern
 from threading import RLock
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, final, overload
 
 from skitter.errors import PageTooComplex, QueryError, UsageError
 from skitter.html.engine import Engine
@@ -647,10 +647,20 @@ class Selector:
         return nodes
 
 
+@final
+class ElementSelector(Selector):
+    """An element that a query found."""
+
+    __slots__ = ()
+
+    # Nothing is parsed. To call such a class takes half of the time of object.__new__(Selector).
+    __init__ = object.__init__
+
+
 def _of_node(page: ParsedHtml, node: Any) -> Selector:
-    selector = object.__new__(Selector)  # without parsing
-    selector._page = page
-    selector._node = node
+    selector: Selector = ElementSelector()
+    selector._page = page  # noqa: SLF001 - of this module
+    selector._node = node  # noqa: SLF001 - of this module
     return selector
 
 
@@ -708,11 +718,11 @@ class _ElementList(SelectorList):
         return _of_node(self._page, self._nodes[index])
 
     def __iter__(self) -> Iterator[Selector]:
-        new, page = object.__new__, self._page
+        page = self._page
         for node in self._nodes:  # the body of _of_node, without its call
-            selector = new(Selector)
-            selector._page = page  # noqa: SLF001 - of the same class
-            selector._node = node  # noqa: SLF001 - of the same class
+            selector = ElementSelector()
+            selector._page = page  # noqa: SLF001 - of this module
+            selector._node = node  # noqa: SLF001 - of this module
             yield selector
 
 

@@ -39,23 +39,39 @@ utf8_of(PyObject *string, Text *text)
     return 1;
 }
 
+/* The prefixes of a page (HrefPrefixes) with the characters of those that were asked for. */
+typedef struct {
+    PyObject *tuple;
+    Text texts[PREFIXES];
+} Prefixes;
+
 static int
-prefixes_of(PyObject *tuple, Text prefixes[PREFIXES])
+prefixes_of(PyObject *tuple, Prefixes *prefixes)
 {
     if (!PyTuple_Check(tuple) || PyTuple_Size(tuple) != PREFIXES) {
         PyErr_Format(PyExc_TypeError, "prefixes must be a tuple of %d strings", PREFIXES);
         return -1;
     }
-    for (Py_ssize_t index = 0; index < PREFIXES; index++) {
-        int valid = utf8_of(PyTuple_GetItem(tuple, index), &prefixes[index]);
+    memset(prefixes, 0, sizeof(*prefixes));
+    prefixes->tuple = tuple;
+    return 0;
+}
+
+/* Return one of the prefixes, or NULL for an error. */
+static const Text *
+prefix_at(Prefixes *prefixes, int index)
+{
+    Text *text = &prefixes->texts[index];
+    if (text->start == NULL) {
+        int valid = utf8_of(PyTuple_GetItem(prefixes->tuple, index), text);
         if (valid <= 0) {
             if (valid == 0) {
                 PyErr_SetString(PyExc_ValueError, "a prefix contains a lone surrogate");
             }
-            return -1;
+            return NULL;
         }
     }
-    return 0;
+    return text;
 }
 
 /* Return whether a text is a plain path and query, with or without a fragment. Cut the fragment off. */
@@ -109,7 +125,7 @@ joined(Text prefix, Text rest)
 
 /* Return the URL of a plain link as a new reference, and None for any other link. */
 static PyObject *
-url_of(PyObject *href, const Text prefixes[PREFIXES])
+url_of(PyObject *href, Prefixes *prefixes)
 {
     Text link;
     int valid = utf8_of(href, &link);
@@ -130,7 +146,10 @@ url_of(PyObject *href, const Text prefixes[PREFIXES])
         Py_DECREF(head);
         return url;
     }
-    const Text *root = &prefixes[ROOT];
+    const Text *root = prefix_at(prefixes, ROOT);
+    if (root == NULL) {
+        return NULL;
+    }
     size_t length = link.length;
     if (length > root->length - 1 && memcmp(link.start, root->start, root->length) == 0) {
         skip(&link, root->length);
@@ -142,13 +161,13 @@ url_of(PyObject *href, const Text prefixes[PREFIXES])
         }
         return joined(*root, link);
     }
-    const Text *prefix = &prefixes[FOLDER];
+    int kind = FOLDER;
     if (length >= 3 && memcmp(link.start, "../", 3) == 0) {
-        prefix = &prefixes[PARENT];
+        kind = PARENT;
         skip(&link, 3);
     }
     else if (length >= 1 && link.start[0] == '/') {
-        prefix = root;
+        kind = ROOT;
         skip(&link, 1);
     }
     else if (length == 0 || !(kinds[(unsigned char)link.start[0]] & SEGMENT)) {
@@ -157,7 +176,8 @@ url_of(PyObject *href, const Text prefixes[PREFIXES])
     if (!is_plain(&link)) {
         Py_RETURN_NONE;
     }
-    return joined(*prefix, link);
+    const Text *prefix = prefix_at(prefixes, kind);
+    return prefix == NULL ? NULL : joined(*prefix, link);
 }
 
 static PyObject *
@@ -170,8 +190,8 @@ join_plain(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t amount
     if (args[1] == Py_None) { /* the URL of the page is unusual */
         Py_RETURN_NONE;
     }
-    Text prefixes[PREFIXES];
-    return prefixes_of(args[1], prefixes) < 0 ? NULL : url_of(args[0], prefixes);
+    Prefixes prefixes;
+    return prefixes_of(args[1], &prefixes) < 0 ? NULL : url_of(args[0], &prefixes);
 }
 
 static PyObject *
@@ -181,15 +201,15 @@ join_all_plain(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t am
         PyErr_SetString(PyExc_TypeError, "join_all_plain(hrefs, prefixes) takes two arguments");
         return NULL;
     }
-    Text prefixes[PREFIXES];
-    PyObject *hrefs = prefixes_of(args[1], prefixes) < 0 ? NULL : PySequence_Tuple(args[0]);
+    Prefixes prefixes;
+    PyObject *hrefs = prefixes_of(args[1], &prefixes) < 0 ? NULL : PySequence_Tuple(args[0]);
     if (hrefs == NULL) {
         return NULL;
     }
     Py_ssize_t length = PyTuple_Size(hrefs);
     PyObject *urls = PyList_New(length);
     for (Py_ssize_t index = 0; urls != NULL && index < length; index++) {
-        PyObject *url = url_of(PyTuple_GetItem(hrefs, index), prefixes);
+        PyObject *url = url_of(PyTuple_GetItem(hrefs, index), &prefixes);
         if (url == NULL || PyList_SetItem(urls, index, url) < 0) {
             Py_CLEAR(urls);
         }
