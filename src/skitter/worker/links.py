@@ -438,17 +438,13 @@ class LinkCollector:
             for request in requests:
                 self._collect_request(found, request, parent)
             return
-        others = [
-            request
-            for request in requests
-            if request.method != "GET" or request.body or request.fingerprint_keys or request.dont_filter
-        ]
-        for request in others:
-            self._collect_request(found, request, parent)
-        if others:
-            collected = set(map(id, others))
-            requests = [request for request in requests if id(request) not in collected]
-        self._collect_simple(found, requests, parent)
+        simple: list[Request] = []
+        for request in requests:
+            if request.method != "GET" or request.body or request.fingerprint_keys or request.dont_filter:
+                self._collect_request(found, request, parent)
+            else:
+                simple.append(request)
+        self._collect_simple(found, simple, parent)
 
     def _collect_simple(self, found: CallbackResult, requests: list[Request], parent: Request) -> None:
         """Add requests whose identity is that of a link to their URL."""
