@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 from statistics import median, quantiles
@@ -104,7 +105,7 @@ async def fill(path, seen_limit, count, hosts):
 
 def sizes(path, count):
     """Return the bytes of a file for each URL: all of them, by table, and of the URL itself."""
-    with sqlite3.connect(path) as file:
+    with closing(sqlite3.connect(path)) as file:
         (text,) = file.execute("SELECT avg(length(url)) FROM (SELECT url FROM queue LIMIT 10000)").fetchone()
         tables = file.execute(
             "SELECT name, sum(pgsize) FROM dbstat GROUP BY name ORDER BY 2 DESC LIMIT 4"

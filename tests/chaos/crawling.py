@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 
 import psutil
@@ -188,7 +189,7 @@ class Crawling:
         return {"added": added, "done": done, **numbers}
 
     def _ask(self, query):
-        with sqlite3.connect(self.folder / ".skitter/job/frontier.db") as file:
+        with closing(sqlite3.connect(self.folder / ".skitter/job/frontier.db")) as file:
             return file.execute(query).fetchall()
 
 
@@ -272,6 +273,6 @@ def _kill(process, kind):
 
 
 def _read_sqlite(path):
-    with sqlite3.connect(path) as file:
+    with closing(sqlite3.connect(path)) as file:
         file.row_factory = sqlite3.Row
         return [dict(row) for row in file.execute("SELECT * FROM items")]

@@ -6,6 +6,7 @@ import socket
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -220,7 +221,7 @@ def test_frontier_file_that_is_not_a_database(here):
 
 
 def test_a_file_that_is_not_a_frontier_is_not_deleted_by_fresh(here):
-    with sqlite3.connect(here / "mine.db") as file:
+    with closing(sqlite3.connect(here / "mine.db")) as file, file:
         file.execute("CREATE TABLE thesis (chapter)")
     before = (here / "mine.db").read_bytes()
     for more in ((), ("--fresh",)):
@@ -233,7 +234,7 @@ def test_a_file_that_is_not_a_frontier_is_not_deleted_by_fresh(here):
 def test_frontier_file_of_a_newer_version(here, serve):
     server = serve(GeneratedSite(pages=2, links_per_page=12))
     skitter("crawl", server.url, "--job", "j", "-o", "items.jsonl", cwd=here)
-    with sqlite3.connect(here / ".skitter" / "j" / "frontier.db") as file:
+    with closing(sqlite3.connect(here / ".skitter" / "j" / "frontier.db")) as file, file:
         file.execute("PRAGMA user_version = 99")
     line = complaint("crawl", server.url, "--job", "j", "-o", "items.jsonl", cwd=here)
     assert "has frontier format 99" in line

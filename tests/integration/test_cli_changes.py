@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+from contextlib import closing
 
 import pytest
 
@@ -94,7 +95,8 @@ def test_a_pass_reports_exactly_what_has_changed(shop, tmp_path, validators):
 
 
 def prices_in_database(path):
-    rows = sqlite3.connect(path).execute("SELECT url, price FROM items").fetchall()
+    with closing(sqlite3.connect(path)) as file:
+        rows = file.execute("SELECT url, price FROM items").fetchall()
     prices = {int(url.rpartition("/p")[2]): price for url, price in rows}
     assert len(prices) == len(rows), "an item twice"
     return prices
@@ -138,7 +140,8 @@ def test_a_file_holds_the_changes_of_the_last_round_and_a_database_all_versions(
     changed = {number: price for number, price in now.items() if before.get(number, price) != price}
     expected = new if mode == "new" else new | changed
     assert prices_in(tmp_path / "items.jsonl") == expected
-    rows = sqlite3.connect(tmp_path / "items.db").execute("SELECT url, price FROM items").fetchall()
+    with closing(sqlite3.connect(tmp_path / "items.db")) as file:
+        rows = file.execute("SELECT url, price FROM items").fetchall()
     versions = sorted((int(url.rpartition("/p")[2]), price) for url, price in rows)
     assert versions == sorted([*before.items(), *expected.items()])
     crawl("--recrawl", "-o", "items.db")
@@ -263,7 +266,8 @@ def test_items_with_files_are_those_of_the_present_pages(output, serve, tmp_path
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         if output == "items.db":
-            rows = sqlite3.connect(tmp_path / output).execute("SELECT page, files FROM items").fetchall()
+            with closing(sqlite3.connect(tmp_path / output)) as file:
+                rows = file.execute("SELECT page, files FROM items").fetchall()
             found = [(page, json.loads(files)) for page, files in rows]
         else:
             lines = (tmp_path / output).read_text().splitlines()

@@ -4,6 +4,7 @@ import hashlib
 import json
 import sqlite3
 import time
+from contextlib import closing
 
 import pytest
 
@@ -90,7 +91,8 @@ def test_a_job_that_is_being_stopped_is_not_paused_instead(site, serve, tmp_path
 
 def contents(folder):
     """Every row of a frontier, in a reading of its own."""
-    with sqlite3.connect(f"file:{folder / '.skitter/shop/frontier.db'}?mode=ro", uri=True) as file:
+    address = f"file:{folder / '.skitter/shop/frontier.db'}?mode=ro"
+    with closing(sqlite3.connect(address, uri=True)) as file:
         tables = [name for (name,) in file.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
         return {name: file.execute(f"SELECT * FROM {name}").fetchall() for name in tables}
 

@@ -4,6 +4,7 @@ import json
 import shutil
 import sqlite3
 import uuid
+from contextlib import closing
 
 import pytest
 
@@ -137,7 +138,7 @@ def test_a_job_that_was_renamed_keeps_the_ids_of_its_items(tmp_path, web, server
     run(tmp_path, "--job", "books", output="items.db")
     (tmp_path / ".skitter/books").rename(tmp_path / ".skitter/texts")
     run(tmp_path, "--job", "texts", output="items.db")
-    with sqlite3.connect(tmp_path / "items.db") as file:
+    with closing(sqlite3.connect(tmp_path / "items.db")) as file, file:
         ids, jobs = file.execute(
             "select count(*), count(distinct substr(_id, 1, instr(_id, ':'))) from items"
         ).fetchone()

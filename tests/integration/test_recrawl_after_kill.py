@@ -1,6 +1,7 @@
 """A pass that ended, but whose process was killed before it had written its outputs, and then the next recrawl."""
 
 import sqlite3
+from contextlib import closing
 
 import pytest
 
@@ -41,7 +42,8 @@ async def test_a_recrawl_removes_the_rows_of_pages_that_the_last_pass_found_gone
         await Crawl(spec, spider_class=Linked, recrawl=True).run()
 
     def paths():
-        rows = sqlite3.connect(database).execute("SELECT url FROM items").fetchall()
+        with closing(sqlite3.connect(database)) as file:
+            rows = file.execute("SELECT url FROM items").fetchall()
         return sorted(row[0].removeprefix(url) for row in rows)
 
     await crawl()

@@ -4,6 +4,7 @@ import asyncio
 import codecs
 import re
 import sqlite3
+from contextlib import closing
 
 import msgspec
 import pytest
@@ -56,7 +57,7 @@ async def sent(source, url, **more):
 
 
 def firefox(path, *rows):
-    with sqlite3.connect(path) as database:
+    with closing(sqlite3.connect(path)) as database, database:
         database.execute(
             "CREATE TABLE moz_cookies (id INTEGER PRIMARY KEY, name, value, host, path, isSecure, expiry)"
         )
@@ -65,7 +66,7 @@ def firefox(path, *rows):
 
 
 def chrome(path, *rows):
-    with sqlite3.connect(path) as database:
+    with closing(sqlite3.connect(path)) as database, database:
         columns = "name, value, host_key, path, is_secure, expires_utc, encrypted_value"
         database.execute(f"CREATE TABLE cookies ({columns})")
         database.executemany("INSERT INTO cookies VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
