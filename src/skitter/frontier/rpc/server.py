@@ -140,7 +140,9 @@ class FrontierServer:
         for connection in list(self._connections):
             connection.abort()
         await asyncio.to_thread(self.path.unlink, missing_ok=True)
-        while self.tasks:  # closing a connection adds one that abandons its worker
+        # Closing a connection adds one that abandons its worker. Not gather: since Python 3.12, it returns without a turn of the
+        # event loop if all tasks have ended, and only such a turn removes them.
+        while self.tasks:
             await asyncio.wait(self.tasks)
 
 
