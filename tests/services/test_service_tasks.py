@@ -46,6 +46,13 @@ def add(node, job, name, url, **fields):
     return node.done("POST", f"/jobs/{job}/tasks", {"recipe": name, **fields})
 
 
+def have_all_nodes_stopped(log):
+    """Whether each node that ran a job has written its outputs. A node that is slow for ten seconds no longer counts as running it."""
+    messages = [line["message"] for line in log["lines"]]
+    began = messages.count("this node runs the job now")
+    return began == messages.count("this node has stopped the run as requested") > 0
+
+
 def test_a_task_has_outputs_of_its_own_where_the_operator_has_named_some(nodes, serve, tmp_path):
     one, two = nodes[0], nodes[-1]
     url = serve(site).url
@@ -74,6 +81,7 @@ def test_a_task_has_outputs_of_its_own_where_the_operator_has_named_some(nodes, 
     assert one.call("GET", "/jobs/many/tasks/nobody/items")[0] == 404
     one.done("POST", "/jobs/many/stop")
     one.wait_for("/jobs/many", lambda job: job["state"] == "stopped", "the stop")
+    one.wait_for("/jobs/many/log?last=200", have_all_nodes_stopped, "the end of its processes")
     written = [
         json.loads(line)
         for file in tmp_path.glob("*-many-own.jsonl")
