@@ -480,3 +480,13 @@ def test_a_selector_shows_itself():
     assert len(repr(page.css("p")[0])) < 70
     assert str(page.css("p::text")[0]).startswith("long")
     assert repr(page.css("b")) == "[]"
+
+
+def test_the_root_of_a_page_is_the_same_as_its_element_and_no_value_is():
+    page, other = Selector("<p id=a>x</p>"), Selector("<p id=a>x</p>")
+    (root,), (element,), (value,) = page.css("html"), page.css("p"), page.css("p::attr(id)")
+    assert page.is_same(root)
+    assert root.is_same(page)
+    assert element.is_same(page.xpath("//p")[0])
+    for different in (page, value, other.css("p")[0], page.css("body")[0]):
+        assert not element.is_same(different)

@@ -623,7 +623,7 @@ class Selector:
 
     def is_same(self, other: Selector) -> bool:
         """Return whether another selector stands for the same node of the same page."""
-        if type(other) is not type(self) or other._page is not self._page:
+        if isinstance(other, (_Value, _ParselAdapter)) or other._page is not self._page:
             return False
         key = self._page.engine.key
         return key(self._node) == key(other._node)
@@ -653,7 +653,7 @@ class ElementSelector(Selector):
 
     __slots__ = ()
 
-    # Nothing is parsed. To call such a class takes half of the time of object.__new__(Selector).
+    # Nothing is parsed. A call of such a class takes 40 % less than object.__new__(Selector).
     __init__ = object.__init__
 
 

@@ -6,6 +6,7 @@ It also has the last step of a repair. After a kill, the next process that opens
 from __future__ import annotations
 
 import contextlib
+import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -190,9 +191,12 @@ def rebuilt_path(path: Path) -> Path:
 def write_report(path: Path, repair: Repair) -> None:
     """Mark the rebuilt file as complete."""
     report = _report_path(path)
-    unnamed = report.with_name(f"{report.name}.new")
-    unnamed.write_bytes(msgspec.json.encode(repair))
-    unnamed.replace(report)
+    draft = report.with_name(f"{report.name}.new")
+    with draft.open("wb") as file:
+        file.write(msgspec.json.encode(repair))
+        file.flush()
+        os.fsync(file.fileno())  # an empty report after a power loss would block the job
+    draft.replace(report)
 
 
 def finish_repair(path: Path) -> Repair | None:
