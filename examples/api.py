@@ -1,6 +1,5 @@
 """A paginated JSON API that uses POST. Each body is a separate request; items are dataclasses."""
 
-import json
 from dataclasses import dataclass
 
 from skitter import Request, Spider
@@ -21,8 +20,7 @@ class Api(Spider):
         yield self.page(after=0)
 
     def page(self, after):
-        headers = {"Content-Type": "application/json", "X-Token": self.token}
-        return Request(f"{self.site}/api", method="POST", body=json.dumps({"after": after}), headers=headers)
+        return Request.json(f"{self.site}/api", {"after": after}, headers={"X-Token": self.token})
 
     def parse(self, response):
         found = response.json()

@@ -16,8 +16,7 @@ class Tokens(Spider):
 
     async def start(self):
         for after in (0, 10, 20):
-            body = f'{{"after": {after}}}'
-            yield Request(f"{self.site}/api", method="POST", body=body, errback=self.given_up)
+            yield Request.json(f"{self.site}/api", {"after": after}, errback=self.given_up)
         yield f"{self.site}/no-such-page"
         yield Request(f"{self.site}/also-missing", errback=self.given_up)
 

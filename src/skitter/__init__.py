@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from skitter.frontends.sitemap_spider import SitemapSpider
     from skitter.frontends.tasks.spider import TaskSpider
     from skitter.frontends.tasks.task import Task
+    from skitter.html.selector import Selector
     from skitter.link_extractor import Link, LinkExtractor, Rule
     from skitter.links import Links, SkippedLinks
     from skitter.monitors import MonitorRule
@@ -40,6 +41,7 @@ __all__ = [
     "Response",
     "Rule",
     "RunResult",
+    "Selector",
     "Settings",
     "SitemapSpider",
     "SkippedLinks",
@@ -57,6 +59,7 @@ _MODULES = {
     "frontends.sitemap_spider": ["SitemapSpider"],
     "frontends.tasks.spider": ["TaskSpider"],
     "frontends.tasks.task": ["Task"],
+    "html.selector": ["Selector"],
     "link_extractor": ["Link", "LinkExtractor", "Rule"],
     "links": ["Links", "SkippedLinks"],
     "monitors": ["MonitorRule"],

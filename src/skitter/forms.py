@@ -15,13 +15,12 @@ from cssselect import SelectorError
 from skitter.errors import FormError, RequestError
 from skitter.html.selector import parsel_selector
 from skitter.plugins import need
-from skitter.request import Request
+from skitter.request import URLENCODED, Request
 from skitter.web.urls import normalize
 
 if TYPE_CHECKING:
     from skitter.response import Response
 
-_URLENCODED = "application/x-www-form-urlencoded"
 _MULTIPART = "multipart/form-data"
 _CONTROLS = "*[self::input or self::select or self::textarea or self::button]"
 _UNSENT = (
@@ -87,10 +86,12 @@ def form_request(
         for name, value in fields.items()
         if any(isinstance(part, FormFile) for part in _listed(value))
     }
-    texts = {name: _texts(value) for name, value in fields.items() if name not in files}
+    texts = {
+        name: None if value is None else _texts(value) for name, value in fields.items() if name not in files
+    }
     try:
         sent = form2request.form2request(
-            form, {**texts, **dict.fromkeys(files)}, click=button, method="POST", enctype=_URLENCODED
+            form, {**texts, **dict.fromkeys(files)}, click=button, method="POST", enctype=URLENCODED
         )
     except (ValueError, NotImplementedError) as error:
         raise _unsendable(response, css, str(error)) from None
@@ -158,8 +159,8 @@ def _names(form: Any) -> dict[str, None]:
 
 def _warn_of_unknown(known: Mapping[str, None], fields: Mapping[str, Any]) -> None:
     """Warn of values for fields that a form does not have, once for each line of a spider that sends them."""
-    for name in fields:
-        if name not in known:
+    for name, value in fields.items():
+        if name not in known and value is not None:
             warnings.warn(
                 f"the form has no field {name!r}, which is sent nevertheless; its fields are {', '.join(known)}",
                 stacklevel=4,
@@ -176,7 +177,9 @@ def _listed(value: Any) -> Sequence[Any]:
 
 
 def _texts(value: Any) -> str | list[str]:
-    return list(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+    if isinstance(value, (list, tuple)):
+        return [str(part) for part in value if part is not None]
+    return str(value)
 
 
 def _with_image_button(pairs: Pairs, button: Any) -> Pairs:
@@ -234,7 +237,7 @@ def _body(pairs: Pairs, enctype: str, codec: str, file_fields: set[str]) -> tupl
             f"{name}={value.name if isinstance(value, FormFile) else value}\r\n" for name, value in pairs
         ]
         return "".join(lines).encode(codec, "xmlcharrefreplace"), "text/plain"
-    return _urlencoded(pairs, codec).encode(), _URLENCODED
+    return _urlencoded(pairs, codec).encode(), URLENCODED
 
 
 def _part(value: str | FormFile, codec: str, *, is_file: bool) -> bytes | FormFile:

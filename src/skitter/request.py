@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from types import AsyncGeneratorType, CoroutineType, GeneratorType, MethodType
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode, urlsplit
 
 import msgspec
 import xxhash
@@ -15,6 +16,7 @@ from skitter.browsing import Browsing, browsing_of
 from skitter.errors import MissingFingerprintKey, RequestError, UndecodableRecord, with_article
 from skitter.queues import NAME_RULE, is_queue_name
 from skitter.web.encoding import codec_of
+from skitter.web.headers import with_defaults
 from skitter.web.urls import canonical
 
 RECORD_VERSION = 1
@@ -23,6 +25,8 @@ RECORD_VERSION = 1
 FINGERPRINT_VERSION = 1
 """Version of the fingerprint algorithm, stored with each job. It changes whenever a request would get another fingerprint."""
 
+
+FormFields = Mapping[str, Any] | Iterable[tuple[str, Any]]
 
 if TYPE_CHECKING:
     type_of_callback = str | Callable[..., Any] | None
@@ -140,9 +144,89 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
         if self.queue and not is_queue_name(self.queue):
             raise RequestError(f"request {self.url!r} has queue {self.queue!r:.80}", remedy=NAME_RULE)
 
+    @classmethod
+    def form(
+        cls,
+        url: str,
+        fields: FormFields,
+        callback: str | Callable[..., Any] | None = None,
+        *,
+        method: str = "POST",
+        **request_fields: Any,
+    ) -> Request:
+        """Return a request that sends the fields of a form, where no page has the form.
+
+        :meth:`Response.form <skitter.Response.form>` fills in a form of a page.
+
+        ``fields``
+            Values by name, or pairs of a name and a value. A list sends its name several times; ``None`` is not sent. They
+            are encoded as UTF-8 (WHATWG URL, ``application/x-www-form-urlencoded``).
+        ``method``
+            With ``GET``, the fields replace the query of the URL.
+
+        ``request_fields`` are the other fields of a request. Raises :class:`~skitter.errors.RequestError` for a value
+        that is not text, bytes or a number.
+        """
+        query = encode_form(fields)
+        if method.upper() == "GET":
+            url = urlsplit(_url_text(url))._replace(query=query).geturl()
+            return cls(url, callback, method=method, **request_fields)
+        headers = with_defaults(request_fields.pop("headers", {}), {"Content-Type": URLENCODED})
+        return cls(url, callback, method=method, headers=headers, body=query.encode(), **request_fields)
+
+    @classmethod
+    def json(
+        cls,
+        url: str,
+        data: Any,
+        callback: str | Callable[..., Any] | None = None,
+        *,
+        method: str = "POST",
+        **request_fields: Any,
+    ) -> Request:
+        """Return a request with a JSON body.
+
+        ``data``
+            Value that JSON can express; also dataclasses and dates. Keys are sorted, so that equal data are one request.
+
+        The headers ``Content-Type`` and ``Accept`` name JSON unless they are given. ``request_fields`` are the other fields of a
+        request. Raises :class:`~skitter.errors.RequestError` for data that JSON cannot express.
+        """
+        try:
+            body = _encode_json(data)
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise RequestError(
+                f"the JSON body for {url!r} cannot be encoded: {error}",
+                remedy="pass dicts, lists, strings, numbers, dates or dataclasses",
+                field="data",
+            ) from None
+        headers = with_defaults(request_fields.pop("headers", {}), _JSON_HEADERS)
+        return cls(url, callback, method=method, headers=headers, body=body, **request_fields)
+
     def replace(self, **changes: Any) -> Request:
         """Return a copy with some fields changed."""
         return msgspec.structs.replace(self, **changes)
+
+
+URLENCODED = "application/x-www-form-urlencoded"
+_JSON_HEADERS = {"Content-Type": "application/json", "Accept": "application/json, */*;q=0.1"}
+_encode_json = msgspec.json.Encoder(order="deterministic").encode
+
+
+def encode_form(fields: FormFields) -> str:
+    """Return the fields of a form as a query; see :meth:`Request.form`."""
+    pairs = []
+    for name, value in fields.items() if isinstance(fields, Mapping) else fields:
+        for part in value if isinstance(value, (list, tuple)) else (value,):
+            if not isinstance(part, (str, bytes, int, float, type(None))):
+                raise RequestError(
+                    f"the form field {name!r} is of type {type(part).__name__}",
+                    remedy="pass text, bytes, numbers or lists of them; response.form() also sends files",
+                    field="fields",
+                )
+            if part is not None:
+                pairs.append((name, part))
+    return urlencode(pairs)
 
 
 def _url_text(url: Any) -> str:

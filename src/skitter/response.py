@@ -510,8 +510,8 @@ class Response:
         """Return a request that sends a form of this page as a browser does, with its hidden fields.
 
         ``fields``
-            Values by the names of the fields; a list for several values. They replace those of the page. A file is a
-            :class:`~skitter.forms.FormFile`.
+            Values by the names of the fields; a list for several values, ``None`` to leave a field out. They replace those
+            of the page. A file is a :class:`~skitter.forms.FormFile`.
         ``css``
             Query of the form. The first match is sent.
         ``click``

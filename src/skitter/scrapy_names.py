@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 SETTINGS = {
     "AUTOTHROTTLE_ENABLED": "remove it: the delay adapts unless delay is set",
     "AUTOTHROTTLE_MAX_DELAY": "remove it: the delay adapts unless delay is set",
@@ -106,6 +108,63 @@ ATTRIBUTES = {
     "update_settings": "set custom_settings",
 }
 """What to write instead of an attribute or method that Scrapy's spiders may define and skitter never uses."""
+
+NAMES = {
+    "CSVFeedSpider": "write Spider, and read response.csv_rows()",
+    "CloseSpider": "return HookAction.STOP from a hook, or set max_pages, max_items or time_limit",
+    "CrawlSpider": "write Spider, with the same rules",
+    "CrawlerProcess": "write Crawl",
+    "CrawlerRunner": "write Crawl",
+    "DropItem": "remove the item from items in the hook before_save",
+    "Field": "write a dataclass or a dict",
+    "FormRequest": "write response.form({...}), or Request.form(url, {...}) without a page",
+    "HtmlResponse": "test response.is_html",
+    "IgnoreRequest": "return HookAction.DROP from a hook",
+    "Item": "write a dataclass or a dict",
+    "ItemLoader": "import it from itemloaders, and pass selector=response.selector",
+    "JsonRequest": "write Request.json(url, {...})",
+    "TextResponse": "test response.is_text",
+    "XMLFeedSpider": "write Spider, and read response.feed() or response.xpath(...)",
+    "XmlResponse": "test response.is_xml",
+    "XmlRpcRequest": "write Request(url, method='POST', body=xmlrpc.client.dumps(...))",
+    "signals": "define hooks such as on_start in the spider",
+}
+"""What to write instead of a class or module of Scrapy that a spider imports."""
+
+MEMBERS = {
+    "CIMultiDictProxy": {"getlist": "write response.headers.getall(name, [])"},
+    "Request": {"copy": "write request.replace()", "flags": "write meta"},
+    "Response": {
+        "copy": "write response.replace()",
+        "flags": "write meta",
+        "ip_address": "write response.ip",
+    },
+    "Spider": {
+        "crawler": "write self.settings and self.stats; hooks take the place of self.crawler.signals",
+        "settings": "read it in another method; __init__ runs before the settings are known",
+    },
+    "Stats": {
+        "get_value": "read it with `skitter stats JOB user/`; the counters of other workers are not known here",
+        "set_value": "write inc_value, which adds over all workers",
+    },
+}
+"""What to write instead of an attribute, by the class of ours that lacks it. ``response.headers`` is a ``CIMultiDictProxy``."""
+
+_FAILED_IMPORT = re.compile(r"cannot import name '(\w+)' from 'skitter'")
+
+
+def remedy_for(error: BaseException) -> str | None:
+    """Return what to write instead of a name of Scrapy, if ``error`` says that skitter does not have it."""
+    if isinstance(error, ImportError):
+        found = _FAILED_IMPORT.match(str(error))
+        return NAMES.get(found[1]) if found else None
+    if not isinstance(error, AttributeError):
+        return None
+    name = str(error.name)
+    if str(error).startswith("module 'skitter' "):
+        return NAMES.get(name)
+    remedies = (MEMBERS.get(base.__name__, {}).get(name) for base in type(error.obj).__mro__)
+    return next(filter(None, remedies), None)
 
 
 def unused_attributes(spider_class: type) -> list[tuple[str, str]]:

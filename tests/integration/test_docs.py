@@ -307,6 +307,13 @@ def test_the_guide_for_scrapy_users_has_every_setting_that_a_run_recognises():
     ] == []
 
 
+def test_the_guide_for_scrapy_users_has_every_name_that_an_error_translates():
+    text = (DOCS / "guides" / "scrapy.md").read_text()
+    members = {name for names in scrapy_names.MEMBERS.values() for name in names}
+    assert [name for name in scrapy_names.NAMES if name not in text] == []
+    assert {name for name in members if name not in text} <= {"copy", "flags", "get_value", "set_value"}
+
+
 def test_every_dependency_has_its_reason():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = [

@@ -155,7 +155,7 @@ def test_the_token_that_a_hook_sends_is_stored_nowhere(run):
     kept = b"".join(
         path.read_bytes() for path in (folder / ".skitter" / "tokens").rglob("*") if path.is_file()
     )
-    assert b'{"after": 20}' in kept
+    assert b'{"after":20}' in kept
     assert b"X-Token" not in kept
 
 

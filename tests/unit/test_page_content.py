@@ -53,6 +53,16 @@ def test_a_field_that_the_form_does_not_have_is_sent_with_a_warning():
     assert caught[0].filename == __file__
 
 
+def test_a_field_with_none_is_left_out(recwarn):
+    request = page(LOGIN).form(
+        {"csrf": None, "keep": None, "nowhere": None, "user": ["ann", None]}, css="#login"
+    )
+    sent = parse_qs(request.body.decode(), keep_blank_values=True)
+    assert sent["user"] == ["ann"]
+    assert not sent.keys() & {"csrf", "keep", "nowhere"}
+    assert not recwarn
+
+
 def test_the_first_form_is_sent_by_default_and_the_button_can_be_chosen():
     assert page(LOGIN).form({"q": "a b"}).url == "http://h.test/find?q=a+b"
     assert b"go=2" in page(LOGIN).form(css="#login", click="#b2").body

@@ -289,3 +289,74 @@ PLAIN = st.recursive(
 )
 def test_any_request_comes_back_as_it_was(request):
     assert stored(request) == request
+
+
+# --- forms and JSON --------------------------------------------------------------------------------
+
+
+def test_a_form_is_sent_as_html_forms_are():
+    request = Request.form(
+        "https://h.example/login", {"user": "ann", "tags": ["ä b", "c&d"], "n": 3, "x": None}, "parse_page"
+    )
+    assert request.method == "POST"
+    assert request.body == b"user=ann&tags=%C3%A4+b&tags=c%26d&n=3"
+    assert request.headers == {"Content-Type": "application/x-www-form-urlencoded"}
+    assert request.callback == "parse_page"
+
+
+def test_a_form_takes_pairs_and_the_other_fields_of_a_request():
+    request = Request.form(
+        "https://h.example/",
+        [("a", b"\xff"), ("a", "2")],
+        headers={"content-type": "x/y", "X-A": "1"},
+        meta={"k": 1},
+    )
+    assert request.body == b"a=%FF&a=2"
+    assert request.headers == {"content-type": "x/y", "X-A": "1"}
+    assert request.meta == {"k": 1}
+
+
+def test_a_form_with_get_replaces_the_query():
+    request = Request.form("https://h.example/search?old=1", {"q": "a b"}, method="get")
+    assert request == Request("https://h.example/search?q=a+b")
+
+
+@pytest.mark.parametrize("value", [{"a": 1}, object(), [["nested"]]])
+def test_a_form_refuses_a_value_that_is_not_text(value):
+    with pytest.raises(RequestError) as raised:
+        Request.form("https://h.example/", {"name": value})
+    assert raised.value.field == "fields"
+    assert "'name'" in str(raised.value)
+
+
+def test_json_is_sent_with_its_media_type():
+    request = Request.json(
+        "https://h.example/api", {"b": [1, None, "ä"], "a": dt.date(2026, 1, 2)}, "parse_page", session="ann"
+    )
+    assert request.method == "POST"
+    assert request.body == '{"a":"2026-01-02","b":[1,null,"ä"]}'.encode()
+    assert request.headers["Content-Type"] == "application/json"
+    assert request.headers["Accept"].startswith("application/json")
+    assert (request.callback, request.session) == ("parse_page", "ann")
+
+
+def test_equal_json_is_one_request():
+    requests = [
+        Request.json("https://h.example/api", data, method="PUT")
+        for data in ({"a": 1, "b": 2}, {"b": 2, "a": 1})
+    ]
+    assert fingerprint(requests[0], 7) == fingerprint(requests[1], 7)
+    assert requests[0].method == "PUT"
+
+
+def test_headers_of_json_can_be_given():
+    request = Request.json(
+        "https://h.example/api", {}, headers={"accept": "text/csv", "content-type": "text/json"}
+    )
+    assert request.headers == {"accept": "text/csv", "content-type": "text/json"}
+
+
+def test_json_refuses_what_it_cannot_express():
+    with pytest.raises(RequestError) as raised:
+        Request.json("https://h.example/api", {"a": object()})
+    assert raised.value.field == "data"

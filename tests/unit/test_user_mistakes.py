@@ -4,8 +4,9 @@ import logging
 
 import pytest
 
+import skitter
 from crawl_harness import CrawlHarness, Scripted
-from skitter import JobSpec, LinkExtractor, Request, Rule, Settings, Spider
+from skitter import JobSpec, LinkExtractor, Request, Response, Rule, Settings, Spider
 from skitter.errors import SettingsError, SpiderError, StoreError
 from skitter.frontends.page_spider import PageSpider
 from skitter.frontends.recipe.spider import RecipeSpider
@@ -14,8 +15,9 @@ from skitter.html.selector import Selector
 from skitter.item import encode_item
 from skitter.run.builder import JobBuilder
 from skitter.run.crawl import Crawl
-from skitter.scrapy_names import ATTRIBUTES, SETTINGS, unused_attributes
+from skitter.scrapy_names import ATTRIBUTES, MEMBERS, NAMES, SETTINGS, remedy_for, unused_attributes
 from skitter.settings import build_settings
+from skitter.stats import Stats
 from skitter.worker.callbacks import describe, run_callback
 
 
@@ -102,6 +104,48 @@ def test_names_of_scrapy_that_are_never_used_are_known():
     for own in (Spider, PageSpider, TaskSpider, RecipeSpider):
         assert unused_attributes(own) == []
     assert all(ATTRIBUTES.values())
+
+
+PAGE = Response("http://h.test/", body=b"<p>")
+
+
+@pytest.mark.parametrize(
+    ("statement", "remedy"),
+    [
+        ("from skitter import CrawlSpider", "write Spider, with the same rules"),
+        ("skitter.FormRequest('http://h.test/')", "Request.form(url"),
+        ("skitter.Item", "write a dataclass"),
+        ("page.headers.getlist('Set-Cookie')", "getall"),
+        ("page.ip_address", "write response.ip"),
+        ("Ported().crawler.stats", "self.stats"),
+        ("Ported().settings", "__init__ runs before"),
+        ("skitter.Settings().getint('RETRY_TIMES')", "settings are attributes"),
+    ],
+)
+def test_an_error_about_a_name_of_scrapy_says_what_to_write_instead(statement, remedy):
+    spider = {"skitter": skitter, "page": PAGE, "Ported": Ported}
+    with pytest.raises((AttributeError, ImportError)) as caught:
+        exec(statement, spider)
+    assert remedy in describe(caught.value)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["skitter.Spyder", "from skitter import Spyder", "page.bodi", "None.copy", "import nothing_here"],
+)
+def test_other_names_have_no_such_remedy(statement):
+    with pytest.raises((AttributeError, ImportError)) as caught:
+        exec(statement, {"skitter": skitter, "page": PAGE})
+    assert remedy_for(caught.value) is None
+
+
+def test_the_names_of_scrapy_are_those_that_skitter_lacks():
+    assert set(NAMES).isdisjoint(skitter.__all__)
+    owners = {"Request": Request, "Response": Response, "Spider": Spider, "Stats": Stats,
+              "CIMultiDictProxy": type(PAGE.headers)}  # fmt: skip
+    assert MEMBERS.keys() == owners.keys()
+    for owner, names in MEMBERS.items():
+        assert [name for name in names if hasattr(owners[owner], name)] == []
 
 
 async def test_names_of_scrapy_are_pointed_out_when_a_run_begins(tmp_path, caplog, serve):

@@ -21,6 +21,7 @@ from skitter.errors import SkitterError, SpiderError, close_names
 from skitter.item import is_item, is_selector
 from skitter.links import Links, SkippedLinks
 from skitter.request import Request
+from skitter.scrapy_names import remedy_for
 from skitter.spider import RULES, Spider
 
 if TYPE_CHECKING:
@@ -365,6 +366,8 @@ def describe(error: BaseException) -> str:
     text = " ".join(str(error).split())
     line = f"{type(error).__name__}: {text}" if text else type(error).__name__
     notes = "".join(f"; {note}" for note in vars(error).get("__notes__", ()))
+    if remedy := remedy_for(error):
+        notes = f"; {remedy}{notes}"
     if isinstance(error, SkitterError):  # its remedy is the first note
         return line + notes
     place = _place_of(traceback.extract_tb(error.__traceback__))

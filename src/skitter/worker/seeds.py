@@ -21,7 +21,7 @@ from skitter.errors import CrawlFailed, NoSeeds, RequestError, SkitterError, Spi
 from skitter.fetch.address_guard import AddressGuard
 from skitter.frontier.contract import Frontier, SeedKeys
 from skitter.frontier.records import Entry, ExternalSeed, SeedBatch, SeedClaim, SeedProgress
-from skitter.request import Request
+from skitter.request import URLENCODED, Request
 from skitter.secrets import shown_url
 from skitter.spider import Spider
 from skitter.web.urls import normalize, with_scheme
@@ -358,7 +358,7 @@ def read_scrapy_redis_seed(data: bytes | str, *, priority: int = 0) -> Request:
         ]
     )
     if request.method == "POST":
-        headers = {"Content-Type": "application/x-www-form-urlencoded"}
+        headers = {"Content-Type": URLENCODED}
         return request.replace(body=form.encode(), headers=headers)
     return request.replace(url=urlsplit(request.url)._replace(query=form).geturl())
 

@@ -6,13 +6,12 @@ import copy
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlencode
 
 from skitter import scope
 from skitter.errors import RequestError, UsageError
 from skitter.forms import FormFile, encode_multipart
 from skitter.links import Links
-from skitter.request import Request
+from skitter.request import URLENCODED, Request, encode_form
 from skitter.response import HTTP_TRACE, Response
 from skitter.web.urls import normalize
 
@@ -183,8 +182,7 @@ class CollectorRequest:
 
     def post(self, url: str, data: Mapping[str, str], *, via: Collector | None = None, **fields: Any) -> None:
         """Send a form with POST, URL-encoded."""
-        body = urlencode(dict(data))  # in UTF-8, by the URL standard (WHATWG)
-        self._give(url, via=via, **post_fields(body, "application/x-www-form-urlencoded", fields))
+        self._give(url, via=via, **post_fields(encode_form(data), URLENCODED, fields))
 
     def post_raw(
         self,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
-from urllib.parse import urlencode
 
 from skitter.errors import SkitterError
 from skitter.frontends.recipe.compile_context import CompileContext
@@ -16,7 +15,7 @@ from skitter.frontends.recipe.script_rule import ScriptRule
 from skitter.frontends.recipe.validation import is_open
 from skitter.frontends.scripting.engine import ScriptEngine
 from skitter.links import Links
-from skitter.request import Request
+from skitter.request import URLENCODED, Request, encode_form
 from skitter.scope import Scope
 from skitter.web.sitemap import read_sitemap
 from skitter.web.urls import host_of, normalize, without_port
@@ -145,7 +144,7 @@ class StartRule:
 def _body_of(start: Start, variables: Mapping[str, Any]) -> tuple[bytes, dict[str, str]]:
     if start.form is not None:
         form = {name: _filled(value, variables) for name, value in start.form.items()}
-        return urlencode(form).encode(), {"Content-Type": "application/x-www-form-urlencoded"}
+        return encode_form(form).encode(), {"Content-Type": URLENCODED}
     if start.json is not None:
         return json.dumps(_filled(start.json, variables)).encode(), {"Content-Type": "application/json"}
     return (start.body or "").encode(), {}
