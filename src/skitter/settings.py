@@ -848,11 +848,18 @@ def convert(name: str, value: Any) -> Any:
     """Return the value of a setting as its type. Raises :class:`~skitter.errors.SettingsError`."""
     declared = declarations(Settings).get(name)
     if declared is None:
-        near = close_names(name.lower(), declarations(Settings))
-        remedy = f"did you mean {near[0]}?" if near else "see the settings in the manual"
-        remedy = SETTINGS.get(name, remedy)
-        raise SettingsError(f"unknown setting {name!r}", remedy=remedy, field=name)
+        raise SettingsError(f"unknown setting {name!r}", remedy=_remedy_for_unknown(name), field=name)
     return declared.convert(value)
+
+
+def _remedy_for_unknown(name: str) -> str:
+    if name in SETTINGS:
+        return SETTINGS[name]
+    if near := close_names(name.lower(), declarations(Settings), cutoff=0.9 if name.isupper() else 0.6):
+        return f"did you mean {near[0]}?"
+    if name.isupper():  # of a Scrapy project, or of one of its plug-ins
+        return "names of settings are in lower case; keep a value of your own in an attribute of the spider"
+    return "see the settings in the manual"
 
 
 def frontier_settings(settings: Settings) -> FrontierSettings:

@@ -297,7 +297,7 @@ def test_the_tables_for_scrapy_users_name_only_settings_that_exist():
         for name in re.findall(r"`([a-z_]+)`", row.split("|")[2] if "|" in row else "")
     }
     assert ours
-    assert ours - {"on_error"} <= set(Settings.__struct_fields__)
+    assert ours - {"on_error", "before_request"} <= set(Settings.__struct_fields__)
 
 
 def test_the_guide_for_scrapy_users_has_every_setting_that_a_run_recognises():
@@ -305,6 +305,9 @@ def test_the_guide_for_scrapy_users_has_every_setting_that_a_run_recognises():
     assert [
         name for name in scrapy_names.SETTINGS if f"`{name}`" not in text and f"\n{name} = " not in text
     ] == []
+    table = text.partition("| Setting of Scrapy")[2].partition("\n## ")[0]
+    listed = {name for row in table.splitlines() for name in re.findall(r"`([A-Z_]{3,})`", row.split("|")[1])}
+    assert listed - scrapy_names.SETTINGS.keys() == set()
 
 
 def test_the_guide_for_scrapy_users_has_every_name_that_an_error_translates():

@@ -74,7 +74,14 @@ def test_a_rule_with_a_misspelt_method_is_refused_before_the_crawl(tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "word"),
-    [("DOWNLOAD_DELAY", "delay"), ("ITEM_PIPELINES", "before_save"), ("CLOSESPIDER_TIMEOUT", "time_limit")],
+    [
+        ("DOWNLOAD_DELAY", "delay"),
+        ("ITEM_PIPELINES", "before_save"),
+        ("CLOSESPIDER_TIMEOUT", "time_limit"),
+        ("BOT_NAME", "remove it"),
+        ("CONCURRENCY", "concurrency?"),
+        ("MAX_REQUESTS", "an attribute of the spider"),
+    ],
 )
 def test_settings_of_scrapy_are_translated(tmp_path, name, word):
     with pytest.raises(SettingsError) as caught:
