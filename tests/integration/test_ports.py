@@ -1,12 +1,13 @@
 """Programs of other systems, ported as their users would, with default settings and exact results."""
 
 import asyncio
+import json
 import re
 import subprocess
 import sys
 
 from crawl_harness import CrawlHarness, Scripted
-from skitter import Collector, HostLimits, Request, Task, TaskSpider
+from skitter import Collector, HostLimits, Request, Spider, Task, TaskSpider
 from skitter.frontends.lifecycle import Analyzer, CrawlArguments, Downloader, ManagedCrawl, Monitor, Pipeline
 from skitter.frontier.records import JobState
 from skitter.testing import Answer
@@ -248,3 +249,40 @@ async def test_zhengs_douban_book_task_keeps_its_names_its_cookie_text_and_a_col
         ("Two", 0, "\u4e66\u7c4d\u7b80\u4ecb"),
     ]
     assert {visit.headers["cookie"] for visit in site.visits} == {"bid=-UXUw--yL5g; ck=X5WM"}
+
+
+class Quotes(Spider):
+    """The sample spiders of Scrapy for a login with a token, and for results that a script loads, as one spider."""
+
+    def parse(self, response):
+        token = response.css("input[name=csrf_token] ::attr(value)").extract_first()
+        login = {"csrf_token": token, "username": "ann", "password": "wonder"}
+        yield Request.form(response.url, login, callback=self.after_login)
+
+    def after_login(self, response):
+        yield {"links": response.css("a::attr(href)").extract()}
+        for page in (1, 2):
+            yield Request.json(response.urljoin("/api"), {"page": page}, callback=self.parse_quotes)
+
+    def parse_quotes(self, response):
+        yield from response.json()["quotes"]
+
+
+async def test_scrapys_sample_of_a_login_with_a_token_and_an_api_finds_all_quotes(serve, tmp_path):
+    def login(visit):
+        if visit.method == "GET":
+            return Answer(b"<form method=post><input type=hidden name=csrf_token value='a b'></form>")
+        is_right = visit.body == b"csrf_token=a+b&username=ann&password=wonder"
+        return Answer(b"<a href=/logout>Logout</a>" if is_right else b"wrong")
+
+    def api(visit):
+        assert visit.headers["content-type"] == "application/json"
+        page = json.loads(visit.body)["page"]
+        quotes = [{"quote": 10 * page + number} for number in range(2)]
+        return Answer(json.dumps({"quotes": quotes}).encode(), content_type="application/json")
+
+    server = serve(Scripted({"/": login, "/api": api}))
+    spider = type("Own", (Quotes,), {"start_urls": [server.url]})
+    items = (await CrawlHarness(spider(), tmp_path).run()).items
+    assert {"links": ["/logout"]} in items
+    assert sorted(item["quote"] for item in items if "quote" in item) == [10, 11, 20, 21]
