@@ -215,8 +215,16 @@ _encode_json = msgspec.json.Encoder(order="deterministic").encode
 
 def encode_form(fields: FormFields) -> str:
     """Return the fields of a form as a query; see :meth:`Request.form`."""
+    try:
+        named = [(name, value) for name, value in (fields.items() if isinstance(fields, Mapping) else fields)]
+    except (TypeError, ValueError):
+        raise RequestError(
+            f"the fields of a form are {with_article(type(fields).__name__)}",
+            remedy="pass a dict, or pairs of a name and a value",
+            field="fields",
+        ) from None
     pairs = []
-    for name, value in fields.items() if isinstance(fields, Mapping) else fields:
+    for name, value in named:
         for part in value if isinstance(value, (list, tuple)) else (value,):
             if not isinstance(part, (str, bytes, int, float, type(None))):
                 raise RequestError(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 SETTINGS = {
     "ADDONS": "remove it; to use skitter from Scrapy, see the guide on Scrapy projects",
     "AUTOTHROTTLE_ENABLED": "remove it: the delay adapts unless delay is set",
@@ -188,14 +186,11 @@ MEMBERS = {
 }
 """What to write instead of an attribute, by the class of ours that lacks it. ``response.headers`` is a ``CIMultiDictProxy``."""
 
-_FAILED_IMPORT = re.compile(r"cannot import name '(\w+)' from 'skitter'")
-
 
 def remedy_for(error: BaseException) -> str | None:
     """Return what to write instead of a name of Scrapy, if ``error`` says that skitter does not have it."""
-    if isinstance(error, ImportError):
-        found = _FAILED_IMPORT.match(str(error))
-        return NAMES.get(found[1]) if found else None
+    if isinstance(error, ImportError) and error.name == "skitter":
+        return NAMES.get(str(error).split("'")[1])  # cannot import name 'FormRequest' from 'skitter'
     if not isinstance(error, AttributeError):
         return None
     name = str(error.name)

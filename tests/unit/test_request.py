@@ -329,6 +329,13 @@ def test_a_form_refuses_a_value_that_is_not_text(value):
     assert "'name'" in str(raised.value)
 
 
+@pytest.mark.parametrize("fields", ["a=b", b"a=b", 5, None, ["a"]])
+def test_a_form_refuses_what_is_neither_a_dict_nor_pairs(fields):
+    with pytest.raises(RequestError) as raised:
+        Request.form("https://h.example/", fields)
+    assert raised.value.field == "fields"
+
+
 def test_json_is_sent_with_its_media_type():
     request = Request.json(
         "https://h.example/api", {"b": [1, None, "ä"], "a": dt.date(2026, 1, 2)}, "parse_page", session="ann"
