@@ -11,6 +11,11 @@ from services.processes import ServerProcess, free_port, listens
 PROGRAMS = tuple(f"github.com/nsqio/nsq/apps/{name}" for name in ("nsqd", "nsqlookupd"))
 
 
+def nsq_program(name: str) -> str:
+    """Return a program of NSQ, built if it was not, or skip the test with the reason."""
+    return go_program("nsq", name, PROGRAMS)
+
+
 class NsqServer(ServerProcess):
     """One process of NSQ."""
 
@@ -28,7 +33,7 @@ class NsqServer(ServerProcess):
         raise NotImplementedError
 
     def command(self):
-        return [go_program("nsq", self.program, PROGRAMS), *self.arguments(), *self._options]
+        return [nsq_program(self.program), *self.arguments(), *self._options]
 
     def answers(self):
         return listens(self.port) and listens(self.http_port)

@@ -55,7 +55,7 @@ class FerretServer(StoreServer):
     """FerretDB 1.24 on SQLite: speaks MongoDB's protocol, by an implementation that has nothing in common with SecantusDB."""
 
     def _prepare(self):
-        self._program = go_program("ferretdb", "ferretdb", tags="ferretdb_no_postgresql")
+        self._program = ferretdb_program()
         (self.folder / "data").mkdir()
         self.url = f"mongodb://127.0.0.1:{self.port}"
 
@@ -341,6 +341,11 @@ classname=org.opensearch.index.reindex.ReindexPlugin
 
 
 @functools.cache
+def ferretdb_program() -> str:
+    """Return FerretDB, built if it was not, or skip the test with the reason."""
+    return go_program("ferretdb", "ferretdb", tags="ferretdb_no_postgresql")
+
+
 def java_folder() -> Path:
     """Return the folder with Kafka and OpenSearch, brought by Maven if they are not there, or skip the test."""
     maven = program("mvn", "no Kafka and OpenSearch: install Maven and Java 17, by which the tests get them")
