@@ -617,3 +617,24 @@ async def test_a_repair_keeps_the_known_urls_of_all_runs(start, backend, monkeyp
     await job.open()
     known = await job.frontier.unknown([entry.fingerprint for entry in entries])
     assert known == [False] * 90 + [True] * 10
+
+
+async def test_a_file_that_a_frontier_refuses_is_closed_at_once(backend, monkeypatch):
+    opened = []
+
+    def connect(*arguments, **options):
+        opened.append(original(*arguments, **options))
+        return opened[-1]
+
+    def leave_another_database():
+        with contextlib.closing(original(path)) as file:
+            file.execute("CREATE TABLE songs (title TEXT)")
+
+    original = sqlite3.connect
+    path = backend.folder / "songs.db"
+    await asyncio.to_thread(leave_another_database)
+    monkeypatch.setattr(sqlite3, "connect", connect)
+    with pytest.raises(FrontierError, match="not a frontier"):
+        await journal.SqliteJournal(path, "process").open()
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        await asyncio.to_thread(opened[-1].execute, "SELECT 1")

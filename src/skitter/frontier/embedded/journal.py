@@ -111,22 +111,29 @@ class SqliteJournal:
                 check_same_thread=False,
                 cached_statements=CACHED_STATEMENTS,
             )
-            is_new = check_format(connection, self.path)
-            connection.execute("PRAGMA journal_mode = WAL")
-            level = "FULL" if self._durability == "machine" else "NORMAL"
-            connection.execute(f"PRAGMA synchronous = {level}")
-            connection.execute("PRAGMA wal_autocheckpoint = 0")  # it would block the event loop
-            # When the log restarts, its file keeps nearly all of its size: overwriting costs less than appending. The size
-            # still shows when the log must be merged.
-            connection.execute(f"PRAGMA journal_size_limit = {CHECKPOINT_BYTES * 9 // 10}")
-            # Otherwise a statement that changes many pages saves them in a temporary file.
-            connection.execute("PRAGMA temp_store = MEMORY")
-            self._size_cache(connection)
-            if is_new:
-                create_tables(connection)
+            try:
+                self._prepare(connection)
+            except BaseException:
+                connection.close()
+                raise
         except sqlite3.Error as error:
             raise explain_error(error, self.path) from error
         return connection
+
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        is_new = check_format(connection, self.path)
+        connection.execute("PRAGMA journal_mode = WAL")
+        level = "FULL" if self._durability == "machine" else "NORMAL"
+        connection.execute(f"PRAGMA synchronous = {level}")
+        connection.execute("PRAGMA wal_autocheckpoint = 0")  # it would block the event loop
+        # When the log restarts, its file keeps nearly all of its size: overwriting costs less than appending. The size
+        # still shows when the log must be merged.
+        connection.execute(f"PRAGMA journal_size_limit = {CHECKPOINT_BYTES * 9 // 10}")
+        # Otherwise a statement that changes many pages saves them in a temporary file.
+        connection.execute("PRAGMA temp_store = MEMORY")
+        self._size_cache(connection)
+        if is_new:
+            create_tables(connection)
 
     def _size_cache(self, connection: sqlite3.Connection) -> None:
         share = self.path.stat().st_size // _CACHED_SHARE
