@@ -18,7 +18,7 @@ from skitter.errors import FrontierError
 from skitter.frontier.redis.address import ClusterAddress, RedisAddress, parse_address, parse_cluster
 from skitter.frontier.redis.kvrocks import is_kvrocks
 from skitter.frontier.redis.server import Argument, RedisServer, in_time, server_life
-from skitter.frontier.redis.server_errors import as_connection_error, explained
+from skitter.frontier.redis.server_errors import CLOSED_TRANSPORT_ERRORS, as_connection_error, explained
 
 log = logging.getLogger("skitter.frontier")
 
@@ -177,7 +177,7 @@ class ClusterClient:
             yield
         except (RedisClusterException, KeyError) as error:  # KeyError: a moved hash slot had no node before
             raise self._plain(error) from error
-        except RuntimeError as error:
+        except CLOSED_TRANSPORT_ERRORS as error:
             raise as_connection_error(error) from error
 
     def _plain(self, error: Exception) -> Exception:

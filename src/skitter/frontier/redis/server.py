@@ -20,6 +20,7 @@ from skitter.errors import FrontierError
 from skitter.frontier.redis.address import RedisAddress
 from skitter.frontier.redis.kvrocks import check_kvrocks, in_transaction, is_kvrocks, kvrocks_life
 from skitter.frontier.redis.server_errors import (
+    CLOSED_TRANSPORT_ERRORS,
     as_connection_error,
     explained,
     rule_of,
@@ -325,7 +326,7 @@ async def in_time(timeout: float, call: Awaitable[Answer]) -> Answer:
             return await call
     except TimeoutError as error:
         raise RedisTimeoutError(f"no answer within {timeout:g} s") from error
-    except RuntimeError as error:
+    except CLOSED_TRANSPORT_ERRORS as error:
         raise as_connection_error(error) from error
 
 

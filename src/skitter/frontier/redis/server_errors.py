@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from traceback import walk_tb
 from typing import NamedTuple
 
 from redis import exceptions as kinds
@@ -57,14 +58,25 @@ class JobGone(FrontierError):
     """The job was removed from the server after it was opened."""
 
 
-def as_connection_error(error: RuntimeError) -> kinds.ConnectionError:
-    """Return uvloop's error for a write to a broken connection as a connection error. Raise any other error again.
+CLOSED_TRANSPORT_ERRORS = (RuntimeError, TypeError, AttributeError)
+"""What event loops raise for a write to a connection that is closed; see :func:`as_connection_error`."""
 
-    The cluster client passes uvloop's error on, because it does not check a connection before it uses it.
+
+def as_connection_error(error: Exception) -> kinds.ConnectionError:
+    """Return the error of an event loop for a write to a broken connection as a connection error. Raise any other error again.
+
+    The cluster client passes it on, because it does not check a connection before it uses it. uvloop raises RuntimeError.
+    asyncio raises TypeError or AttributeError on Python 3.12 and early versions of 3.13
+    (https://github.com/python/cpython/issues/136234).
     """
-    if "the handler is closed" not in str(error):
-        raise error
-    return kinds.ConnectionError("Connection closed before the command was sent.")
+    if "the handler is closed" in str(error) or _is_from_closed_transport(error):
+        return kinds.ConnectionError("Connection closed before the command was sent.")
+    raise error
+
+
+def _is_from_closed_transport(error: Exception) -> bool:
+    *_, (frame, _) = walk_tb(error.__traceback__)
+    return frame.f_code.co_name == "writelines" and frame.f_globals["__name__"] == "asyncio.selector_events"
 
 
 def text_of(error: kinds.RedisError) -> str:

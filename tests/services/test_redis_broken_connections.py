@@ -1,4 +1,4 @@
-"""Connections that break unseen under uvloop, which workers run on and tests do not."""
+"""Connections that break unseen, on uvloop, which workers run on, and on the event loop of asyncio, which embedding programs have."""
 
 import asyncio
 
@@ -13,20 +13,27 @@ from skitter.frontier.redis.cluster_frontier import RedisClusterFrontier
 from skitter.frontier.redis.frontier import RedisFrontier
 
 
-def on_uvloop(coroutine):
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(coroutine)
+@pytest.fixture(params=[uvloop.new_event_loop, asyncio.new_event_loop], ids=["uvloop", "asyncio"])
+def run(request):
+    """Run a coroutine to its end, in a loop of its own."""
+    with asyncio.Runner(loop_factory=request.param) as runner:
+        yield runner.run
 
 
-async def break_all(connections):
-    """End connections as a network does: nobody has told the client."""
-    for connection in connections:
-        connection._writer.transport.abort()
-    await asyncio.sleep(0.01)
+@pytest.fixture(params=["abort", "close"])
+def break_all(request):
+    """End connections as a network does, or as a server does that ends: nobody has told the client."""
+
+    async def end(connections):
+        for connection in connections:
+            getattr(connection._writer.transport, request.param)()
+        await asyncio.sleep(0.01)
+
+    return end
 
 
 @pytest.mark.parametrize("kind", ["valkey", "redis"])
-def test_a_cluster_call_over_a_connection_that_broke_unseen_is_made_again(kind, job_name):
+def test_a_cluster_call_over_a_connection_that_broke_unseen_is_made_again(kind, job_name, run, break_all):
     cluster = running_cluster(kind)
 
     async def ask():
@@ -39,10 +46,10 @@ def test_a_cluster_call_over_a_connection_that_broke_unseen_is_made_again(kind, 
         finally:
             await frontier.close()
 
-    assert on_uvloop(ask()) == 0
+    assert run(ask()) == 0
 
 
-def test_a_call_to_a_server_over_a_connection_that_broke_unseen_is_made_again(job_name):
+def test_a_call_to_a_server_over_a_connection_that_broke_unseen_is_made_again(job_name, run, break_all):
     async def ask():
         frontier = RedisFrontier(running("valkey").url, FrontierContext(job_name, politeness=FREE))
         await frontier.open()
@@ -52,4 +59,4 @@ def test_a_call_to_a_server_over_a_connection_that_broke_unseen_is_made_again(jo
         finally:
             await frontier.close()
 
-    assert on_uvloop(ask()) == 0
+    assert run(ask()) == 0
