@@ -1,6 +1,7 @@
 """Nodes of a service that share a server: jobs survive nodes, single duties are done once, what is deleted is gone."""
 
 import json
+import signal
 import time
 
 import psutil
@@ -9,8 +10,9 @@ import pytest
 from cli_command import SlowingSite
 from services.redis_cluster import running_cluster
 from services.redis_servers import RedisServer
-from services.service_nodes import ServiceNode
+from services.service_nodes import PATIENCE, ServiceNode
 from sites.gated import GatedSite
+from skitter.service.node import STATUS_TTL
 from skitter.testing import GeneratedSite, SiteProcess
 
 PAGES = 100
@@ -94,6 +96,27 @@ def test_a_job_survives_the_kill_of_the_node_that_took_it(valkey, held_site, tmp
             nodes = two.wait_for("/nodes", lambda answer: len(answer["nodes"]) == 1, "the death noticed")
             assert nodes["nodes"][0]["name"] == two.name
             assert two.leave() == 0
+
+
+def test_a_node_that_leaves_is_listed_until_its_runs_have_ended(valkey, held_site, tmp_path):
+    store = valkey.url.replace("/0", "/2")
+    with ServiceNode(tmp_path / "one", "--store", store) as one:
+        upload(one, held_site)
+        one.done("POST", "/jobs", {"name": "shop", "recipe": "web"})
+        assert held_site.reached.wait(PATIENCE)  # only this node has requests, and they get no answer
+        children = psutil.Process(one.process.pid).children()
+        [run] = [child for child in children if "skitter.service.runner" in child.cmdline()]
+        with ServiceNode(tmp_path / "two", "--store", store) as two:
+            began = time.monotonic()
+            one.process.send_signal(signal.SIGTERM)
+            is_listed = True
+            while is_listed:
+                is_listed = one.name in {node["name"] for node in two.done("GET", "/nodes")["nodes"]}
+                assert is_listed or not run.is_running()  # the node has waited for it, so it is no zombie
+                assert time.monotonic() - began < PATIENCE
+                time.sleep(0.1)
+            assert time.monotonic() - began > STATUS_TTL, "an announcement is valid for this time anyway"
+            held_site.go_on.set()
 
 
 def test_both_nodes_share_a_job_and_a_scheduled_run_begins_once(nodes, valkey, held_site):

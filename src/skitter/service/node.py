@@ -21,7 +21,7 @@ from pathlib import Path
 import msgspec
 
 from skitter._utils.backoff import Backoff
-from skitter._utils.concurrency import wait_until_set
+from skitter._utils.concurrency import cancel_and_wait, wait_until_set
 from skitter._utils.redaction import Redactor, secrets_among
 from skitter._version import VERSION
 from skitter.errors import SkitterError
@@ -46,6 +46,8 @@ POLL_INTERVAL = 0.5
 """Time between two reads of the records, in seconds."""
 STATUS_TTL = 10.0
 """How long the status of a node is valid, in seconds."""
+ANNOUNCE_INTERVAL = 2.0
+"""Time between two announcements of an unchanged status, in seconds."""
 _LEASE_SECONDS = 10.0
 """How long a node holds a single duty without renewal."""
 _CLEANUP_INTERVAL = 5.0
@@ -92,6 +94,7 @@ class Node:
 
     async def work(self, stopping: asyncio.Event) -> None:
         """Work until ``stopping`` is set, then let the runs on this node finish their requests in progress."""
+        announcing = asyncio.create_task(self._announce_periodically())
         try:
             while not stopping.is_set():
                 try:
@@ -108,8 +111,26 @@ class Node:
             for run in list(self._logs):
                 self._logs[run].note("info", "this node has left")
                 await self._logs.pop(run).close()
+            await cancel_and_wait([announcing])
             with contextlib.suppress(SkitterError):
                 await self._jobs.store.announce(self.name, b"", 0)
+
+    async def _announce_periodically(self) -> None:
+        """Keep the status of this node valid, although a start or the last requests of its runs may take long.
+
+        Otherwise a run of this node would be shown as stopped, and another node could erase it.
+        """
+        while True:
+            await asyncio.sleep(ANNOUNCE_INTERVAL)
+            try:
+                await self._announce()
+            except SkitterError:
+                pass  # the next poll reports it
+            except Exception:
+                log.exception("announcing this node failed")
+
+    async def _announce(self) -> None:
+        await self._jobs.store.announce(self.name, msgspec.json.encode(self._status), STATUS_TTL)
 
     async def _poll(self) -> None:
         jobs = await self._jobs.records.jobs()
@@ -123,7 +144,7 @@ class Node:
         self._status.errors = {run: error for run, error in self._status.errors.items() if run in active}
         # A node that erases a run reads the announcements first.
         self._status.running = sorted({*self._running, *new})
-        await self._jobs.store.announce(self.name, msgspec.json.encode(self._status), STATUS_TTL)
+        await self._announce()
         for run in new:
             await self._start(active[run][0].name, run)
         for job, current in active.values():
