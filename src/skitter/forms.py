@@ -86,9 +86,7 @@ def form_request(
         for name, value in fields.items()
         if any(isinstance(part, FormFile) for part in _listed(value))
     }
-    texts = {
-        name: None if value is None else _texts(value) for name, value in fields.items() if name not in files
-    }
+    texts = {name: _texts(value) for name, value in fields.items() if name not in files}
     try:
         sent = form2request.form2request(
             form, {**texts, **dict.fromkeys(files)}, click=button, method="POST", enctype=URLENCODED
@@ -176,10 +174,10 @@ def _listed(value: Any) -> Sequence[Any]:
     return value if isinstance(value, (list, tuple)) else [value]
 
 
-def _texts(value: Any) -> str | list[str]:
+def _texts(value: Any) -> str | list[str] | None:
     if isinstance(value, (list, tuple)):
         return [str(part) for part in value if part is not None]
-    return str(value)
+    return None if value is None else str(value)
 
 
 def _with_image_button(pairs: Pairs, button: Any) -> Pairs:

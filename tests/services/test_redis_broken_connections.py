@@ -1,4 +1,4 @@
-"""Connections that break unseen, on uvloop, which workers run on, and on the event loop of asyncio, which embedding programs have."""
+"""Connections that break unnoticed, on both event loops: uvloop, which workers use, and that of asyncio, which embedding programs use."""
 
 import asyncio
 
@@ -22,7 +22,7 @@ def run(request):
 
 @pytest.fixture(params=["abort", "close"])
 def break_all(request):
-    """End connections as a network does, or as a server does that ends: nobody has told the client."""
+    """End connections as a network does, or as a server that ends: nobody has told the client."""
 
     async def end(connections):
         for connection in connections:

@@ -47,7 +47,7 @@ def add(node, job, name, url, **fields):
 
 
 def have_all_nodes_stopped(log):
-    """Whether each node that ran a job has written its outputs. A node that is slow for ten seconds no longer counts as running it."""
+    """Whether each node that ran a job has written its outputs. A node that cannot announce itself for ten seconds no longer counts."""
     messages = [line["message"] for line in log["lines"]]
     began = messages.count("this node runs the job now")
     return began == messages.count("this node has stopped the run as requested") > 0

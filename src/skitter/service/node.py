@@ -46,7 +46,7 @@ POLL_INTERVAL = 0.5
 """Time between two reads of the records, in seconds."""
 STATUS_TTL = 10.0
 """How long the status of a node is valid, in seconds."""
-ANNOUNCE_INTERVAL = 2.0
+_ANNOUNCE_INTERVAL = 2.0
 """Time between two announcements of an unchanged status, in seconds."""
 _LEASE_SECONDS = 10.0
 """How long a node holds a single duty without renewal."""
@@ -121,11 +121,11 @@ class Node:
         Otherwise a run of this node would be shown as stopped, and another node could erase it.
         """
         while True:
-            await asyncio.sleep(ANNOUNCE_INTERVAL)
+            await asyncio.sleep(_ANNOUNCE_INTERVAL)
             try:
                 await self._announce()
             except SkitterError:
-                pass  # the next poll reports it
+                pass  # polls report it
             except Exception:
                 log.exception("announcing this node failed")
 

@@ -13,6 +13,7 @@ from skitter.forms import FormFile, encode_multipart
 from skitter.links import Links
 from skitter.request import URLENCODED, Request, encode_form
 from skitter.response import HTTP_TRACE, Response
+from skitter.web.headers import with_defaults
 from skitter.web.urls import normalize
 
 if TYPE_CHECKING:
@@ -247,9 +248,7 @@ class CollectorRequest:
 
 def post_fields(body: bytes | str, content_type: str, fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a POST request. Given headers override the content type."""
-    headers = dict(fields.get("headers", {}))
-    if content_type and "content-type" not in map(str.lower, headers):
-        headers["Content-Type"] = content_type
+    headers = with_defaults(fields.get("headers", {}), {"Content-Type": content_type} if content_type else {})
     return {"method": "POST", **fields, "body": body, "headers": headers}
 
 
