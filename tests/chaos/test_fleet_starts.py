@@ -121,4 +121,4 @@ def test_workers_none_of_which_can_be_started_end_the_run_at_once(fleet):
     with fleet:
         assert fleet.end() == 1
     assert fleet.log.count("workers die as soon as they start (status -9); see the log above") == 1
-    assert fleet.log.count("a worker died") == 5
+    assert fleet.log.count("a worker died") == 4  # the fifth ends the run, whoever dies at the same moment

@@ -341,6 +341,7 @@ class Supervisor:
             log.warning("all %d workers run again", len(self._commands))
 
     def _count_death(self, index: int, worker: WorkerProcess) -> None:
+        """Count and log a death. Raises CrawlFailed if workers die at their start and none is left."""
         if worker.had_work:
             self._failed_starts = 0
             self._failed_starts_of.pop(index, None)
@@ -348,21 +349,17 @@ class Supervisor:
             self._missing.add(index)
             self._failed_starts += 1
             self._failed_starts_of[index] = self._failed_starts_of.get(index, 0) + 1
-        is_known = self._missing_logged and not worker.had_work
-        level = logging.DEBUG if is_known else logging.WARNING
         status, age = worker.process.returncode, time.monotonic() - worker.started
-        log.log(level, "a worker died (status %s) after %.1f s; replacing it", status, age)
-        if self._failed_starts >= _MAX_FAILED_STARTS:
-            self._continue_without(status)
-
-    def _continue_without(self, status: int | None) -> None:
-        """Log once that workers are missing. Raises CrawlFailed if none is left."""
-        if not self._ready:
+        too_many = self._failed_starts >= _MAX_FAILED_STARTS
+        if too_many and not self._ready:
             raise CrawlFailed(
                 f"workers die as soon as they start (status {status})",
                 remedy="see the log above for the reason",
             )
-        if not self._missing_logged:
+        is_known = self._missing_logged and not worker.had_work
+        level = logging.DEBUG if is_known else logging.WARNING
+        log.log(level, "a worker died (status %s) after %.1f s; replacing it", status, age)
+        if too_many and not self._missing_logged:
             self._missing_logged = True
             log.warning(
                 "workers die as soon as they start (status %s): the crawl continues with %d of %d workers,"
