@@ -61,6 +61,23 @@ async def test_an_outage_beyond_its_timeout_is_an_error(own_server, join):
     assert refusal.value.remedy
 
 
+async def test_a_process_that_ends_limits_its_wait_for_the_server(own_server, join):
+    server = own_server("--appendonly", "yes", "--appendfsync", "always")
+    frontier = await join(server.url)
+    server.kill()
+    waiting = asyncio.create_task(frontier.status())
+    done_early, _ = await asyncio.wait([waiting], timeout=0.3)
+    assert not done_early
+    frontier.limit_outages(0.2)
+    async with asyncio.timeout(30):
+        with pytest.raises(FrontierError, match=server.url):
+            await waiting
+        with pytest.raises(FrontierError, match=server.url):
+            await frontier.status()
+    await asyncio.to_thread(server.start)
+    await frontier.notes.get("a")  # a server that answers is used as before
+
+
 async def test_a_server_that_forgot_its_scripts_gets_them_again(own_server, join):
     server = own_server()
     frontier = await join(server.url)

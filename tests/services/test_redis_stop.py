@@ -1,4 +1,4 @@
-"""A stop on a frontier that machines share is one of this machine alone, whenever it comes."""
+"""A stop on a frontier that machines share is one of this machine alone, whenever it comes and whether the server answers."""
 
 import asyncio
 
@@ -6,10 +6,14 @@ import pytest
 
 from services.redis_servers import running
 from skitter import Spider
+from skitter.errors import SkitterError
 from skitter.fetch.http import HttpFetcher
 from skitter.frontier.records import JobState
+from skitter.run import crawl as crawl_module
 from skitter.run.crawl import Crawl
 from skitter.run.job import JobSpec
+from skitter.worker import inflight as inflight_module
+from skitter.worker import worker as worker_module
 
 
 class SlowOpening(HttpFetcher):
@@ -51,3 +55,29 @@ async def test_a_worker_that_still_opens_its_fetcher_hears_of_a_stop(tmp_path, j
         SlowOpening.may_open.set()
         result = await at_work
     assert (result.reason, result.state) == ("the test", JobState.RUNNING)
+
+
+@pytest.mark.parametrize("stop", ["called", "time limit"])
+async def test_a_stop_ends_a_run_whose_server_is_unavailable(
+    own_server, tmp_path, job_name, monkeypatch, stop
+):
+    for module in (crawl_module, worker_module, inflight_module):
+        monkeypatch.setattr(module, "DRAIN_SECONDS", 0.5)
+    SlowOpening.may_open.set()
+    server = own_server()
+    settings = {"time_limit": 3.0} if stop == "time limit" else {}
+    spec = JobSpec(
+        job=job_name, spider=f"{__name__}:Waiting", frontier=server.url, home=str(tmp_path), settings=settings
+    )
+    crawl = Crawl(spec, spider_class=Waiting, watcher=lambda _: None)
+    at_work = asyncio.create_task(crawl.run())
+    async with asyncio.timeout(60):
+        await SlowOpening.opening.wait()
+        while not await crawl.fleet():
+            await asyncio.sleep(0.01)
+        server.kill()
+        if stop == "called":
+            crawl.stop("the test")
+        with pytest.raises(SkitterError, match=server.url) as failure:
+            await at_work
+    assert failure.value.remedy

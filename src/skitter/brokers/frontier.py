@@ -87,6 +87,7 @@ class BrokerFrontier:
         """Messages for seeds taken from them are published by the search for lost messages."""
         self.unknown = state.unknown
         self.status = state.status
+        self.limit_outages = state.limit_outages
         self.dead_letters: DeadLetters = _PublishedDeadLetters(state, self._publish_slots)
         self.foreign_seeds: SeedKeys | None = TopicSeeds(self, self._topics)
 

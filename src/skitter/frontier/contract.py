@@ -252,6 +252,12 @@ class Frontier(Protocol):
     async def close(self) -> None:
         """Release the backend. An owner releases all leases first."""
 
+    def limit_outages(self, seconds: float) -> None:
+        """Let calls wait for an unavailable server until ``seconds`` from now, and no longer. A process that ends calls it.
+
+        Calls that already wait are included. Afterwards, each call is tried once.
+        """
+
     async def erase(self) -> None:
         """Delete the job. Call it before :meth:`open`."""
 

@@ -46,6 +46,7 @@ from skitter.spider import Spider
 from skitter.store.committed import split_by_presence
 from skitter.store.contract import parts_folder
 from skitter.store.files import is_local
+from skitter.worker import DRAIN_SECONDS
 from skitter.worker.timings import Throughput
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ log = logging.getLogger("skitter.crawl")
 _SEED_REFUSALS = ("robots", SCHEME, LENGTH, DEPTH, HOST, PATTERN, UNPARSABLE)
 """Reasons for refusing URLs that explain an empty crawl. Hooks are not among them, because they refuse on purpose."""
 _WATCH_INTERVAL = 0.5
-"""Seconds between two status checks, for progress, streaming outputs and the time limit."""
+"""Seconds between two status checks, for progress and streaming outputs."""
 
 
 class RunResult(msgspec.Struct, kw_only=True):
@@ -380,6 +381,7 @@ class Crawl:
         self.has_begun = True
         self._frontier = frontier
         watching = asyncio.create_task(self._watch(frontier, began))
+        limiting = self._stop_at_time_limit(began)
         try:
             teams = self.spec.teams()
             if len(teams) == 1:
@@ -394,6 +396,8 @@ class Crawl:
             return await self._supervisor.run()
         finally:
             self._frontier = self._supervisor = None  # nothing is left to stop
+            if limiting is not None:
+                limiting.cancel()
             await cancel_and_wait([watching, *self._tasks])
 
     async def _report(self, passes: PassTracker) -> None:
@@ -459,9 +463,10 @@ class Crawl:
             return
         self._stop_reason = reason
         self._builder.drain()
-        # On a shared frontier, only this machine stops.
-        if self._frontier is not None and not self._frontier.shared:
-            self._start(self._frontier.control.set_state(JobState.STOPPING))
+        if self._frontier is not None:
+            self._frontier.limit_outages(DRAIN_SECONDS)
+            if not self._frontier.shared:  # on a shared frontier, only this machine stops
+                self._start(self._frontier.control.set_state(JobState.STOPPING))
         if self._supervisor is not None:
             self._start(self._supervisor.stop())
 
@@ -506,15 +511,18 @@ class Crawl:
     # --- watching --------------------------------------------------------------------------------------
 
     async def _watch(self, frontier: Frontier, began: float) -> None:
-        """Report progress, stream items to outputs, and enforce the time limit."""
-        limit = self._builder.settings.time_limit
+        """Report progress, and stream items to outputs."""
         while True:
-            elapsed = time.monotonic() - began
-            if limit is not None and elapsed >= limit:
-                self.stop(f"time limit of {limit:g} s")
-            await self._look(frontier, elapsed)
-            pause = _WATCH_INTERVAL if limit is None else min(_WATCH_INTERVAL, max(0.01, limit - elapsed))
-            await asyncio.sleep(pause)
+            await self._look(frontier, time.monotonic() - began)
+            await asyncio.sleep(_WATCH_INTERVAL)
+
+    def _stop_at_time_limit(self, began: float) -> asyncio.TimerHandle | None:
+        """Set a timer, because a check of the status may wait for the frontier. Return ``None`` if there is no limit."""
+        limit = self._builder.settings.time_limit
+        if limit is None:
+            return None
+        seconds = began + limit - time.monotonic()
+        return asyncio.get_running_loop().call_later(seconds, self.stop, f"time limit of {limit:g} s")
 
     async def _look(self, frontier: Frontier, elapsed: float) -> None:
         try:
@@ -528,7 +536,7 @@ class Crawl:
         except SkitterError:
             pass  # the workers meet and report the same error
         except Exception:
-            log.exception("cannot watch the job")  # continue: the crawl and its time limit are still in force
+            log.exception("cannot watch the job")  # continue: the crawl needs no watcher
 
     def _show(self, status: FrontierStatus, elapsed: float, workers: int) -> None:
         """Pass the progress to the watcher. Its errors do not end the crawl."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from skitter.scrapy.leases import ScrapyLeases
 from skitter.scrapy.requests import RequestCodec
 from skitter.stats import Stats
+from skitter.worker import DRAIN_SECONDS
 from skitter.worker.committer import Committer
 from skitter.worker.control import CrawlControl
 from skitter.worker.heartbeat import WorkerReporter
@@ -81,6 +82,7 @@ class ScrapyWorker:
     def drain(self) -> None:
         """Stop leasing, give back the leases that Scrapy has not asked for, and finish the others."""
         self._inflight.drain()
+        self._frontier.limit_outages(DRAIN_SECONDS)
         self._leases.drain()
 
     async def _on_answer(self, result: LeaseResult) -> None:

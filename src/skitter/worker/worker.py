@@ -25,6 +25,7 @@ from skitter.request import Request
 from skitter.response import Response
 from skitter.settings import Settings
 from skitter.spider import Spider
+from skitter.worker import DRAIN_SECONDS
 from skitter.worker.callbacks import describe
 from skitter.worker.committer import Committer
 from skitter.worker.control import CrawlControl
@@ -268,8 +269,9 @@ class Worker:
     # --- for hooks and spiders -------------------------------------------------------------------------
 
     def drain(self) -> None:
-        """Stop leasing, finish the requests in progress, then end."""
+        """Stop leasing, finish the requests in progress, then end. An outage of the frontier does not delay the end."""
         self._inflight.drain()
+        self._frontier.limit_outages(DRAIN_SECONDS)
 
     def stop(self, source: str) -> None:
         """Stop the crawl gracefully, on all workers. ``source`` names the caller, for the log. Can be called in threads."""

@@ -125,6 +125,10 @@ class ClusterFrontier:
         """The liveness of the first partition."""
         return self._partitions.first.frontier.liveness
 
+    def limit_outages(self, seconds: float) -> None:
+        for client in self._partitions.clients:
+            client.frontier.limit_outages(seconds)
+
     async def close(self) -> None:
         """Disconnect. Leases stay in force. Other workers deliver the remaining requests in the outboxes."""
         await self._tasks.close()

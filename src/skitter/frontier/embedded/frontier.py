@@ -174,6 +174,9 @@ class EmbeddedFrontier:
             await self._requests.drop_refused(list(stored.slot_keys.values()))
         self._job.write()
 
+    def limit_outages(self, seconds: float) -> None:
+        """Do nothing: no server can be unavailable."""
+
     async def close(self) -> None:
         try:
             await self._requests.backlog.stop()

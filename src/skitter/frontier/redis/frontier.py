@@ -128,6 +128,9 @@ class RedisFrontier:
         self._restarts = self._server.restarts
         return info
 
+    def limit_outages(self, seconds: float) -> None:
+        self._server.limit_outages(seconds)
+
     async def close(self) -> None:
         """Disconnect. Leases stay in force."""
         await self._server.close()

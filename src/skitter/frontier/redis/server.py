@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import math
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import cache
@@ -170,6 +171,12 @@ class RedisServer:
         self.connection = connection if connection is not None else SingleConnection(address)
         self._outages = outages if outages is not None else Outage(f"frontier {address.where}", log.name)
         self._scripts: dict[str, LuaScript] = {}
+        self._deadline = math.inf
+        """When calls stop waiting for the server, whatever the URL says. On the clock of :func:`time.monotonic`."""
+
+    def limit_outages(self, seconds: float) -> None:
+        """Let calls wait for the server until ``seconds`` from now, and no longer."""
+        self._deadline = min(self._deadline, time.monotonic() + seconds)
 
     def twin(self) -> RedisServer:
         """Return the same server with separate connections, for another event loop. Its calls must not be patient."""
@@ -308,7 +315,7 @@ class RedisServer:
                 if backoff is None:
                     backoff, first_failure = Backoff(first=FIRST_RETRY, maximum=MAX_RETRY_DELAY), now
                 rule = rule_of(error)
-                if rule is None or now - first_failure >= outage_timeout:
+                if rule is None or now >= min(first_failure + outage_timeout, self._deadline):
                     raise explained(error, self.where) from error
                 limit = f"retrying for at most {outage_timeout:.0f} s"
                 self._outages.meet(f"cannot be used: {rule.problem} (%s); {limit}", text_of(error))

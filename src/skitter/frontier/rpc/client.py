@@ -82,6 +82,9 @@ class RemoteFrontier:
             raise FrontierError("the frontier is not open", remedy="call open() first")
         return await self._connection.call(operation, arguments)
 
+    def limit_outages(self, seconds: float) -> None:
+        """Do nothing: calls fail at once if the owner is gone."""
+
     async def close(self) -> None:
         """Disconnect."""
         if self._connection is not None:
