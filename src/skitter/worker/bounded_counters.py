@@ -1,7 +1,7 @@
 """BoundedCounters: limits how many counter names user code and items may create, over the whole fleet.
 
 A counter is admitted before its first commit. All workers share the admitted names of a group through a note in the
-frontier, so more workers or restarts do not add names. Counts under other names are added up in one counter of the
+frontier, so more workers or restarts do not add names. Counts under other names are added to one counter of the
 group.
 """
 

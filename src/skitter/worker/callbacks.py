@@ -34,23 +34,24 @@ _SHORT_RUN = 0.002
 _LONG_RUN = 0.004
 """The same while the event loop is saturated."""
 _SATURATED = 0.9
-"""Share of CPU time above which the event loop counts as saturated: empty places do not limit the worker then."""
+"""Share of CPU time above which the event loop counts as saturated. Free capacity does not limit the worker then."""
 _LARGE = 128 * 1024
-"""Bytes of a body that leaves the caches of the processor while it waits for its callback."""
+"""Size in bytes of a body that is evicted from the CPU caches while it waits for its callback."""
 _MEASURED_SECONDS = 0.3
 """Seconds over which the share is measured. The first pages of a crawl, all of whose links are new, take less."""
 _READ_TURNS = 2
-"""Turns of the event loop until it has read the answers that came in the meantime, and reported the ends of their fetches."""
+"""Turns of the event loop until it has read the answers that arrived in the meantime, and reported their fetches."""
 _REFILL_TURNS = 3
-"""Turns of the event loop from the end of a fetch until the next request is sent: lease, start of its task, and libcurl."""
+"""Turns of the event loop from the end of a fetch until the next request is sent: lease, start of its task, and
+libcurl."""
 
 
 class CallbackPacer:
     """Decides when the callbacks of a burst of answers run, so that they do not delay the next requests.
 
-    The end of a fetch frees a place. The place is taken again a few turns of the event loop later, and callbacks that
-    run in these turns would keep it empty. So callbacks wait for these turns. Then they run for a while, and sockets
-    are read again. While the event loop is saturated, and for large pages, callbacks do not wait for free places.
+    When a fetch ends, the next request is sent a few turns of the event loop later, and callbacks that run in these
+    turns would delay it. So callbacks wait for these turns. Then they run for a while, and sockets are read again.
+    While the event loop is saturated, and for large pages, callbacks do not wait.
     """
 
     def __init__(self) -> None:
@@ -59,11 +60,11 @@ class CallbackPacer:
         self._is_active = False
         """Whether :meth:`_turn` is called in each turn of the event loop."""
         self._has_new = False
-        """Whether a fetch has ended whose place may still be empty."""
+        """Whether a fetch has ended, and the next request may not have been sent yet."""
         self._turns_to_skip = 0
         """Number of turns in which no callback may run."""
         self._share = 1
-        """Number of callbacks to run together: as many as fit into the time."""
+        """Number of callbacks to run together within the time limit."""
         self._running = 0
         """Number of callbacks that were started in the last turn."""
         self._began = 0.0
@@ -74,7 +75,7 @@ class CallbackPacer:
         """CPU time of the event loop's thread at that time."""
 
     def next_turn(self, size: int) -> asyncio.Future[None] | None:
-        """Return what a callback has to wait for; ``None`` if it may run at once. ``size``: of the body, in bytes."""
+        """Return a future for the turn of a callback; ``None`` if it may run now. ``size``: of the body, in bytes."""
         if not self._is_active:
             self._is_active = True
             self._turns_to_skip, self._began = 0, time.perf_counter()
@@ -216,11 +217,11 @@ class CallbackRunner:
         return await asyncio.get_running_loop().run_in_executor(self._pool, call)
 
     def blocks(self, callback: Callable[..., Any]) -> bool:
-        """Return whether a callback runs on the event loop without giving it up."""
+        """Return whether a callback runs on the event loop and blocks it."""
         return self._pool is None and not _is_async(callback) and not isinstance(callback, partial)
 
     def close(self) -> None:
-        """End the threads after the running callbacks, without waiting for them."""
+        """End the threads after the running callbacks. Do not wait for them."""
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
 
@@ -255,7 +256,7 @@ async def run_callback(callback: Callable[..., Any], *arguments: Any, **named: A
 
 
 def results_of(returned: Any) -> Coroutine[Any, Any, list[Any]]:
-    """Return all results of a callback. ``returned``: what its call returned."""
+    """Return all results of a callback. ``returned``: the value that its call returned."""
     return _all_of(returned) if returned.__class__ is GeneratorType else _results_of_other(returned)
 
 
@@ -362,7 +363,7 @@ def _counted(amount: int, noun: str) -> str:
 
 
 def describe(error: BaseException) -> str:
-    """Return one line with an error of user code and the place where it was raised, or its remedy."""
+    """Return one line with an error of user code and the line that raised it, or its remedy."""
     text = " ".join(str(error).split())
     line = f"{type(error).__name__}: {text}" if text else type(error).__name__
     notes = "".join(f"; {note}" for note in vars(error).get("__notes__", ()))
@@ -375,7 +376,7 @@ def describe(error: BaseException) -> str:
 
 
 def describe_internal(error: BaseException) -> str:
-    """As :func:`describe`, for an error of skitter itself: with the place where it was raised, wherever that is."""
+    """As :func:`describe`, for an error of skitter itself: with the line that raised it, in any file."""
     frames = traceback.extract_tb(error.__traceback__)
     if isinstance(error, SkitterError) or not frames or _place_of(frames) is not None:
         return describe(error)
@@ -395,7 +396,7 @@ def _place_of(frames: Sequence[traceback.FrameSummary]) -> traceback.FrameSummar
 
 @cache
 def _library_folders() -> tuple[str, ...]:
-    """Return how the names of files of Python and of installed libraries begin."""
+    """Return the folders of Python and of installed libraries, as prefixes of file names."""
     import sysconfig  # noqa: PLC0415 - only for errors
 
     return ("<frozen", *{sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})

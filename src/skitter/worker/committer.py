@@ -44,7 +44,7 @@ _MIN_BATCH = 96
 _SHARED_MIN_BATCH = 32
 """The same for a frontier that many workers share: a commit makes the others wait."""
 _BATCH_DELAY = 0.02
-"""Seconds that a smaller batch waits for more pages, because ten pages cost hardly more to commit than one."""
+"""Seconds that a smaller batch waits for more pages, because committing ten pages costs hardly more than one."""
 _SHARED_BATCH_DELAY = 0.05
 """The same for a frontier that many workers share, as long as it has other requests for this worker."""
 _PARTITION_TIMEOUT = 0.1
@@ -79,10 +79,11 @@ class Committer:
         """Pages whose links exceed the capacity of the queue. Their leases stay in force."""
         self._waiting: list[Page] = []
         self._waiting_since = 0.0
-        """Event loop time at which the first of the waiting pages came."""
+        """Event loop time at which the first of the waiting pages was added."""
         self._waiting_items = 0
         self._awaited = 0
-        """Number of waiting pages at which the batch that is being collected is complete; 0: none is being collected."""
+        """Number of waiting pages at which the batch that is being collected is complete; 0: none is being
+        collected."""
         self.committed = {"pages": 0, "items": 0, "bytes": 0}
         """Totals that this worker has committed."""
         self._loop = asyncio.get_running_loop()
@@ -174,9 +175,9 @@ class Committer:
             return
         is_shared = self._frontier.shared
         until = self._loop.time() + (_SHARED_BATCH_DELAY if is_shared else _BATCH_DELAY)
-        # Beyond the backlog, a page that waits takes the place of a fetch.
+        # Beyond the backlog, each waiting page prevents a fetch.
         most = min(_SHARED_MIN_BATCH if is_shared else _MIN_BATCH, self._inflight.backlog)
-        is_waiting = self._inflight.is_starved  # then no wait: this commit may add the next requests
+        is_waiting = self._inflight.is_starved  # then do not wait: this commit may add the next requests
         while len(self._waiting) < (awaited := min(most, self._inflight.held)) and not self._closing:
             if is_waiting and (self._inflight.wants_more or self._loop.time() >= until):
                 break
@@ -184,7 +185,7 @@ class Committer:
             await self._wait_for(awaited)
 
     async def _wait_for(self, pages: int) -> None:
-        """Wait until this number of pages waits, but at most :data:`_BATCH_DELAY`."""
+        """Wait until this number of pages is waiting, but at most :data:`_BATCH_DELAY`."""
         self._awaited = pages
         self._wakeup.clear()
         timer = self._loop.call_later(_BATCH_DELAY, self._wakeup.set)
@@ -193,7 +194,7 @@ class Committer:
         self._awaited = 0
 
     async def _fill_buffer(self, buffering: Buffering) -> None:
-        """Wait until the buffer is full, the first page has waited long enough, or no other page can come."""
+        """Wait until the buffer is full, the first page has waited long enough, or no other page can arrive."""
         loop = asyncio.get_running_loop()
         while (
             not self._closing
@@ -280,15 +281,15 @@ class Committer:
         self._inflight.close([page.lease.id for page in pages], adds_requests=adds_requests)
 
     def _learn(self, pages: list[Page], cache_generation: int) -> None:
-        """Record what the frontier has accepted: the totals of this worker, and the links, which are known now.
+        """Record what the frontier has accepted: the totals of this worker, and the links, which are known from now on.
 
-        ``cache_generation``: that of the links when the commit began.
+        ``cache_generation``: the generation of the link cache when the commit started.
         """
         counters = [page.counters for page in pages]
         for name in self.committed:
             self.committed[name] += sum([counts.get(name, 0) for counts in counters])
         if cache_generation != self._links.cache.generation:
-            return  # the commit may have been refused links that are accepted by now
+            return  # the frontier may have refused links that it would now accept
         for page in pages:
             for batch in page.batches:
                 self._links.cache.learn(batch.urls)
@@ -363,7 +364,7 @@ class Committer:
     # --- links -----------------------------------------------------------------------------------------
 
     async def _new_links(self, pages: list[Page]) -> list[list[LinkBatch]]:
-        """Return the new links of each page. Most links are known, and cost no more than the look-up."""
+        """Return the new links of each page. Most links are known, and cost only the look-up."""
         fingerprints = [key for page in pages for batch in page.batches for key in batch.fingerprints]
         if len(fingerprints) <= _MIN_LINKS_TO_ASK * len(pages):
             return [page.batches for page in pages]

@@ -32,7 +32,7 @@ class CrawlControl:
         self._failure: CrawlFailed | None = None
 
     def apply(self, action: HookAction, source: str) -> None:
-        """Carry out ``STOP`` or ``FAIL``. ``source`` names the hook and its page, for the log."""
+        """Execute ``STOP`` or ``FAIL``. ``source`` names the hook and its page, for the log."""
         if action is HookAction.STOP:
             self.stop(source)
         elif action is HookAction.FAIL:
@@ -44,7 +44,7 @@ class CrawlControl:
         log.info("stopping the crawl: requested by %s", source)
         if self._stopping is None:
             self._stopping = asyncio.ensure_future(self._stop(source))
-        self._inflight.drain()  # other workers learn of it from the frontier
+        self._inflight.drain()  # the frontier notifies the other workers
 
     async def _stop(self, source: str) -> JobState:
         await self._frontier.notes.put(STOP_REASON, source.encode(errors="replace"), NOTE_TTL)
@@ -98,7 +98,7 @@ class CrawlControl:
     # --- results ---------------------------------------------------------------------------------------
 
     async def state_after_stop(self) -> JobState | None:
-        """Return the state of the job after a stop was requested here; ``None`` if none was."""
+        """Return the state of the job after a stop was requested here; ``None`` without such a request."""
         return None if self._stopping is None else await self._stopping
 
     def raise_failure(self) -> None:

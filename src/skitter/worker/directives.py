@@ -37,7 +37,7 @@ class DirectiveRules:
         count: Callable[[str, int], None],
         site: Directives,
     ) -> list[Any]:
-        """Return the results of a callback without those that the page forbids, and with the links that it names.
+        """Return the results of a callback without those that the page forbids, and with the links that it adds.
 
         ``count`` counts dropped items. ``site``: the directives of its robots.txt and tdmrep.json.
         """
@@ -71,7 +71,7 @@ class DirectiveRules:
 
 
 def _without_nofollow(results: list[Any], response: Response, found: Directives) -> list[Any]:
-    """Remove links with ``nofollow``: all links if the page says so, otherwise those whose every element says so."""
+    """Remove links with ``nofollow``: all links if the page has it, otherwise links whose elements all have it."""
     refused: set[str] = set()
     if not found.nofollow and response.is_html:
         marked = Counter(

@@ -50,7 +50,7 @@ class WorkerReporter:
         self._throughput = Throughput()
         self._host = socket.gethostname()
         self.ttl = _TTL
-        """Seconds for which a report lists the worker. Death ends that earlier: others abandon the worker."""
+        """Seconds for which a report lists the worker. If it dies, other workers abandon it earlier."""
 
     def report(self) -> WorkerReport:
         """Return the current figures of the worker."""
@@ -80,7 +80,7 @@ class WorkerReporter:
 
 
 class Heartbeat:
-    """Sends the heartbeats of one worker from a separate thread, because a callback may block the event loop for a minute.
+    """Sends the heartbeats of one worker from a separate thread, because a callback may block the event loop.
 
     ``on_dead`` is called on the event loop of the worker with the names of workers that have died.
     """

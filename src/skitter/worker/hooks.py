@@ -53,7 +53,7 @@ POINTS = (
 ``on_headers(response)``
     When the status and the headers have arrived, but not the body. ``DROP`` and ``RETRY`` leave the body unread.
 ``after_request(response)``
-    After the fetch, whatever the status, before the retry rules and the callback. May return another
+    After the fetch, with any status, before the retry rules and the callback. May return another
     :class:`~skitter.response.Response`, which replaces the original.
 ``before_save(response, items)``
     After the callback. ``items`` is a list that may be changed in place.
@@ -111,7 +111,7 @@ class Hooks:
                 log.exception("%s: hook on_error", request.url)
 
     async def revise(self, point: str, subject: Subject) -> tuple[Subject, HookAction]:
-        """Run the hooks of a point that may replace the request or the response: each receives what the previous one returned."""
+        """Run hooks that may replace the request or the response. Each receives the result of the previous one."""
         for hook in self._hooks[point]:
             answer = await call(hook, subject)
             if isinstance(answer, type(subject)):

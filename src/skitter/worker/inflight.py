@@ -22,11 +22,11 @@ REPORT_DELAY = 0.002
 The wait ends early when a quarter of the concurrent fetches have ended. A frontier on this machine is called without
 a wait."""
 _REPORT_SHARE = 0.03
-"""On slow sites the wait is this share of the time that a site takes to answer, so that it costs at most this share of the
+"""On slow sites the wait is this share of the response time of the site, so that it costs at most this share of the
 pages per second. It does not end early."""
 _MAX_REPORT_DELAY = 0.05
 _LATENCY_WEIGHT = 0.1
-"""Of the latest fetch in the average time of an answer."""
+"""Weight of the latest fetch in the average response time."""
 _CONTACT_SECONDS = 5.0
 """Seconds that a request to an unresponsive origin is expected to take. Waiting requests are scheduled by it."""
 _MIN_CONTACT_WAIT = 0.5
@@ -35,8 +35,8 @@ _BUSY_SHARE = 8
 _UNCOMMITTED_PER_FETCH = 3
 """Pages that may wait for their commit, per concurrent fetch, unless a store buffers more."""
 _MAX_WAITING_BYTES = 8_000_000
-"""Size of the bodies that may wait for their callbacks while further pages are leased. Bodies that
-wait take memory, and leave the caches of the processor."""
+"""Total size of the bodies that may wait for their callbacks while further requests are leased. Waiting
+bodies take memory, and are evicted from the CPU caches."""
 
 
 class QueueCapacity:
@@ -82,7 +82,7 @@ class QueueBudget:
     """How many requests of each queue a worker may fetch at a time.
 
     ``served``: the queues that the worker serves; empty: all.
-    ``sizes``: maximum number of concurrent fetches, for queues that have their own.
+    ``sizes``: maximum number of concurrent fetches, for queues that have one.
     """
 
     def __init__(self, served: Sequence[str], sizes: Mapping[str, int]) -> None:
@@ -172,11 +172,11 @@ class InflightRequest:
         return self._inflight.wait_for_turn(turn, size)
 
     def begin_contact(self) -> float:
-        """Prepare for a request to an origin that has not answered yet, and may never.
+        """Prepare for a request to an origin that has not answered yet, and may never do so.
 
         After a second without an answer it no longer counts as one of the concurrent fetches. If many such requests
-        are running, it never counts. If there are too many, return the seconds after which the request may try again; 0: it
-        may be sent.
+        are running, it never counts. If there are too many, return the seconds after which the request may try again;
+        0: it may be sent.
         """
         inflight = self._inflight
         if not inflight.max_aside or self.is_aside or self._grace is not None:
@@ -228,7 +228,7 @@ class InflightRequest:
 
 
 class Inflight:
-    """What one worker holds: leases, running requests, and fetch reports to send.
+    """The leases, running requests and unsent fetch reports of one worker.
 
     The :class:`~skitter.worker.leaser.Leaser` and the :class:`~skitter.worker.committer.Committer` share it. Each of
     them waits for one of its events, ``lease_wakeup`` or ``commit_wakeup``.
@@ -244,7 +244,10 @@ class Inflight:
         report_delay: float = 0.0,
         tracer: Tracer | None = None,
     ) -> None:
-        """``buffered``: number of items that a store collects before it writes them. ``report_delay``: see :data:`REPORT_DELAY`."""
+        """``buffered``: number of items that a store collects before it writes them.
+
+        ``report_delay``: see :data:`REPORT_DELAY`.
+        """
         self.loop = asyncio.get_running_loop()
         self.concurrency = concurrency
         """Maximum number of concurrent fetches. It may change during the run."""
@@ -266,7 +269,8 @@ class Inflight:
         self.draining = False
         """Whether the worker no longer leases requests."""
         self.wants_more = True
-        """Whether the last answer had fewer leases than requested. Then a commit that adds requests is a reason to ask again."""
+        """Whether the last answer had fewer leases than requested. Then a commit that adds requests
+        is a reason to ask again."""
         self.lease_wakeup = asyncio.Event()
         """Set when the leaser should check whether to request leases or to end."""
         self.commit_wakeup = asyncio.Event()
@@ -341,7 +345,7 @@ class Inflight:
     def wait_for_contact(self) -> float:
         """Return the seconds after which a request to an unknown origin may try again, because too many are waiting.
 
-        The times of several requests are spread, so that they come back as fast as places become free.
+        The next attempts of several requests are spread over time, at the rate at which such requests end.
         """
         now = self.loop.time()
         self._contact_at = max(self._contact_at, now) + _CONTACT_SECONDS / self.max_aside
@@ -375,7 +379,7 @@ class Inflight:
             self._report_later(report.latency)
 
     def _report_later(self, latency: float | None) -> None:
-        """Send the collected reports after a while. ``latency``: of the fetch that was added."""
+        """Send the collected reports after a delay. ``latency``: of the fetch that was added."""
         if latency is not None:
             self._latency += (latency - self._latency) * _LATENCY_WEIGHT
         slow_delay = min(self._latency * _REPORT_SHARE, _MAX_REPORT_DELAY)
@@ -391,7 +395,7 @@ class Inflight:
         return reports
 
     def confirm_reports(self) -> None:
-        """Record that the frontier has the reports taken last."""
+        """Record that the frontier has received the reports that were taken last."""
         sent, self._reports_sent = self._reports_sent, asyncio.Event()
         sent.set()
 
@@ -401,9 +405,10 @@ class Inflight:
         self._reports_sent.set()
 
     async def wait_reported(self) -> None:
-        """Wait until the frontier has all reports of fetches that have ended: a commit ends the lease."""
+        """Wait until the frontier has all reports of finished fetches, because a commit ends the lease."""
         own_reports = self._reports
-        # Wait until the call that carries them is answered. After the end of the job no call follows, and no lease needs protection.
+        # Wait for the answer to the call with the reports. After the end of the job no call follows, and no lease needs
+        # protection.
         while own_reports and self._reports is own_reports and not self._has_ended:
             sent = self._reports_sent
             self.lease_wakeup.set()
@@ -435,7 +440,10 @@ class Inflight:
         self.lease_wakeup.set()
 
     def close(self, lease_ids: Iterable[int], *, adds_requests: bool = True) -> None:
-        """Record leases that ended with their commit. ``adds_requests``: whether it may have put requests into the queue."""
+        """Record leases that ended with their commit.
+
+        ``adds_requests``: whether it may have put requests into the queue.
+        """
         lease_ids = list(lease_ids)
         was_full = len(self._held) > self.backlog + self.fetching + self.aside
         self._held.difference_update(lease_ids)

@@ -9,11 +9,11 @@ from skitter.html.limits import largest_tree, return_freed_memory
 from skitter.response import Response
 
 LARGE = 256 * 1024
-"""Bytes. A larger page is decoded and parsed in a thread, so that it does not block the event loop, unless it is plain or
-takes little time."""
+"""Bytes. A larger page is decoded and parsed in a thread, so that it does not block the event loop, unless it is plain
+or takes little time."""
 _ON_LOOP = 0.015
-"""Seconds of CPU time for which a page is parsed on the event loop before it is left to a thread. The way through a thread
-costs 3 ms, and ordinary pages of 1 MB take 8 ms."""
+"""Seconds of CPU time for which a page is parsed on the event loop before it is passed to a thread. Passing it to a
+thread costs 3 ms, and ordinary pages of 1 MB take 8 ms."""
 
 
 class LargePageLimiter:
@@ -46,7 +46,10 @@ class LargePageLimiter:
         return share
 
     async def prepare(self, response: Response, share: int) -> int:
-        """Decode and parse a page, in a thread if it takes long. Return its new share: the memory that it actually takes."""
+        """Decode and parse a page, in a thread if it takes long.
+
+        Return its new share: the memory that it actually takes.
+        """
         response.max_memory = self._memory
         used = response.prepare_within(_ON_LOOP)
         if used is None:

@@ -20,9 +20,9 @@ log = logging.getLogger("skitter.crawl")
 
 
 class LeaseLoop:
-    """Runs the parts of a worker that do not depend on what is done with a leased request.
+    """Runs the parts of a worker that do not depend on how a leased request is processed.
 
-    Call :meth:`release` after :meth:`run`, however that ended, then close what the requests in progress have used, and
+    Call :meth:`release` after :meth:`run`, even if it failed. Then close the resources of the requests in progress, and
     call :meth:`leave` last.
     """
 
@@ -50,7 +50,7 @@ class LeaseLoop:
         self._renew_interval = info.lease_seconds / 3
 
     async def run(self, *others: Coroutine[Any, Any, Any]) -> JobState:
-        """Work until the job is finished or stopped. Return its state. ``others``: tasks to run beside.
+        """Work until the job is finished or stopped. Return its state. ``others``: tasks to run concurrently.
 
         Raises :class:`~skitter.errors.CrawlFailed` if one of the tasks, a store or the frontier ended the crawl.
         """

@@ -17,11 +17,11 @@ from skitter.worker.page import Page
 _POLL_INTERVAL = 0.1
 """Seconds between two status checks of the job while the worker cannot take leases, or the frontier grants none."""
 _MIN_WAIT = 0.001
-"""Minimum time in seconds between two calls for leases, whatever the frontier answers."""
+"""Minimum time in seconds between two calls for leases, regardless of the answer."""
 
 
 class LeaseProcessor(Protocol):
-    """Does what a leased request asks for."""
+    """Processes leased requests."""
 
     async def process(self, request: InflightRequest) -> Page | None:
         """Return the page to commit; ``None``: release the lease.
@@ -117,7 +117,8 @@ class Leaser:
         inflight = self._inflight
         timer = None
         if inflight.wants_more or not inflight.is_processing:
-            # If nothing was granted although requests are ready, the job is paused or has reached a limit: do not ask again at once.
+            # If nothing was granted although requests are ready, the job is paused or has reached a limit: do not ask
+            # again immediately.
             seconds = max(ask_again, _MIN_WAIT) if limit > 0 and ask_again > 0 else _POLL_INTERVAL
             timer = inflight.loop.call_later(seconds, inflight.lease_wakeup.set)
         await inflight.lease_wakeup.wait()
@@ -161,7 +162,7 @@ class Leaser:
         while True:
             await asyncio.sleep(interval)
             lost = await self._frontier.renew(self._worker, self._inflight.lease_ids())
-            self._inflight.cancel(lost)  # other workers have them now, and our commits would be rejected
+            self._inflight.cancel(lost)  # other workers hold them now, and our commits would be rejected
 
     async def release_all(self) -> None:
         """Cancel everything in progress and release the leases."""

@@ -46,7 +46,7 @@ from skitter.worker.traps import TrapDetector
 
 DUPLICATE = "duplicate"
 PAGE_LINKS = "page_links"
-"""The reason to refuse the links of a page beyond ``max_links``."""
+"""Reason for refusing the links of a page beyond ``max_links``."""
 _MAX_CHARACTERS = 32_000_000
 """Characters that the joined links of a page may have. It limits their number if the URL of the page is very long."""
 _HAS_USERINFO = "userinfo"
@@ -58,11 +58,11 @@ _MAX_CACHED_LINKS = 390_000
 """8 MB, or 63 MB without the compiled table. When it is reached, the cache is emptied."""
 _AMBIGUOUS = re.compile(r"^(?:$|[\0-\x20#])|[\t\n\r\\]|[\0-\x20](?:#|$)|^https?:(?!//)", re.IGNORECASE).search
 """Links whose meaning does not follow from their absolute text: parsers skip line breaks, and white space and control
-characters at either end; they take a backslash for a slash, and resolve ``http:x`` like ``x`` on some pages."""
+characters at either end; they treat a backslash as a slash, and resolve ``http:x`` like ``x`` on some pages."""
 _WEB_SCHEMES = ("http://", "https://")
 _SCHEME = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]*:")
 _GROUP = 64
-"""New links that are checked together, if all of them are alike."""
+"""Number of new links that are checked together, if all of them are alike."""
 _MIN_GROUP = 8
 _UNKNOWN_ORIGIN = ("unknown", "")
 
@@ -77,8 +77,8 @@ class PythonLinkTable:
 
     ``own_page``: the reason to skip a link to a part of its own page (``#top``).
 
-    ``_link_table.c`` has the same class in C, which takes a tenth of the time and an eighth of the memory. This one is used
-    if it was not compiled.
+    ``_link_table.c`` has the same class in C, which takes a tenth of the time and an eighth of the memory. This one is
+    used if that file was not compiled.
     """
 
     def __init__(self, own_page: str) -> None:
@@ -110,7 +110,7 @@ class PythonLinkTable:
         unknown = []
         get, own_page = self._reasons.get, self._own_page
         for href in hrefs:
-            if href[:1] <= " ":  # empty, or with white space before what decides about its base
+            if href[:1] <= " ":  # empty, or with white space before the characters that determine its base
                 unknown.append(href)
                 continue
             if prefixes is None:
@@ -138,7 +138,7 @@ class LinkCache:
     """Links that a worker has seen before and need not check again.
 
     Four out of five links lead to a known page. The cache recognises such a link by its raw text, before it is joined
-    and parsed. It holds only links to URLs that are in the frontier for certain, and links that the scope refuses.
+    and parsed. It holds only links to URLs that are certainly in the frontier, and links that the scope refuses.
 
     ``known_forever``: a URL in the frontier stays known. Otherwise only refused links are cached.
     """
@@ -149,10 +149,10 @@ class LinkCache:
         self.reason = self._table.get
         """Returns the reason to skip a normalized URL, or ``None`` if it is not in the cache."""
         self.generation = 0
-        """Number of times that the cache was emptied because the frontier may have changed its mind."""
+        """Number of times that the cache was emptied because the frontier may now accept other links."""
 
     def unknown(self, hrefs: Sequence[str], base: UrlBase, counts: defaultdict[str, int]) -> list[str]:
-        """Return the links of a page that are not in the cache, each once. Count the others by the reason to skip them."""
+        """Return the links of a page that are not in the cache, without repetitions. Count the others by reason."""
         if base.prefixes is None:
             unknown = [href for href in hrefs if href[:1] != "#"]
             left = len(hrefs)
@@ -166,7 +166,7 @@ class LinkCache:
         return unknown
 
     def unknown_urls(self, urls: Sequence[str], counts: defaultdict[str, int]) -> set[str]:
-        """Return the absolute URLs that are not in the cache. Count the others, and repetitions, by the reason to skip them."""
+        """Return the absolute URLs that are not in the cache. Count the others, and repetitions, by reason."""
         unknown = self._table.unknown(urls, None, counts)
         once = set(unknown)
         if len(once) < len(unknown):
@@ -183,7 +183,7 @@ class LinkCache:
             self._add(urls, DUPLICATE)
 
     def add(self, href: str, base: UrlBase, reason: str) -> None:
-        """Add a link of a page whose URL is known or refused, unless its text may mean something else on another page."""
+        """Add a link whose URL is known or refused, unless its text may mean another URL on another page."""
         if base.prefixes is None or is_ambiguous(href):
             return
         self._add([absolute_text(href, base.prefixes)], reason)
@@ -203,8 +203,8 @@ class LinkCache:
 
 
 _STREAMED_LINKS = 400
-"""Number of links that a running callback adds at a time: few, because URLs may be long and each is copied several
-times."""
+"""Number of links that a running callback adds at a time. It is small, because URLs may be long and each is copied
+several times."""
 _NO_TEMPLATE = Entry(b"", "", "", b"")
 
 
@@ -217,20 +217,20 @@ class CallbackResult(msgspec.Struct):
 
     items: list[Any]
     entries: list[Entry]
-    """Requests that were yielded one by one and that share too little for a batch."""
+    """Requests that were yielded one by one and that have too few common fields for a batch."""
     batches: list[LinkBatch]
     refused: defaultdict[str, int]
     """Number of refused URLs, by reason."""
     links: int = 0
     """Number of links that were checked."""
     own_links: int = 0
-    """Number of new links that have the URL pattern of the page."""
+    """Number of new links with the URL pattern of the page."""
     penalty: int = 0
-    """How much the priority of all links of the page is reduced."""
+    """Amount by which the priority of all links of the page is reduced."""
 
 
 TURN = 2_000
-"""Links or other results that are collected before other tasks have their turn."""
+"""Number of links or other results that are collected before other tasks run."""
 
 
 def turns_of(results: Sequence[Any]) -> Iterator[Sequence[Any]]:
@@ -249,9 +249,10 @@ def turns_of(results: Sequence[Any]) -> Iterator[Sequence[Any]]:
 
 
 class LinkStream:
-    """Adds the links of a page to the frontier before the page is committed, so that neither they nor their commit is too large at once.
+    """Adds the links of a page to the frontier before the page is committed.
 
-    Adding is idempotent. If the page is processed again, its links are known.
+    This limits the number of links in memory and the size of a commit. Adding is idempotent. If the page is processed
+    again, its links are known.
     """
 
     def __init__(self, frontier: Frontier, capacity: QueueCapacity) -> None:
@@ -268,7 +269,7 @@ class LinkStream:
         await self._frontier.add(entries)  # which counts those that it refuses
 
     async def add_most(self, batches: list[LinkBatch]) -> list[LinkBatch]:
-        """Add the links of a page that has very many of them, in parts, so that no commit takes long.
+        """Add the links of a page with very many links in parts, so that no commit takes long.
 
         Return the remaining links.
         """
@@ -364,7 +365,7 @@ class LinkCollector:
         return self._scope.too_deep(depth) or (limit is not None and depth > limit)
 
     def _admit(self, found: CallbackResult, amount: int, base_url: str = "") -> int:
-        """Return how many of the next links of the page are followed, and count the others as refused."""
+        """Return the number of the next links of the page that are followed, and count the others as refused."""
         links = found.links + amount
         if links <= self._max_links and links * len(base_url) <= _MAX_CHARACTERS:
             return amount
@@ -418,7 +419,10 @@ class LinkCollector:
     def _add_batch(
         self, found: CallbackResult, batch: LinkBatch, common: Request, base_url: str, parent: Request
     ) -> None:
-        """Add a batch that is not empty. ``common``: a request with the fields of all its links; its URL does not matter."""
+        """Add a batch that is not empty.
+
+        ``common``: a request with the fields of all its links; its URL does not matter.
+        """
         if not batch.penalties:
             batch.penalties = [found.penalty] * len(batch.urls)
         batch.template = self._template(batch, common, base_url, parent)
@@ -487,7 +491,7 @@ class LinkCollector:
                 self._fill_singly(batch, base, hrefs[part], urls[part], refused, traps)
 
     def _fill_alike(self, batch: LinkBatch, urls: list[Any]) -> bool:
-        """Add links of one origin that are in scope, new and their own identities, in few steps.
+        """Add links of one origin that are in scope, new and already canonical, in few steps.
 
         Return ``False``, without effect, if one of them is not, or ``None``.
         """
@@ -548,7 +552,7 @@ class LinkCollector:
             batch.slots.append(slot)
 
     def _judge(self, batch: LinkBatch, traps: TrapDetector, found: CallbackResult, parent: Request) -> None:
-        """Remove the links that lead into a trap, and record how much the priority of the others is reduced."""
+        """Remove the links that lead into a trap, and record by how much the priority of the others is reduced."""
         kept: list[slice] = []
         first = 0
         for amount, (refusal, penalty, is_own) in traps.admit_all(
@@ -580,7 +584,7 @@ class LinkCollector:
         return decision
 
     def _template(self, batch: LinkBatch, common: Request, base_url: str, parent: Request) -> Entry:
-        """Return an entry with all that the links of the batch have in common."""
+        """Return an entry with the common fields of the links of the batch."""
         if self.callback_names is not None:
             self.callback_names.check(common)
         changes = self._inherited(common, parent)
@@ -638,7 +642,7 @@ class LinkCollector:
         return slot_in(queue, slot) if queue else slot
 
     def entry_of_file(self, request: Request) -> Entry:
-        """Return an entry for a request whose URL is normalized, whatever the scope says."""
+        """Return an entry for a request whose URL is normalized, regardless of the scope."""
         return Entry(
             fingerprint(request, self._seed), self.slot_of(request.url, request.queue), request.url,
             encode_request(request), request.priority, request.not_before, request.delay,

@@ -1,7 +1,7 @@
 """MediaPipeline: downloads the files that items name, and completes the items.
 
-The items of a page whose files are not stored yet wait in the frontier: in an *items request*, which is added with the
-commit of the page. *File requests* beside it download the files at the same time. ``docs/design/media.md`` describes
+If the files of a page are not stored yet, its items wait in the frontier in an *items request*, which is added with the
+commit of the page. Additional *file requests* download the files at the same time. ``docs/design/media.md`` describes
 the protocol.
 """
 
@@ -50,7 +50,7 @@ _SMALL_BODY = 64 * 1024
 _NO_RANGE = frozenset(
     {HTTPStatus.PARTIAL_CONTENT, HTTPStatus.PRECONDITION_FAILED, HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE}
 )
-"""Statuses of a server that does not continue a partial download. The file is downloaded from its start."""
+"""Statuses of a server that does not continue a partial download. The file is downloaded from the beginning."""
 _T = TypeVar("_T")
 
 
@@ -115,7 +115,7 @@ class FileSink:
         self._limit = limit
         self._inflater = None
         if coding in {"gzip", "x-gzip", "deflate"}:
-            self._inflater = zlib.decompressobj(47)  # either format, told apart by its header
+            self._inflater = zlib.decompressobj(47)  # either format; the header distinguishes them
         elif coding not in {"", "identity"}:
             raise UndecodableBody(
                 f"the server used the content coding {coding!r}, which the request did not accept"
@@ -127,7 +127,10 @@ class FileSink:
         return self.draft.size - self._begin
 
     async def write(self, data: bytes) -> None:
-        """Write a part of the body. Raises :class:`~skitter.fetch.contract.FetchError` for a file that cannot be used."""
+        """Write a part of the body.
+
+        Raises :class:`~skitter.fetch.contract.FetchError` for a file that cannot be used.
+        """
         await asyncio.to_thread(self._write, data)
 
     async def finish(self) -> None:
@@ -165,7 +168,7 @@ class FileSink:
 class MediaPipeline:
     """The files of one worker.
 
-    :meth:`hold` replaces the items of a page by requests. For each of these requests that is leased, the worker calls
+    :meth:`hold` replaces the items of a page by requests. When one of these requests is leased, the worker calls
     :meth:`begin`, then :meth:`accept`, :meth:`receive` and :meth:`finish` if a file is to be downloaded, and
     :meth:`close`.
 
@@ -198,7 +201,7 @@ class MediaPipeline:
     ) -> tuple[list[Any], list[Entry]]:
         """Hold back the items of a page that name files, and its visit.
 
-        Return the items to write at once, and the requests to add instead: one or the other is empty. Raises
+        Return the items to write now, and the requests to add instead. One of the two is empty. Raises
         :class:`~skitter.errors.StoreError` for an item that cannot be stored.
         """
         wanted = [
@@ -246,7 +249,7 @@ class MediaPipeline:
         work = _work_of(request)
         found, missing = await self._find_all(request, work)
         if page.lease.attempt and missing:
-            if request.url not in missing:  # the attempts were for a file that is stored now
+            if request.url not in missing:  # the attempts were for a file that is now stored
                 page.entries.append(self._again(request, missing[0]))
                 return False
             missing = [request.url]  # attempts count for one file
@@ -265,7 +268,7 @@ class MediaPipeline:
         return False
 
     async def accept(self, download: Download, response: Response) -> bool | BodySink:
-        """Decide about a body by its headers: a file is written to the store, a long error page is not read."""
+        """Decide by the headers how to treat a body: a file is written to the store, a long error page is not read."""
         coding = response.header("content-encoding").strip().lower()
         part = download.part
         if response.status == HTTPStatus.PARTIAL_CONTENT and part is not None:
@@ -276,7 +279,8 @@ class MediaPipeline:
             return False
         if response.status in {200, 203}:
             await self._start_over(download)
-            # If the transfer fails in the meantime, this call is cancelled, but not its thread: close() removes the draft.
+            # If the transfer fails in the meantime, this call is cancelled, but not its thread: close() removes the
+            # draft.
             download.drafting = asyncio.ensure_future(asyncio.to_thread(self._store.draft))
             draft = await asyncio.shield(download.drafting)
             draft.source = _source_of(response, coding)
@@ -289,10 +293,10 @@ class MediaPipeline:
         return False
 
     async def receive(self, page: Page, response: Response) -> bool:
-        """Store a downloaded file, or record what the server answered in its place.
+        """Store a downloaded file, or record the answer that the server sent instead.
 
-        Return ``False`` for an error status. Raises :class:`~skitter.worker.retry.RedirectError` for a redirect that cannot be
-        followed.
+        Return ``False`` for an error status. Raises :class:`~skitter.worker.retry.RedirectError` for a redirect that
+        cannot be followed.
         """
         download = page.download
         assert download is not None
@@ -339,7 +343,7 @@ class MediaPipeline:
                 self._complete_items(page, request, work, found)
 
     async def close(self, page: Page) -> None:
-        """Release what a request for files holds."""
+        """Release the resources of a request for files."""
         download = page.download
         if download is not None:
             download.renewal.cancel()
@@ -373,7 +377,7 @@ class MediaPipeline:
     def _complete_items(
         self, page: Page, request: Request, work: FileWork, found: dict[str, FileRecord]
     ) -> None:
-        """Give a page the items that waited for their files, which are all known now."""
+        """Add the items that waited for their files, which are now all known, to a page."""
         if work.visit is not None and not self._is_here(request, page.lease.slot, [work.page]):
             # Only the page's own slot can hold its visit.
             page.entries.append(self._again(request, work.page))
@@ -419,8 +423,8 @@ class MediaPipeline:
     def _request_of(self, request: Request, download: Download) -> Request:
         """Return the request to send for a file.
 
-        It asks for the rest if an earlier request was interrupted (RFC 9110, sections 14.2 and 13.1.5), and is conditional if
-        the store has the file (section 13.1).
+        It asks for the rest if an earlier request was interrupted (RFC 9110, sections 14.2 and 13.1.5), and is
+        conditional if the store has the file (section 13.1).
         """
         url = download.url
         headers = {"Accept": "*/*", "Accept-Encoding": "identity", **_referer(request.referer or "", url)}
@@ -436,7 +440,7 @@ class MediaPipeline:
         )  # fmt: skip
 
     async def _start_over(self, download: Download) -> None:
-        """Forget what an earlier request has downloaded."""
+        """Discard the data that an earlier request has downloaded."""
         part, download.part = download.part, None
         if part is not None:
             await asyncio.to_thread(part.discard)
@@ -519,7 +523,7 @@ class MediaPipeline:
         key = _claim_key(url)
         while True:
             await asyncio.sleep(_CLAIM_SECONDS / 3)
-            with suppress(Exception):  # the next renewal, or the lease itself, shows what is wrong
+            with suppress(Exception):  # the next renewal, or the lease itself, reports the error
                 await self._notes.compare_and_swap(key, self._worker, self._worker, _CLAIM_SECONDS)
 
     async def _call(self, function: Callable[..., _T], /, *arguments: object) -> _T:

@@ -1,6 +1,6 @@
 """Origins: tracks which origins answer, and decides what happens to requests for unavailable ones.
 
-Availability is judged per origin (scheme, host and port), not per slot: a closed port must not hold up the other ports
+Availability is judged per origin (scheme, host and port), not per slot: a closed port must not delay the other ports
 of its host. ``docs/design/politeness.md`` gives the reasons.
 """
 
@@ -28,8 +28,7 @@ _LONGEST_PAUSE = 30.0
 _GIVEN_UP_FOR = 60.0
 """Seconds for which requests fail without an attempt after their origin was given up."""
 _SPREAD = 1.1
-"""Waits are multiplied by a random factor up to this one, so that the requests of an origin do not all return at
-once."""
+"""Maximum random factor of waits, so that the requests of an origin do not all return at the same time."""
 _MAX_KNOWN = 100_000
 """Maximum number of responsive origins, and of unresponsive ones, that a worker remembers."""
 
@@ -52,7 +51,7 @@ class _Outage:
     def __init__(self, began: float, error: FetchError) -> None:
         self.began = began
         self.error = error
-        """The last one."""
+        """The last error."""
         self.failed_at = 0.0
         self.failures = 0
         """Failed attempts in a row."""
@@ -87,7 +86,7 @@ class Origins:
         self._answered: OrderedDict[str, None] = OrderedDict()
         """The origins that have answered; the oldest first."""
         self._siblings: dict[str, set[str]] = {}
-        """The same origins by host name."""
+        """The same origins, by host name."""
         self._contacts: dict[str, list[tuple[float, str]]] = {}
         """Requests that wait for the first answer of their origin, with the time of their start, by host name."""
         self.outages: OrderedDict[str, _Outage] = OrderedDict()
@@ -98,7 +97,7 @@ class Origins:
         return origin in self._answered
 
     def answered(self, origin: str) -> None:
-        """Record an answer, whatever its status."""
+        """Record an answer with any status."""
         if (outage := self.outages.pop(origin, None)) is not None and outage.given_up:
             log.info("%s answers again", origin)
         if origin in self._answered:

@@ -1,4 +1,4 @@
-"""Page: a leased request with everything that a worker has found out about it so far."""
+"""Page: a leased request with the results that a worker has collected for it so far."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ _MAX_COMPARISONS = 32
 
 
 class ChangeHistory(msgspec.Struct, array_like=True, frozen=True):
-    """What the visits to a page have shown about how often it changes."""
+    """The history of changes of a page, as its visits have found it."""
 
     fetched: float
-    """Unix time of the last fetch. With fractions of a second, hardly any two pages gain the same."""
+    """Unix time of the last fetch. Because of the fractions of a second, hardly any two pages have the same gain."""
     comparisons: float = 0
     """Number of fetches whose content was compared with that of the fetch before."""
     changes: float = 0
@@ -58,8 +58,8 @@ class ChangeHistory(msgspec.Struct, array_like=True, frozen=True):
     def rate(self, now: float) -> float:
         """Return the estimated number of changes per second.
 
-        The estimator of Cho and Garcia-Molina, "Estimating Frequency of Change" (2003), which does not take a page
-        for static because no fetch has found a change. A page that was fetched once may have changed since, or not.
+        The estimator of Cho and Garcia-Molina, "Estimating Frequency of Change" (2003), which does not treat a page
+        as static because no fetch has found a change. A page that was fetched once may or may not have changed since.
         """
         if not self.comparisons or not self.seconds:
             return math.log(2) / self.age(now)
@@ -68,18 +68,18 @@ class ChangeHistory(msgspec.Struct, array_like=True, frozen=True):
         return math.log((self.comparisons + 1) / (unchanged + 0.5)) / mean
 
     def gain(self, now: float) -> float:
-        """Return how much a fetch at this time is worth, in seconds of freshness of the copy.
+        """Return the gain of a fetch at this time, in seconds of freshness of the copy.
 
         The derivative of freshness by the rate of fetches. The best policy makes it equal for all pages: Azar et al.,
-        "Tractable near-optimal policies for crawling" (2018). A page that changes all the time gains little, because its copy is
-        outdated at once.
+        "Tractable near-optimal policies for crawling" (2018). A page that changes all the time gains little, because
+        its copy is outdated immediately.
         """
         rate = self.rate(now)
         changes = rate * self.age(now)
         return (1 - math.exp(-changes) * (1 + changes)) / rate
 
     def age(self, now: float) -> float:
-        """Return the seconds since the last fetch, above 0 even if the clocks of two machines differ."""
+        """Return the seconds since the last fetch. The result is above 0 even if the clocks of two machines differ."""
         return max(0.001, now - self.fetched)
 
 
@@ -108,7 +108,8 @@ class Page(msgspec.Struct, eq=False):
     request: Request
     """The request as it was queued. The fetched request differs if a hook replaced it."""
     item_key: bytes
-    """The key under which keyed stores write the items: see :func:`item_key_of`, unless each pass of the job has its own items."""
+    """The key under which keyed stores write the items: see :func:`item_key_of`, unless each pass of the job has its
+    own items."""
     trace: AttemptTrace | None = None
     """``None`` if the request is not traced."""
     began: float = 0.0
@@ -129,12 +130,13 @@ class Page(msgspec.Struct, eq=False):
     items_request: Entry | None = None
     """The request, one of ``entries``, that waits for the files of the items."""
     download: Download | None = None
-    """The file that the request downloads in place of a page."""
+    """The file that the request downloads instead of a page."""
     entries: list[Entry] = []
     batches: list[LinkBatch] = []
     counters: dict[str, int] = {}
     has_bounded: bool = False
-    """Whether it has counters whose number is bounded (:class:`~skitter.worker.bounded_counters.BoundedCounters`)."""
+    """Whether the page has counters whose number is bounded
+    (:class:`~skitter.worker.bounded_counters.BoundedCounters`)."""
     memory: PageSnapshot | None = None
     """The stored record of the last visit."""
     draft: PageSnapshot | None = None
@@ -143,7 +145,7 @@ class Page(msgspec.Struct, eq=False):
     share: int = 0
     """Memory that a large page has reserved from :class:`~skitter.worker.large_pages.LargePageLimiter`."""
     hook: str = ""
-    """Point of the hook that is running; it stays if the hook raises an exception."""
+    """Point of the running hook. It is kept if the hook raises an exception."""
 
     async def run_hook(self, point: str, hook: Awaitable[_Result]) -> _Result:
         """Wait for a hook. If it raises an exception, ``self.hook`` keeps its point."""
@@ -168,7 +170,7 @@ class Page(msgspec.Struct, eq=False):
         self.count(name, amount)
 
     def forget_user_counts(self) -> None:
-        """Forget what user code has counted in an attempt that failed."""
+        """Remove the counts of user code from an attempt that failed."""
         if self.has_bounded:
             for name in [name for name in self.counters if name.startswith(USER)]:
                 del self.counters[name]
@@ -198,10 +200,11 @@ class Page(msgspec.Struct, eq=False):
 
 
 def item_key_of(lease: Lease, request: Request) -> bytes:
-    """Return the key under which keyed stores write the items of a leased request: the same whenever it is leased again.
+    """Return the key under which keyed stores write the items of a leased request.
 
-    Usually the fingerprint. Requests with ``dont_filter`` may share one, so what is stored of them is part of their key. A
-    page that has redirected to itself keeps its fingerprint: no other request of the redirect has items.
+    It is the same for all leases of the request, and usually the fingerprint. Requests with ``dont_filter`` may share
+    one, so their stored record is part of the key. A page that has redirected to itself keeps its fingerprint: no other
+    request of the redirect has items.
     """
     if not request.dont_filter or request.url in request.redirects:
         return lease.fingerprint

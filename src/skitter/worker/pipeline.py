@@ -1,6 +1,6 @@
-"""RequestPipeline: what a worker does with each request.
+"""RequestPipeline: the processing of each request by a worker.
 
-Read :meth:`RequestPipeline.process` beside the diagram of the loop in the documentation.
+:meth:`RequestPipeline.process` follows the diagram of the loop in the documentation.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ log = logging.getLogger("skitter.crawl")
 
 _MAX_REPORTED_SEEDS = 20
 _LONG_CALLBACK = 3.0
-"""Seconds after which a callback that blocks the event loop is named, once in each worker."""
+"""Seconds after which a callback that blocks the event loop is logged by name, once in each worker."""
 _MAX_DEPTH = 50
 """Deeper pages share one counter, so that a trap does not create an unlimited number of counters."""
 _DEPTHS = [f"depth/{depth}" for depth in range(_MAX_DEPTH + 1)]
@@ -103,7 +103,7 @@ _status_counter = cache("status/{}".format)
 _refused_counter = cache("refused/{}".format)
 _KNOWN = OriginState.KNOWN
 _HOLD_BACK_INTERVAL = 0.2
-"""Seconds for which a slot is paused after a request for an unavailable origin was put back."""
+"""Seconds for which a slot is paused after a request for an unavailable origin was returned to the queue."""
 
 
 _KINDS: dict[type[BaseException], str] = {PageTooComplex: "too_complex", InvalidItem: "invalid"}
@@ -111,7 +111,7 @@ _KINDS: dict[type[BaseException], str] = {PageTooComplex: "too_complex", Invalid
 
 
 class _ReleaseLease(Exception):
-    """The request goes back to the queue unchanged."""
+    """The request returns to the queue unchanged."""
 
 
 class _Decided(Exception):
@@ -119,7 +119,7 @@ class _Decided(Exception):
 
 
 class RequestPipeline:
-    """Takes each leased request through the loop, up to the decision how its lease ends.
+    """Processes each leased request up to the decision how its lease ends.
 
     The committer stores items and links.
     """
@@ -166,7 +166,8 @@ class RequestPipeline:
         self.tdm_files: TdmFiles | None = None
         """Reads the tdmrep.json of each origin before its first page."""
         self.link_stream: LinkStream | None = None
-        """Adds links to the frontier before the commit of their page: those of ``streaming_callbacks``, and very many."""
+        """Adds links to the frontier before the commit of their page: for ``streaming_callbacks``, and for pages
+        with very many links."""
 
     async def process(self, inflight: InflightRequest) -> Page | None:
         """Process one request. ``None``: release its lease."""
@@ -204,7 +205,7 @@ class RequestPipeline:
         return page
 
     async def _release(self, page: Page) -> None:
-        """Release what a page holds: memory, and a page in a browser."""
+        """Release the resources of a page: memory, and a page in a browser."""
         self._large_pages.release(page.share)
         if page.open_page is not None:
             await page.open_page.close()
@@ -236,7 +237,7 @@ class RequestPipeline:
             await self._parse(page, page.response or response, inflight)
 
     def _report_seed(self, page: Page) -> None:
-        """Log why a seed gives no page. Only the first ones are named."""
+        """Log why a seed has no page. Only the first such seeds are logged by URL."""
         if page.decision.resolution is Resolution.FAILED:
             reason = f"{page.decision.error}; {page.remedy}" if page.remedy else page.decision.error
         elif "refused/robots" in page.counters:
@@ -440,10 +441,10 @@ class RequestPipeline:
         return response
 
     def _wait_for_slot(self, page: Page, response: Response) -> float | None:
-        """Return the seconds for which a throttling server asks its slot to wait, if it does.
+        """Return the seconds for which the slot of a throttling server has to wait, if the server asks for it.
 
-        An origin that asks for more than ``retry_after_cap`` is given up. Nothing is sent to it then, and the other origins of
-        its slot must not wait for it.
+        An origin that asks for more than ``retry_after_cap`` is given up. skitter then sends nothing to it, and the
+        other origins of its slot must not wait for it.
         """
         seconds, cap, status = _retry_after(response), self._settings.retry_after_cap, response.status
         if seconds is None or seconds <= cap:
@@ -491,13 +492,13 @@ class RequestPipeline:
     async def _slow_down(self, page: Page) -> None:
         """Pause the slot briefly, unless it has other origins to serve.
 
-        Otherwise its requests would be leased and put back in a loop.
+        Otherwise its requests would be leased and returned in a loop.
         """
         if self._origins.is_alone(page.origin):
             await self._control.pause_slot(page.lease.slot, _HOLD_BACK_INTERVAL)
 
     def _put_back(self, page: Page, inflight: InflightRequest, seconds: float) -> None:
-        """Put a request back while others wait for the first answer of its origin, or of too many unknown origins."""
+        """Return a request to the queue, because others wait for its origin, or too many for unknown origins."""
         inflight.finish_fetch(sent=False)
         text = "connect: the origin has not answered yet"
         page.finish(RetryDecision(Resolution.RETRY, text, seconds, free=True))
@@ -513,7 +514,8 @@ class RequestPipeline:
         """Return whether robots.txt allows the request; if not, finish it."""
         is_first = origin_state is not _KNOWN
         timeout = self._settings.unreachable_timeout if is_first else None
-        # Several requests may wait for the same robots.txt, but not for long, because they count as fetches in flight of their slot.
+        # Several requests may wait for the same robots.txt, but not for long, because they count as fetches in flight
+        # of their slot.
         grace = CONTACT_GRACE if origin_state is OriginState.FOLLOWS else None
         began = None if page.trace is None or robots.knows(request.url) else time.monotonic()
         try:
@@ -523,7 +525,7 @@ class RequestPipeline:
             self._put_back(page, inflight, random.uniform(0.5, 2.0))
             return False
         except FetchError as error:
-            # An error of a proxy says nothing about the origin.
+            # An error of a proxy is not an error of the origin.
             if error.free or isinstance(error, ProxyError) or not (is_first or error.unreachable):
                 raise
             inflight.finish_fetch()
@@ -565,7 +567,7 @@ class RequestPipeline:
             raise _ReleaseLease
 
     def _site_directives(self, url: str) -> Directives:
-        """Return what robots.txt and tdmrep.json say about a page."""
+        """Return the directives of robots.txt and tdmrep.json for a page."""
         policy = None if self._robots is None else self._robots.policy(url)
         signals = {} if policy is None else policy.content_signals
         rule = None if self.tdm_files is None else self.tdm_files.find(url)
@@ -609,7 +611,7 @@ class RequestPipeline:
         return await self._status_failed(page, response)
 
     async def _status_failed(self, page: Page, response: Response) -> bool:
-        """Retry or give up a request by its status. Return whether to run the callback nevertheless."""
+        """Retry or give up a request, depending on its status. Return whether to run the callback nevertheless."""
         status = response.status
         decision = decide_after_status(
             self._settings,
@@ -746,7 +748,7 @@ class RequestPipeline:
         )
 
     async def _run_streaming(self, page: Page, results: Any, streamed: CallbackResult) -> list[Any]:
-        """Return the results of a callback, without the batches of links that were added to the frontier meanwhile."""
+        """Return the results of a callback, without the batches of links that were already added to the frontier."""
         assert self.link_stream is not None
         if not isinstance(results, Iterator):
             return await results_of(results)
@@ -825,7 +827,7 @@ class RequestPipeline:
     # --- decisions -------------------------------------------------------------------------------------
 
     def _continues(self, page: Page, action: HookAction, point: str) -> bool:
-        """Carry out the action of a hook. Return whether processing continues."""
+        """Execute the action of a hook. Return whether processing continues."""
         if action in {HookAction.CONTINUE, HookAction.IGNORE}:
             return True
         if action in {HookAction.STOP, HookAction.FAIL}:
@@ -921,7 +923,7 @@ def _count_links(page: Page, found: CallbackResult) -> None:
 
 
 def _retry_after(response: Response) -> float | None:
-    """Return the number of seconds that a throttling server asks to wait, if it does."""
+    """Return the number of seconds for which a throttling server asks to wait, if it does."""
     if response.status not in THROTTLED:
         return None
     return parse_retry_after(response.header("retry-after") or None, time.time())

@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # a process without workers does not need it
 THROTTLED = frozenset({429, 503})
 """Statuses of a server that throttles its clients (RFC 6585, 4; RFC 9110, 15.6.4)."""
 _TRANSIENT = frozenset({408, 425, 500, 502, 504, 520, 521, 522, 523, 524})
-"""Statuses that may not occur again at the next attempt."""
+"""Statuses that may be absent at the next attempt."""
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 
@@ -120,11 +120,12 @@ def redirected(request: Request, response: Response, limit: int) -> Request:
     """Return the request for the target of a redirect (RFC 9110, 15.4; WHATWG Fetch, 4.4, "HTTP-redirect fetch").
 
     301 and 302 change POST to GET, and 303 changes any method but HEAD to GET. Then the body is dropped, together with
-    its headers. All other requests keep method and body. ``Authorization`` is not sent to another origin. Cookies of the
-    request are not sent to another origin either, except from http to https of the same host. Raises :class:`RedirectError` for a missing or unparsable
-    ``Location``, one that is not http(s), a loop, or a chain longer than ``limit``.
+    its headers. All other requests keep method and body. ``Authorization`` is not sent to another origin. Cookies of
+    the request are not sent to another origin either, except from http to https of the same host. Raises
+    :class:`RedirectError` for a missing or unparsable ``Location``, one that is not http(s), a loop, or a chain longer
+    than ``limit``.
 
-    A page that a browser has left for another one (``response.moved_to``) leads to that one in the same way.
+    If a browser has left a page for another one (``response.moved_to``), the other page is the target.
     """
     moved = response.moved_to
     if moved is not None:
@@ -162,7 +163,7 @@ def _next_hop(
     cookie_hop = len(chain) if response.header("set-cookie") else request.cookie_hop
     if target in chain and not proceeds:
         last_visit = len(chain) - chain[::-1].index(target)
-        if last_visit > cookie_hop:  # otherwise a cookie was set since: the response may depend on it
+        if last_visit > cookie_hop:  # otherwise a cookie was set since, and may change the response
             raise RedirectError(f"redirect/loop: {target} redirects to itself")
     changes: dict[str, object] = {
         "url": target, "redirects": chain, "cookie_hop": cookie_hop, "not_before": 0.0, "delay": 0.0,
@@ -185,7 +186,7 @@ def _next_hop(
 
 
 def _as_left(request: Request, moved: Request) -> Request:
-    """Return the request of a page with the changes with which a browser has left it."""
+    """Return the request of a page with the changes that the browser made when it left the page."""
     return request.replace(
         method=moved.method, body=moved.body, headers={**request.headers, **moved.headers},
         fetcher=moved.fetcher or request.fetcher, browsing=moved.browsing,
@@ -218,6 +219,6 @@ def _becomes_get(method: str, status: int) -> bool:
 
 
 def _unsent_elsewhere(source: str, target: str) -> frozenset[str]:
-    """Return the headers that a redirect to this target loses, in lower case."""
+    """Return the headers that are not sent to the target of a redirect, in lower case."""
     dropped = frozenset() if is_same_origin(source, target) else _AUTHORIZATION
     return dropped if may_carry_cookies(source, target) else dropped | {"cookie"}

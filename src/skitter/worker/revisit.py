@@ -76,7 +76,7 @@ class _Samples(msgspec.Struct, array_like=True):
 
     pass_number: int
     chosen_from: list[ChangeHistory]
-    """The sample from which this pass has its threshold. A worker that starts later needs the same one."""
+    """The sample that determined the threshold of this pass. A worker that starts later needs the same sample."""
     found: list[ChangeHistory]
     """The sample of this pass, for the next one."""
     met: int
@@ -89,9 +89,9 @@ _decode_samples = msgspec.msgpack.Decoder(_Samples).decode
 class RevisitSchedule:
     """Chooses the share of the known pages that a pass fetches again: those that gain most from a fetch.
 
-    Which gain is enough follows from a sample of the pages that the last pass has met. No process has to read the records
-    of all pages, and workers need not agree on their choice: each keeps a sample of its own pages, and that of any of
-    them serves.
+    The required gain follows from a sample of the pages that the last pass has reached. No process has to read the
+    records of all pages, and workers need not coordinate: each keeps a sample of its own pages, and the sample of any
+    worker is sufficient.
 
     ``share``: above 0 and below 1. ``sample``: empty if nothing is known; then all pages are due.
     """
@@ -115,7 +115,7 @@ class RevisitSchedule:
         if samples.pass_number != pass_number:
             return cls(share, pass_number, samples.found, now)
         schedule = cls(share, pass_number, samples.chosen_from, now)
-        # A worker that meets only the last pages of a pass must not replace the sample of all the others.
+        # A worker that processes only the last pages of a pass must not replace the sample of all the others.
         schedule._found, schedule._met, schedule._saved = samples.found, samples.met, samples.met
         return schedule
 
@@ -124,7 +124,7 @@ class RevisitSchedule:
         return history.gain(self._now) >= self._enough
 
     def note(self, history: ChangeHistory) -> None:
-        """Record the present history of a page of this pass. Each page has the same chance to be in the sample."""
+        """Record the current history of a page of this pass. Each page has the same chance to be in the sample."""
         self._met += 1
         if len(self._found) < SAMPLE_SIZE:
             self._found.append(history)
@@ -139,7 +139,7 @@ class RevisitSchedule:
             await notes.put(_SAMPLE_NOTE, note, _SAMPLE_TTL)
 
     async def keep_saved(self, notes: Notes) -> None:
-        """Save the sample from time to time, because the worker may be killed."""
+        """Save the sample periodically, because the worker may be killed."""
         while True:
             await asyncio.sleep(_SAVE_INTERVAL)
             await self.save(notes)
@@ -148,8 +148,8 @@ class RevisitSchedule:
 class Revisits:
     """Compares pages with their last visits, for a job with the setting ``changes``.
 
-    ``number``: the pass. ``schedule``: ``None`` if each pass fetches all pages. ``listing_callbacks``: callbacks whose pages
-    each pass fetches, because they list new pages.
+    ``number``: the pass. ``schedule``: ``None`` if each pass fetches all pages. ``listing_callbacks``: callbacks whose
+    pages each pass fetches, because they list new pages.
     """
 
     def __init__(
@@ -219,7 +219,7 @@ class Revisits:
         return request.replace(headers=headers)
 
     def is_unchanged(self, page: Page, response: Response) -> bool:
-        """Return whether a response has the content of the last visit. If not, begin a new record of the page."""
+        """Return whether a response has the content of the last visit. If not, start a new record of the page."""
         if page.request.dont_filter:
             return False
         if page.memory is not None and response.status == NOT_MODIFIED:
@@ -369,7 +369,7 @@ def pack_links(results: Sequence[Any], hops: Sequence[Request]) -> bytes:
 def unpack_links(memory: PageSnapshot, page_url: str) -> tuple[list[Links | Request], list[Request]]:
     """Return the links and requests that the callback of the last visit yielded.
 
-    The second result are the requests at the depth of the page itself. Raises
+    The second result contains the requests at the depth of the page itself. Raises
     :class:`~skitter.errors.UndecodableRecord` if they are damaged.
     """
     if not memory.links:

@@ -32,7 +32,7 @@ class RobotsUnavailable(FetchError):
         self.seconds = policy.seconds
         """Time to wait."""
         self.exhausted = policy.exhausted
-        """Whether it failed too often, so that the page is given up."""
+        """Whether robots.txt failed too often, so that the page is given up."""
 
 
 class RobotsDecision(Enum):
@@ -85,7 +85,7 @@ class RobotsGate:
         return RobotsDecision.LATER if is_new and inflight.expires else RobotsDecision.ALLOWED
 
     def allows(self, url: str) -> bool:
-        """Return whether rules that are known here allow a URL without a delay. If not, :meth:`check` decides."""
+        """Return whether rules that this worker knows allow a URL without a delay. If not, :meth:`check` decides."""
         policy = self._cache.known(url)
         return isinstance(policy, RobotsPolicy) and not policy.crawl_delay and policy.allowed(url)
 

@@ -96,7 +96,7 @@ class RoutedStores:
         stores = self._stores.get(route)
         if stores is None:
             section = section_of(route)
-            # Two stores of one worker may have the same target: each writes a part file of its own.
+            # Two stores of one worker may have the same target: each writes a separate part file.
             context = msgspec.structs.replace(
                 self._context, section=section, worker=f"{self._context.worker}-{section}"
             )
@@ -190,7 +190,7 @@ class ItemWriter:
         return ranges
 
     async def _write_captures(self, pages: list[Page], ranges: list[list[OutputRange]]) -> None:
-        """Write the response of each page, whatever became of it."""
+        """Write the response of each page, regardless of its outcome."""
         groups, (captures, self._captures) = [], (self._captures, [])
         for page in pages:
             if page.capture is not None:
@@ -218,7 +218,7 @@ class ItemWriter:
                     await self._fail(pages[index], answer.error)
             if refused:
                 for earlier in stores[:number]:
-                    await earlier.write(refused)  # without its items, which removes those of an earlier visit
+                    await earlier.write(refused)  # without items, to remove those of an earlier visit
                 done = [
                     index for index in done if pages[index].decision.resolution is _DONE or pages[index].items
                 ]

@@ -31,7 +31,7 @@ from skitter.worker.links import LinkCollector
 
 log = logging.getLogger("skitter.crawl")
 SKIPPED = object()
-"""``start`` yields it in place of a seed that was removed, so that later seeds keep their positions."""
+"""``start`` yields it instead of a seed that was removed, so that later seeds keep their positions."""
 _BATCH_SIZE = 500
 _MAX_BATCH_DELAY = 0.2
 """Seconds after which an incomplete batch is added, because the next seed may take long."""
@@ -86,7 +86,7 @@ class SeedLoader:
         self._accepted = 0
         self._position = 0
         self._failure: Exception | None = None
-        """Error at a batch. A later batch would skip its seeds."""
+        """Error of a batch. A later batch would skip its seeds."""
         self._lock = asyncio.Lock()
 
     async def run(self) -> bool:
@@ -119,7 +119,7 @@ class SeedLoader:
         return False
 
     async def _read_and_add(self, claim: SeedClaim) -> None:
-        """Read all seeds, and add incomplete batches meanwhile.
+        """Read all seeds, and add incomplete batches in the meantime.
 
         A batch that is being added is not cancelled: it may not have arrived, and the next one would skip its seeds.
         """
@@ -206,7 +206,7 @@ _EXPLANATIONS = {
 
 
 def explain_refusal(reason: str, url: str) -> str:
-    """Return the reason of a refusal with its meaning. A URL that only lacks its scheme is completed."""
+    """Return the reason of a refusal with its meaning. If only the scheme is missing, the complete URL is added."""
     if reason == "unparsable" and re.match(_HOST, url) and normalize(with_scheme(url)):
         return f"{reason}: did you mean {with_scheme(url)}?"
     return f"{reason}: {_EXPLANATIONS[reason]}" if reason in _EXPLANATIONS else reason
@@ -216,7 +216,10 @@ _HOST = r"[\w-]+(?:\.[\w-]+)+(?::\d+)?(?:[/?]|$)"  # compiled at its first use
 
 
 async def _stream(spider: Spider) -> AsyncIterator[object]:
-    """Run ``start``. It may be an async generator, a generator, or a function (async or not) that returns an iterable."""
+    """Run ``start``.
+
+    It may be an async generator, a generator, or a function (async or not) that returns an iterable.
+    """
     started: Any = spider.start()
     if inspect.isawaitable(started):
         started = await started
@@ -341,8 +344,8 @@ def read_seed(data: bytes | str, *, priority: int = 0) -> Request:
 def read_scrapy_redis_seed(data: bytes | str, *, priority: int = 0) -> Request:
     """Read one seed as Scrapy-Redis 0.9 does: a URL, or a JSON object with ``url``, ``meta``, ``method`` and form data.
 
-    The form data replace the query, or are the body of a POST request. An object ``cookies`` holds the cookies of the request.
-    Raises :class:`~skitter.errors.RequestError` for an invalid seed.
+    The form data replace the query, or are the body of a POST request. An object ``cookies`` holds the cookies of the
+    request. Raises :class:`~skitter.errors.RequestError` for an invalid seed.
     """
     fields = {"method": "GET", "meta": {}, **_read_fields(data)}
     names = ["url", "method", "meta"] + ["cookies"] * isinstance(fields.get("cookies"), dict)

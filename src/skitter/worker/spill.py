@@ -30,7 +30,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 @cache
 def _decoder() -> msgspec.msgpack.Decoder[SpilledPage]:
-    """Return the decoder. Few crawls spill, and making it takes 0.4 ms."""
+    """Return the decoder. Few crawls spill, and creating it takes 0.4 ms."""
     return msgspec.msgpack.Decoder(SpilledPage)
 
 

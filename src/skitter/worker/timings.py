@@ -1,4 +1,4 @@
-"""Histograms of times, kept as counters of pages, and the current speed. The same times are the spans of a trace.
+"""Histograms of times, stored as counters of pages, and the current speed. The same times are the spans of a trace.
 
 Histograms are committed with their page like all counters, so they never decrease and count nothing twice.
 """

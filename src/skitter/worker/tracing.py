@@ -1,7 +1,7 @@
 """Tracing: sends the attempts of requests as spans to an OpenTelemetry collector.
 
-All attempts of a request, on any worker, belong to one trace, whose id is computed from the request. The spans of an attempt
-are created when its commit has been answered. ``docs/design/tracing.md`` gives the reasons.
+All attempts of a request, on any worker, belong to one trace, whose id is computed from the request. The spans of an
+attempt are created when its commit has been answered. ``docs/design/tracing.md`` gives the reasons.
 
 This module needs the extra ``otel``. It is imported only for a job that sets ``tracing``.
 """
@@ -50,14 +50,15 @@ log = logging.getLogger("skitter.tracing")
 FLUSH_SECONDS = 5.0
 """Maximum time in seconds that the end of a worker waits for the last spans."""
 _MAX_QUEUED = 8192
-"""Spans that wait for the collector, unless ``OTEL_BSP_MAX_QUEUE_SIZE`` is set. More are dropped by attempt."""
+"""Maximum number of spans that wait for the collector, unless ``OTEL_BSP_MAX_QUEUE_SIZE`` is set. Above it, all spans
+of an attempt are dropped."""
 _MAX_BATCH = 512
 """Spans in one message, unless ``OTEL_BSP_MAX_EXPORT_BATCH_SIZE`` is set."""
 _MAX_REMEMBERED = 10_000
 """Maximum number of unfinished requests whose first attempt is remembered."""
 _DEFAULT_ENDPOINT = "http://localhost:4318"
 _EXPORTER_LOG = "opentelemetry.exporter.otlp.proto.http.trace_exporter"
-# Parameters of signed URLs to redact, as the semantic conventions demand, in addition to those of `shown_url`.
+# Parameters of signed URLs to redact, as the semantic conventions require, in addition to those of `shown_url`.
 _SIGNATURE = re.compile(
     r"(?<=[?&])(AWSAccessKeyId|(?:X-(?:Amz|Goog)-)?Signature|sig|X-Amz-Credential)=[^&#]*", re.IGNORECASE
 )
@@ -117,8 +118,8 @@ def _queue_limits() -> tuple[int, int]:
 class Tracer:
     """Collects and sends the traces of one worker.
 
-    ``ratio``: share of the traces to send. ``seed``: the secret of the job. ``pass_number``: the current pass of the job.
-    ``labels``: attributes of the resource. ``collector``: for display.
+    ``ratio``: share of the traces to send. ``seed``: the secret of the job. ``pass_number``: the current pass of the
+    job. ``labels``: attributes of the resource. ``collector``: for display.
     """
 
     def __init__(
@@ -138,7 +139,7 @@ class Tracer:
             self._delivery, max_queue_size=self._max_queued, max_export_batch_size=batch
         )
         self._first: dict[int, int] = {}
-        """For requests that will be retried: when their first attempt in this process began, by trace."""
+        """Start of the first attempt in this process of requests that will be retried, by trace."""
 
     def begin(self, lease: Lease, leased_at: float, waited: float) -> AttemptTrace | None:
         """Return the trace of a new attempt; ``None`` if it is not sampled.
@@ -276,7 +277,7 @@ class AttemptTrace:
         self._epoch = time.time_ns() - int(now * 1e9)
         leased_at = min(leased_at, now)
         self._stages = [("wait", leased_at - waited, leased_at), ("lease", leased_at, now)]
-        """Names, beginnings and ends of the stages."""
+        """Names, start times and end times of the stages."""
         self._request: Request | None = None
         """The request that was sent."""
         self._sent = self._ended = self._phases_ended = 0.0
@@ -296,7 +297,7 @@ class AttemptTrace:
         self._phases, self._phases_ended = phases, time.monotonic()
 
     async def follow(self, request: Request, fetching: Awaitable[Response]) -> Response:
-        """Return the response of a fetch. Its beginning and end become a span."""
+        """Return the response of a fetch. Its start and end become a span."""
         self._request, self._phases, self._sent = request, None, time.monotonic()
         try:
             response = await fetching

@@ -29,7 +29,7 @@ _PROBATION = 64
 _PROVEN_BY = 3
 """Pages with new words that prove a pattern."""
 _STALE = 8
-"""Consecutive pages without new words that disprove it."""
+"""Consecutive pages without new words that disprove a pattern."""
 _CHAIN = 20
 """Links from page to page within a pattern that are evidence of a trap."""
 _COMBINATIONS = 8
@@ -37,10 +37,10 @@ _COMBINATIONS = 8
 _CHECKED = 12
 """Pages of a pattern that are all compared, unless it is disproved before."""
 _SAMPLE, _SAMPLE_OF_SUSPECTS = 512, 8
-"""After that, one page in this many is compared. If there is evidence against an unproven pattern, all its pages are
+"""After that, one page in this number is compared. If there is evidence against an unproven pattern, all its pages are
 compared."""
 _MANY = 64
-"""From this number of links of a page on, many of them are expected to have one shape."""
+"""Number of links of a page from which on many of them are expected to have one shape."""
 _MAX_PATTERNS = 50_000
 _MAX_WORDS = 20_000
 """Maximum number of words kept per path."""
@@ -114,7 +114,7 @@ class PathGroup:
 
 
 class _Pattern:
-    """The URLs that differ only in numbers of their path and in the values of their parameters."""
+    """URLs that differ only in the numbers of their path and in the values of their parameters."""
 
     __slots__ = (
         "admitted",
@@ -189,7 +189,7 @@ class TrapDetector:
             path = url.find("/", 8)
             stripped = url[:path] + _SESSION_SEGMENT.sub("", url[path:])
             if len(stripped) < len(url):
-                url = normalize(stripped) or url  # the segment may be ".." now
+                url = normalize(stripped) or url  # the segment may now be ".."
         if self._stripper is not None and "?" in url:
             stripped = self._stripper.sub(lambda found: "?" if found[1] == "?" else "", url)
             if len(stripped) < len(url):
@@ -199,7 +199,10 @@ class TrapDetector:
     def admit_all(
         self, urls: Sequence[str], depth: int, parent: PathGroup | None
     ) -> list[tuple[int, LinkDecision]]:
-        """Judge the new links of a page, whose path is ``parent``. Return decisions in the order of the links, each with the number of links it is for."""
+        """Judge the new links of a page, whose path is ``parent``.
+
+        Return decisions in the order of the links, each with the number of links it is for.
+        """
         decisions: list[tuple[int, LinkDecision]] = []
         pattern: _Pattern | None = None
         first = end = 0
@@ -370,7 +373,8 @@ class TrapDetector:
 def _shapes(urls: Sequence[str]) -> Iterator[tuple[bytes, int]]:
     """Return the shape of each URL, in order, with the number of URLs in a row that have it.
 
-    A shape is a URL with 0 for each digit behind its origin. The URLs of one origin, as most links of a page, are translated together.
+    A shape is a URL with 0 for each digit after its origin. The URLs of one origin, such as most links of a page, are
+    translated together.
     """
     origin = urls[0][: urls[0].find("/", 8)]
     text = "\n".join(urls)
@@ -389,7 +393,10 @@ def _shapes(urls: Sequence[str]) -> Iterator[tuple[bytes, int]]:
 
 
 def _runs(text: bytes) -> Iterator[tuple[bytes, int]]:
-    """Return each line that differs from the one before, with the number of equal lines in a row. It takes few steps for long runs."""
+    """Return each line that differs from the one before, with the number of equal lines in a row.
+
+    It takes few steps for long runs.
+    """
     text += b"\n"
     at = 0
     while at < len(text):
@@ -412,7 +419,10 @@ def _is_without_pattern(shape: bytes) -> bool:
 
 
 def _names_of(url: str) -> tuple[str, str]:
-    """Return the name of the pattern of a URL, and that of its path: the URL with 0 for each number, and the names of parameters."""
+    """Return the name of the pattern of a URL, and that of its path.
+
+    A name is the URL with 0 for each number, and the names of parameters.
+    """
     start = url.find("/", 8)
     spelling = _NUMBERS.sub("0", url[start:])
     path, mark, query = spelling.partition("?")

@@ -52,7 +52,7 @@ _SEED_POLL_INTERVAL = 1.0
 
 
 class WorkerParts(NamedTuple):
-    """The parts of a worker that its job defines."""
+    """The parts of a worker that depend on its job."""
 
     spider: Spider
     settings: Settings
@@ -75,8 +75,8 @@ class WorkerParts(NamedTuple):
 class Worker:
     """Leases requests, fetches them, runs callbacks and hooks, stores items and commits.
 
-    ``queues``: the queues that it serves; empty: all. ``on_leases``: called with the number of leases in each answer of the
-    frontier, for the process that watches the worker.
+    ``queues``: the queues that it serves; empty: all. ``on_leases``: called with the number of leases in each answer of
+    the frontier, for the process that watches the worker.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class Worker:
         """Number of the settings changes that the worker has applied."""
         self._pass_number = 0
         self._schedule: RevisitSchedule | None = None
-        """What chooses the pages to fetch again; ``None``: all."""
+        """Chooses the pages to fetch again; ``None``: all."""
         self._saving: asyncio.Task[None] | None = None
         reporter = WorkerReporter(name, frontier, self._inflight, self._committer, tuple(queues))
         self._lease_loop = LeaseLoop(name, frontier, info, self._control, leaser, self._committer, reporter)
@@ -203,7 +203,7 @@ class Worker:
         )
 
     async def _follow_pass(self) -> None:
-        """Continue in a pass that another machine has started before this worker noticed the end of the last one.
+        """Continue with a pass that another machine has started before this worker noticed the end of the last one.
 
         The process that started it may die before it has loaded the seeds.
         """
@@ -215,7 +215,7 @@ class Worker:
     async def _shut_down(self) -> None:
         await self._lease_loop.release()
         self.callbacks.close()
-        # Pages that wait for these files must have been cancelled, or they would take the cancellation for an error.
+        # Pages that wait for these files must have been cancelled, or they would treat the cancellation as an error.
         if self._robots is not None:
             await self._robots.close()
         if self._pipeline.tdm_files is not None:
@@ -262,7 +262,8 @@ class Worker:
         )
         await loader.run()
         while (await self._frontier.status()).seeds_loading:
-            # Another worker has the claim, or this one has lost it. The claim is released when the heartbeats of its holder stop.
+            # Another worker has the claim, or this one has lost it. The claim is released when the heartbeats of its
+            # holder stop.
             await asyncio.sleep(_SEED_POLL_INTERVAL)
             await loader.run()
 
@@ -274,7 +275,10 @@ class Worker:
         self._frontier.limit_outages(DRAIN_SECONDS)
 
     def stop(self, source: str) -> None:
-        """Stop the crawl gracefully, on all workers. ``source`` names the caller, for the log. Can be called in threads."""
+        """Stop the crawl gracefully, on all workers.
+
+        ``source`` names the caller, for the log. Can be called in threads.
+        """
         try:
             asyncio.get_running_loop()
         except RuntimeError:
@@ -283,7 +287,7 @@ class Worker:
             self._control.stop(source)
 
     def start_task(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Run a coroutine beside the crawl. It is cancelled at the end; an error in it fails the crawl."""
+        """Run a coroutine concurrently with the crawl. It is cancelled at the end; an error in it fails the crawl."""
         return self._control.start(work)
 
     def refusal(self, url: str, depth: int) -> str | None:
@@ -291,7 +295,7 @@ class Worker:
         return self._links.refusal(url, depth)
 
     async def add(self, requests: Iterable[Any], parent: Request) -> None:
-        """Add requests and links at once, as children of a request whose callback has not run. Durable on return.
+        """Add requests and links now, as children of a request whose callback has not run. They are durable on return.
 
         Raises :class:`~skitter.errors.SpiderError` for anything else.
         """

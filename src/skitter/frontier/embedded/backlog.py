@@ -1,9 +1,9 @@
 """The backlog: the queues of all slots, the first requests of each in memory and the rest in the file.
 
-Every queued request has a row in the file. The first requests of each slot, its head, are also in memory: all rows up
-to ``slot.head_end`` that are not leased. ``slot.on_disk`` counts the rows after it. ``head_end`` is ``None`` exactly if
-``on_disk`` is 0. A head is read when its slot is ready, or soon will be, so a million slots that wait have no requests in
-memory. A frontier in memory keeps all requests in the heads.
+Every queued request is in the file, in a row or in a pack. The first requests of each slot, its head, are also in
+memory: all requests up to ``slot.head_end`` that are not leased. ``slot.on_disk`` counts the requests after it.
+``head_end`` is ``None`` exactly if ``on_disk`` is 0. A head is read when its slot is ready, or soon will be, so a
+million waiting slots have no requests in memory. A frontier in memory keeps all requests in the heads.
 """
 
 from __future__ import annotations
@@ -23,13 +23,15 @@ from skitter.frontier.scheduling import MAX_WAIT
 MAX_HEAD_SIZE = 4_096
 """Requests of a slot that are kept in memory. A crawl of a small site never reads its requests from the file."""
 MAX_LONG_HEAD_SIZE = 256
-"""The same for requests with long URLs, and the number of requests of a slot that are read from the file in one step."""
+"""The same for requests with long URLs, and the number of requests of a slot that are read from the file in one
+step."""
 LONG_URL = 256
 """Characters of a long URL."""
 MIN_HEAD_SIZE = 8
 MAX_REQUESTS_IN_MEMORY = 20_000
-"""Number of requests in all heads together, about 10 MB, above which new ones are left to the file. Those that are read
-may be half as many again. Slots share this room: reading one request at a time would cost several times as much."""
+"""Number of requests in all heads together, about 10 MB, above which new ones stay only in the file. When requests are
+read, the limit is half as high again. Slots share it: reading one request at a time would cost several times as
+much."""
 READ_SLOTS = 64
 READ_REQUESTS = 1_024
 """Slots and requests that are read from the file in one step."""
@@ -41,7 +43,10 @@ class RequestSource(Protocol):
     def take(
         self, now: float, allowances: dict[str, int] | None, places: float, /
     ) -> tuple[Slot, HeapEntry] | None:
-        """Take the next request that may be fetched now, if there is one. ``places``: how many more can be fetched."""
+        """Take the next request that may be fetched now, if there is one.
+
+        ``places``: number of further requests that the worker can fetch.
+        """
 
     def unread(
         self, until: float, limit: int, allowances: dict[str, int] | None, /, *, places: float = ...
@@ -99,7 +104,7 @@ class Backlog:
             self._slots.reschedule(slot)
 
     def is_behind_head(self, slot_key: str, rank: int) -> bool:
-        """Return whether a new request of a slot is only needed after those that its head has in memory."""
+        """Return whether a new request of a slot is only needed after the requests of its head."""
         slot = self._slots.active(slot_key)
         if slot is None:
             return slot_key in self._slots.dormant and rank >= self._slots.dormant.rank_of(slot_key)
@@ -123,7 +128,7 @@ class Backlog:
             self._cut(slot, size)
 
     def _head_size(self, row: RequestRow, full: int) -> int:
-        """Return the number of requests in memory at which a head takes no further row such as this one.
+        """Return the number of requests in memory from which on a head accepts no further row such as this one.
 
         ``full``: the result if the heads of all slots together have too many requests.
         """
@@ -132,7 +137,7 @@ class Backlog:
         return MAX_HEAD_SIZE if len(row.url) < LONG_URL else MAX_LONG_HEAD_SIZE
 
     def _cut(self, slot: Slot, size: int) -> None:
-        """Leave the last requests of a head to the file."""
+        """Remove the last requests of a head from memory; they stay in the file."""
         slot.waiting.sort()
         cut = len(slot.waiting) - size
         slot.on_disk += cut
@@ -180,14 +185,14 @@ class Backlog:
             return True
         was_reading = self.reading.locked()
         async with self.reading:
-            if was_reading:  # what was read may be enough
+            if was_reading:  # the requests that were read may be enough
                 return True
             slots = source.unread(now + MAX_WAIT, READ_SLOTS, allowances, places=places)
             await self._read(self._file, slots)
         return any(slot.ready_at() <= now for slot in slots)
 
     def read_ahead(self, now: float, allowances: dict[str, int] | None) -> None:
-        """Begin to read the heads that are soon needed, so that no lease waits for the file."""
+        """Start to read the heads that will soon be needed, so that no lease waits for the file."""
         if self._file is None or self._reader is not None or self.reading.locked():
             return
         low = [slot for slot in self._slots.low if slot.on_disk and 0 < len(slot.waiting) <= LOW_HEAD]
@@ -206,12 +211,12 @@ class Backlog:
             self._reader = None
 
     async def stop(self) -> None:
-        """Wait for what is being read."""
+        """Wait for the running read."""
         if self._reader is not None:
             await asyncio.shield(self._reader)
 
     async def _read(self, file: SqliteJournal, slots: list[Slot]) -> None:
-        # The other slots were dropped meanwhile.
+        # The other slots were dropped in the meantime.
         slots = [slot for slot in slots if slot.head_end is not None]
         if not slots:
             return

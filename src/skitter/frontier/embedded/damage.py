@@ -53,7 +53,7 @@ def checksum_path(path: Path) -> Path:
 
 
 def write_checksum(path: Path) -> None:
-    """Record the contents of a file that was just closed. An error is ignored: the file is sound without it."""
+    """Record the contents of a file that was just closed. An error is ignored: the file is valid without a checksum."""
     with contextlib.suppress(OSError):
         if not path.with_name(f"{path.name}-wal").exists():
             checksum_path(path).write_bytes(msgspec.json.encode(_checksum_of(path)))
@@ -93,9 +93,9 @@ def _checksum_of(path: Path) -> Checksum:
 
 
 def find_damage(path: Path) -> list[str]:
-    """Return what is wrong with a frontier file, in a line each; empty: nothing.
+    """Return the faults of a frontier file, one line each; empty if there is none.
 
-    SQLite checks the structure. A changed byte of a request is found by its fingerprint. Raises
+    SQLite checks the structure. A changed byte of a request is detected by its fingerprint. Raises
     :class:`~skitter.errors.FrontierError` for a file that is not a frontier, or of another format.
     """
     try:
@@ -112,7 +112,7 @@ def find_damage(path: Path) -> list[str]:
 
 
 def unreadable_records(file: sqlite3.Connection) -> Iterator[tuple[str, int]]:
-    """Give the table and the id of each row of the job and its leases whose record cannot be decoded."""
+    """Yield the table and the id of each row of the job and its leases whose record cannot be decoded."""
     for table, query, decode in _RECORDS:
         for number, packed in file.execute(query):
             try:
@@ -150,7 +150,8 @@ def _altered_requests(file: sqlite3.Connection) -> list[str]:
 def matches(url: Any, record: Any, stored: Any, seed: int) -> bool:
     """Return whether a stored request has the fingerprint that is stored with it.
 
-    That of a Scrapy project is made by the project, and cannot be made again here: its record only has to be readable.
+    The fingerprint of a Scrapy project is computed by the project and cannot be checked here. Its record only has to be
+    readable.
     """
     try:
         if is_rejected(record):
@@ -167,10 +168,10 @@ def decode_text(data: bytes) -> str:
 
 
 class Repair(msgspec.Struct):
-    """What a repair found and did."""
+    """The results of a repair."""
 
     damage: list[str]
-    """Empty: the file is sound, and nothing was changed."""
+    """Empty: the file is not damaged, and nothing was changed."""
     kept: dict[str, int] = {}
     """Number of readable rows of each table."""
     incomplete: list[str] = []
@@ -200,7 +201,7 @@ def write_report(path: Path, repair: Repair) -> None:
 
 
 def finish_repair(path: Path) -> Repair | None:
-    """Put a complete rebuilt file in place of the damaged one. Return the report of the repair; ``None``: there was no such file.
+    """Replace the damaged file by a complete rebuilt one. Return the report; ``None`` if there was no rebuilt file.
 
     The caller holds the lock of the file.
     """

@@ -14,13 +14,13 @@ from skitter.frontier.records import SETTLED, DeadLetter
 
 MIN_CLEANUP_SIZE = 1_000
 _BATCH = 10_000
-"""Dead letters that are in memory together."""
+"""Maximum number of dead letters in memory at the same time."""
 Letter = tuple[int, RequestRow, str]
 """Id, request and error of a dead letter."""
 
 
 class EmbeddedDeadLetters:
-    """Failed requests that are not retried any more. Implements :class:`~skitter.frontier.contract.DeadLetters`."""
+    """Failed requests that are no longer retried. Implements :class:`~skitter.frontier.contract.DeadLetters`."""
 
     def __init__(self, journal: Journal, job: EmbeddedJob, requests: RequestTable) -> None:
         self._journal = journal
@@ -38,7 +38,7 @@ class EmbeddedDeadLetters:
             await self._requests.seen.keys.prepare(
                 [row.fingerprint for _, row, _ in found if row.dedup == FORGOTTEN]
             )
-            # In one step, so that no group of changes has only the removal: a kill would lose the requests.
+            # In one step, so that no group of changes contains only the removal: a kill would then lose the requests.
             self._remove(found)
             replayed = sum(self._requests.revive(row, now) for _, row, _ in found)
             self._job.write()
@@ -89,8 +89,8 @@ class EmbeddedNotes:
         self._journal = journal
         self._clock = clock
         self._puts_left = MIN_CLEANUP_SIZE
-        """Number of puts until expired notes are removed: as many as the last cleanup kept, so that the table holds at most
-        twice as many notes as are valid (plus 1,000)."""
+        """Number of puts until expired notes are removed: as many as the last cleanup kept, so that the table holds at
+        most twice as many notes as are valid (plus 1,000)."""
         self._swapping = asyncio.Lock()
 
     async def get(self, key: str) -> bytes | None:

@@ -70,7 +70,7 @@ def _sums_of(parts: Sequence[Mapping[str, int]]) -> Mapping[str, int]:
 
 
 class _BatchCounts:
-    """What the outcomes of one commit have to be counted as. Those of one origin are added up first."""
+    """Counts of the outcomes of one commit. Those of one origin are added up first."""
 
     def __init__(self, reports: EmbeddedReports) -> None:
         self._reports = reports
@@ -98,7 +98,8 @@ class EmbeddedFrontier:
     """A frontier that this process owns. Implements :class:`~skitter.frontier.contract.Frontier`.
 
     ``path``: the file of the job; ``None`` (default): the job stays in memory and ends with the object. ``clock``
-    returns Unix time in seconds. ``job``: the name of the job; a file belongs to one job. Empty: the name is not checked.
+    returns Unix time in seconds. ``job``: the name of the job; a file belongs to one job. Empty: the name is not
+    checked.
     """
 
     shared = False
@@ -126,8 +127,8 @@ class EmbeddedFrontier:
         self._requests = RequestTable(self._journal, file, self._job, self._slots, self._usage)
         self._leases = self._requests.leases
         self._is_careful = False
-        """Whether each lease is written before it is returned. That is so after an owner has crashed, because a page
-        may have caused the crash."""
+        """Whether each lease is written before it is returned. This is the case after an owner has crashed, because a
+        page may have caused the crash."""
         self.reports = EmbeddedReports(self._journal, self._clock, stats, self._slots, self._requests)
         self.control = EmbeddedControl(
             self._journal, self._job, self._slots, self._requests, self.reports, politeness

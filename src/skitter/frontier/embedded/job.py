@@ -1,4 +1,4 @@
-"""The record of a job: the state, totals, settings and seeds of one job, and the records that it keeps of its pages."""
+"""The record of a job: the state, totals, settings and seeds of one job, and the records of its pages."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SKIPPED_NUMBERS = 1 << 20
 
 
 class EmbeddedJob:
-    """The facts about a job as a whole. Its counts of requests are kept by the request table."""
+    """The data of a job as a whole. The request table keeps its counts of requests."""
 
     def __init__(
         self, journal: Journal, options: FrontierSettings, clock: Callable[[], float], name: str = ""
@@ -95,7 +95,7 @@ class EmbeddedJob:
         self.revision += 1
 
     def is_banned(self, slot: str) -> bool:
-        """Return whether a slot is banned: by itself, or as a host in all queues."""
+        """Return whether a slot is banned: the slot itself, or its host in all queues."""
         return slot in self.banned or without_queue(slot) in self.banned
 
     def state_now(self, leased: int) -> JobState:
@@ -131,7 +131,10 @@ class EmbeddedJob:
 
 
 class VisitTable:
-    """Writes and recalls the visits of a job that remembers pages; does nothing for another job. See ``docs/design/revisiting.md``."""
+    """Writes and recalls the visits of a job that remembers pages; does nothing for another job.
+
+    See ``docs/design/revisiting.md``.
+    """
 
     def __init__(self, journal: Journal, job: EmbeddedJob) -> None:
         self._journal = journal
@@ -144,7 +147,7 @@ class VisitTable:
         if not (self._is_on and leases and self._job.pass_number > 1):
             return leases
         fingerprints = [lease.fingerprint for lease in leases]
-        # No flush is needed: what this pass writes about a page does not change the record of its last visit.
+        # No flush is needed: this pass does not change the record of the last visit before it is read.
         found = await self._journal.peek(lambda tables: tables.recall(fingerprints))
         return [
             msgspec.structs.replace(lease, memory=memory)

@@ -1,4 +1,4 @@
-"""The journal of an embedded frontier: writes to a SQLite file in group commits, or keeps what must be read back in memory.
+"""The journal of an embedded frontier: writes to a SQLite file in group commits, or keeps data in memory.
 
 The frontier decides in memory and appends the changes to its journal.
 """
@@ -35,19 +35,19 @@ from skitter.frontier.scripts import named_statements
 log = logging.getLogger("skitter.frontier")
 
 CHECKPOINT_BYTES = 80_000_000
-"""Size of the write-ahead log at which it is merged into the file: measured to cost 1.7 times less than SQLite's default
-of 4 MB."""
+"""Size of the write-ahead log at which it is merged into the file: measured to cost 1.7 times less than SQLite's
+default of 4 MB."""
 _SHORT_GROUP = 2_000
 """Rows that may be written on the event loop, if no write is synchronised with the disk. They take about 5 ms."""
 _SIZE_CHECK_INTERVAL = 32
 """Groups between two checks of the size of the log."""
 _REMOVALS = 500
-"""Rows of the queue that are removed together. That takes a millisecond."""
+"""Number of rows of the queue that are removed in one batch. That takes a millisecond."""
 CACHE_BYTES = 8 * 2**20
 MAX_CACHE_BYTES = 64 * 2**20
 _CACHED_SHARE = 32
-"""SQLite's cache has one in this many bytes of the file, within these bounds: requests of slots that take turns lie on many
-pages of a large file."""
+"""Size of the file divided by the size of SQLite's cache, within these bounds. Requests of slots that take turns lie on
+many pages of a large file."""
 FLUSH_DELAY = 0.02
 """Maximum delay in seconds of changes for which no caller waits."""
 _STATEMENTS = named_statements("transitions.sql")
@@ -81,11 +81,12 @@ class SqliteJournal:
         self._flush_timer: asyncio.TimerHandle | None = None
         self._failure: FrontierError | None = None
         self._removals = 0
-        """Number of rows that were removed from the queue since they were last removed together."""
+        """Number of rows that were removed since the last batch."""
         self._groups = 0
         """Number of groups that were written."""
         self._begins_log = True
-        """Whether the next group may be the first one of the log. SQLite synchronises the start of the log with the disk."""
+        """Whether the next group may be the first one of the log. SQLite synchronises the start of the log with the
+        disk."""
 
     async def open(self) -> None:
         """Open or create the file.
@@ -157,7 +158,7 @@ class SqliteJournal:
         self._pending.setdefault(statement, {})[key] = row
 
     def put_latest(self, statement: str, row: Callable[[], Values | None]) -> None:
-        """Put a row that is only known when the next group begins: ``row`` returns it then, or ``None`` for no row."""
+        """Put a row that is only known when the next group begins: ``row`` then returns it, or ``None`` for no row."""
         self._latest[statement] = row
 
     def withdraw(self, statement: str, key: Any) -> None:
@@ -218,7 +219,7 @@ class SqliteJournal:
         self._writer = None
 
     def _take_pending(self) -> dict[str, dict[Any, Values]]:
-        """Begin a group: return all rows that were appended."""
+        """Start a group: return all rows that were appended."""
         pending, self._pending = self._pending, {}
         latest, self._latest = self._latest, {}
         for statement, make_row in latest.items():
@@ -235,7 +236,7 @@ class SqliteJournal:
     def _merge_large_log(self) -> bool:
         """Merge the log into the file if it is large. Return whether that was tried.
 
-        Any error is left to the next write: nothing is lost.
+        An error is ignored, because the next write reports it: nothing is lost.
         """
         assert self._tables is not None, "the journal is not open"
         with contextlib.suppress(OSError, sqlite3.Error):
@@ -246,14 +247,14 @@ class SqliteJournal:
         return False
 
     async def read(self, query: Callable[[SqliteTables], AnswerT]) -> AnswerT:
-        """Run a query, in the journal's thread, that sees everything that was appended."""
+        """Run a query in the journal's thread. It sees everything that was appended."""
         await self.flush()
         return await self.peek(query)
 
     async def change(self, query: Callable[[SqliteTables], AnswerT]) -> AnswerT:
         """Run a query as :meth:`read` that changes the file itself.
 
-        If it fails, nothing more is written, as after a failed write: the memory counts on the change.
+        If it fails, nothing more is written, as after a failed write, because the memory relies on the change.
         """
         try:
             return await self.read(query)
@@ -263,7 +264,7 @@ class SqliteJournal:
             raise
 
     async def peek(self, query: Callable[[SqliteTables], AnswerT]) -> AnswerT:
-        """Run a query, in the journal's thread, that may miss what was appended since the last flush. Costs no flush."""
+        """Run a query in the journal's thread. It needs no flush, but may miss rows appended since the last one."""
         return await self._thread.run(self._query, query)
 
     def _query(self, query: Callable[[SqliteTables], AnswerT]) -> AnswerT:
@@ -327,7 +328,7 @@ def _fail_all(waiters: list[asyncio.Future[None]], error: FrontierError) -> None
 
 
 class MemoryJournal:
-    """Keeps delayed requests, dead letters, notes and visits in a database in memory, because the frontier reads them back."""
+    """Keeps delayed requests, dead letters, notes and visits in a database in memory: the frontier reads them back."""
 
     def __init__(self) -> None:
         file = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
@@ -360,18 +361,18 @@ class MemoryJournal:
         """Do nothing: no statement that is withdrawn is kept."""
 
     async def flush(self) -> None:
-        """Return at once."""
+        """Return immediately."""
 
     def raise_failure(self) -> None:
         """Do nothing: no write fails."""
 
     def flush_soon(self) -> None:
-        """Return at once."""
+        """Return immediately."""
 
     async def read(self, query: Callable[[SqliteTables], AnswerT]) -> AnswerT:
         """Run a query."""
         answer = query(self._tables)
-        self._tables.file.execute("DELETE FROM queue")  # the frontier itself holds what was moved there
+        self._tables.file.execute("DELETE FROM queue")  # the frontier itself holds the moved rows
         return answer
 
     change = peek = read

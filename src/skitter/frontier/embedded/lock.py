@@ -19,7 +19,7 @@ _held: set[OwnerLock] = set()
 
 
 def _let_go_after_fork() -> None:
-    """Close the copies of the locks in a process that user code has forked: it may outlive the owner."""
+    """Close the copies of the locks in a process that user code has forked, because it may outlive the owner."""
     for lock in list(_held):
         lock.close()
 
@@ -33,9 +33,10 @@ def _host_suffix() -> str:
 
 
 class OwnerLock:
-    """An advisory lock in a file next to the frontier. The kernel releases it when its owner ends, also after a crash.
+    """An advisory lock in a file next to the frontier. The kernel releases it when its owner ends, even after a crash.
 
-    ``what``: what the owner runs, for the error of another process. ``remedy``: what the user of that process can do.
+    ``what``: description of the owner's work, for the error of another process. ``remedy``: remedy for the user of that
+    process.
     """
 
     def __init__(

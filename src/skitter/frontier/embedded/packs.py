@@ -1,8 +1,9 @@
 """Packs: waiting links of one page and slot in a single row of the file.
 
-A link behind the head of its slot is not needed soon. A row of its own would repeat the record of its page and most of
-its URL. A request stays in its pack until it is done, and is read there. The table ``unpacked`` has the numbers of those
-that have left their pack, and a pack is removed with the last of them; see ``docs/design/embedded-frontier.md``.
+A link behind the head of its slot is not needed soon. A separate row would repeat the record of its page and most of
+its URL. A request stays in its pack until it is done, and is read there. The table ``unpacked`` has the numbers of
+requests that have left their pack, and a pack is removed with its last request; see
+``docs/design/embedded-frontier.md``.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ import msgspec
 MAX_PACK_SIZE = 128
 """Maximum number of links in one pack."""
 MIN_PACK_SIZE = 4
-"""Minimum number of links in one pack. A smaller one would save little, but cost as much to read: slots with few
-requests need theirs all the time."""
+"""Minimum number of links in one pack. A smaller one would save little and take as long to read: slots with few
+requests read their packs all the time."""
 BATCH_SIZES = (64, 16)
-"""Numbers of rows that one statement writes. Up to 16 remaining rows are one more statement."""
+"""Numbers of rows that one statement writes. Up to 16 remaining rows need one more statement."""
 CACHED_STATEMENTS = 512
 _FINGERPRINT_SIZE = 16
 
@@ -41,7 +42,10 @@ def pack(
     urls: Sequence[str],
     fingerprints: Sequence[bytes],
 ) -> Values:
-    """Return the row of a pack: requests that differ only in URL and fingerprint. ``seq`` is the number of the first one."""
+    """Return the row of a pack: requests that differ only in URL and fingerprint.
+
+    ``seq`` is the number of the first one.
+    """
     prefix = os.path.commonprefix([urls[0], urls[-1]])  # noqa: RUF071 - any prefix serves
     if "\n".join(urls).count(f"\n{prefix}") < len(urls) - 1:
         prefix = os.path.commonprefix([min(urls), max(urls)])  # noqa: RUF071 - likewise
@@ -51,7 +55,7 @@ def pack(
 
 
 def unpack(row: Values, unpacked: Container[int] = ()) -> Iterator[Values]:
-    """Return the requests in a pack as rows of the queue. ``unpacked``: the numbers of those that have left it.
+    """Return the requests in a pack as rows of the queue. ``unpacked``: the numbers of requests that have left it.
 
     Raises :class:`ValueError` or :class:`msgspec.MsgspecError` for a damaged pack.
     """
@@ -78,7 +82,7 @@ _ADD_ROW = "INSERT INTO queue VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
 
 def give_row(file: sqlite3.Connection, number: int) -> None:
-    """Move a request from its pack to a row of its own, within a transaction. Nothing happens if it is in no pack."""
+    """Move a request from its pack to a separate row, within a transaction. No effect on a request without a pack."""
     query = (
         f"SELECT * FROM packs WHERE {PACK_OF.format('?1')}"  # noqa: S608 - a constant
         " AND NOT EXISTS (SELECT 1 FROM unpacked WHERE seq = ?1)"
@@ -123,7 +127,7 @@ def remove_packs(file: sqlite3.Connection, packs: Iterable[tuple[int, int]]) -> 
 def remove_empty_packs(file: sqlite3.Connection, numbers: str) -> None:
     """Remove the packs that all requests have left, within a transaction.
 
-    ``numbers``: the table with the numbers of requests whose packs are looked at.
+    ``numbers``: the table with the numbers of the requests whose packs are checked.
     """
     query = (
         "SELECT json_group_array(json_array(seq, amount)) FROM (SELECT DISTINCT packs.seq, packs.amount"  # noqa: S608 - constants

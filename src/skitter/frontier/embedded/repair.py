@@ -58,11 +58,11 @@ def _open(path: Path) -> sqlite3.Connection:
 
 
 def repair_file(path: Path) -> Repair:
-    """Rebuild a damaged frontier file from the rows that can be read. A sound file is not changed.
+    """Rebuild a damaged frontier file from the rows that can be read. An undamaged file is not changed.
 
-    The damaged files are kept in a folder beside it. An earlier repair that was killed is finished, and its report returned.
-    Raises :class:`~skitter.errors.FrontierError` if a process runs the job, or if the record of the job is lost, without
-    which the known URLs mean nothing.
+    The damaged files are kept in a folder next to it. If an earlier repair was killed, it is finished, and its report
+    is returned. Raises :class:`~skitter.errors.FrontierError` if a process runs the job, or if the record of the job is
+    lost, without which the known URLs mean nothing.
     """
     lock = OwnerLock(path)
     lock.acquire()
@@ -93,7 +93,7 @@ def _rebuild(path: Path, damage: list[str]) -> Repair:
         with contextlib.suppress(FileNotFoundError):
             shutil.copy2(path.with_name(path.name + suffix), saved)
     draft.unlink(missing_ok=True)
-    # Reading may change a file, so a second copy is read, in a folder of its own.
+    # Reading may change a file, so a second copy is read, in a separate folder.
     readable = saved / "copy"
     shutil.copytree(saved, readable)
     try:
@@ -171,7 +171,7 @@ class _Copying:
         self._repair.kept[table], self._repair.altered = kept, list(altered)
 
     def _queued(self, queue: Iterator[Row]) -> Iterator[Row]:
-        """Give the rows of the queue that do not count as removed, and the requests of all packs that can be read."""
+        """Yield the rows of the queue that do not count as removed, and the requests of all readable packs."""
         removed = {number for (number,) in self._by_number("removed", "seq")}
         yield from (row for row in queue if row[0] not in removed)
         removed.update(number for (number,) in self._by_number("unpacked", "seq"))
@@ -184,7 +184,7 @@ class _Copying:
             yield from map(tuple, rows)
 
     def _keep_once(self) -> None:
-        """Remove delayed and dead requests from the queue: they are in their pack, too, if `unpacked` cannot be read."""
+        """Remove delayed and dead requests from the queue. They are also in their pack if `unpacked` is unreadable."""
         self._repair.kept["queue"] -= self._target.execute(
             "DELETE FROM queue WHERE seq IN (SELECT seq FROM delayed UNION SELECT seq FROM dead)"
         ).rowcount
@@ -198,10 +198,10 @@ class _Copying:
         return self._ranges(table, lambda low, high: self._source.execute(query, (low, high)), 0, 2**62)
 
     def _copy_runs(self) -> None:
-        """Write the keys of all runs before the others in the log, from which the job writes runs again.
+        """Write the keys of all runs to the log, before the other keys. The job writes runs again from the log.
 
-        The blocks come in the order of their runs, so later ones prevail. Blocks of runs that were not finished or not
-        removed are left out: they may have URLs that were forgotten since.
+        The blocks are read in the order of their runs, so later ones prevail. Blocks of unfinished runs, and of runs
+        that should have been removed, are left out: they may have URLs that were forgotten since.
         """
         execute, kept, runs = self._target.execute, 0, self._run_numbers()
         execute("CREATE TEMP TABLE newer AS SELECT kind, at, fingerprints FROM seen_log ORDER BY id")
@@ -238,7 +238,7 @@ class _Copying:
     def _ranges(
         self, table: str, read: Callable[[int, int], Iterator[Row]], low: int, high: int
     ) -> Iterator[Row]:
-        """Give the rows of a range of keys, some twice. A range that cannot be read is halved, down to single keys."""
+        """Yield the rows of a range of keys, some twice. A range that cannot be read is halved, down to single keys."""
         open_ranges, failures = [(low, high)], 0
         while open_ranges:
             low, high = open_ranges.pop()
@@ -252,7 +252,7 @@ class _Copying:
                     open_ranges += [(middle, high), (low, middle)]
 
     def _from_both_ends(self, table: str) -> Iterator[Row]:
-        """Give the rows before the first and after the last page that cannot be read."""
+        """Yield the rows before the first and after the last unreadable page."""
         keys = [column[1] for column in self._target.execute(f"PRAGMA table_info({table})") if column[5]]
         for direction in ("ASC", "DESC"):
             order = ", ".join(f'"{key}" {direction}' for key in keys)

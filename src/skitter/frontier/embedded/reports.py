@@ -59,7 +59,10 @@ class EmbeddedReports:
     def count(
         self, origin: OutcomeOrigin, outcomes: Sequence[Outcome], counters: Mapping[str, int]
     ) -> list[StatsKey]:
-        """Count outcomes. Return the keys that changed, for :meth:`write_stats`. ``counters``: the sum of their counters."""
+        """Count outcomes.
+
+        Return the keys that changed, for :meth:`write_stats`. ``counters``: the sum of their counters.
+        """
         return self._stats.count(origin, amounts_of(outcomes, counters))
 
     def write_stats(self, changed: Iterable[StatsKey]) -> None:

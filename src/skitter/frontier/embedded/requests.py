@@ -37,7 +37,7 @@ _DONE, _FAILED = Resolution.DONE, Resolution.FAILED
 
 
 class SlotUsage:
-    """What the slots of one job have used of their budgets (``docs/design/traps.md``)."""
+    """The used part of the budgets of the slots of one job (``docs/design/traps.md``)."""
 
     def __init__(self, budgets: SlotBudgets, stats: StatsTable) -> None:
         self._budgets = budgets
@@ -47,7 +47,7 @@ class SlotUsage:
         """Number of delayed requests by slot number."""
 
     def pages_left(self, slot: str) -> float:
-        """Return how many more pages a slot may have."""
+        """Return the number of further pages that a slot may have."""
         return self._budgets.pages_left(self._stats.used(slot)[0])
 
     def spent(self, slot: str) -> str:
@@ -69,7 +69,7 @@ DUE_STEP = 0.05
 """Minimum time in seconds between two moves of due requests to the queue, so that each move serves several."""
 REMOVE_BATCH_SIZE = 5_000
 SEARCH_BATCH_SIZE = 20_000
-"""Requests that are searched for a task in one step, so that other calls do not wait long."""
+"""Number of requests that are searched for a task in one step, so that other calls do not wait long."""
 _PACKED_ORDERS = ("priority", "fifo")
 UNPACK_BATCH_SIZE = 100
 
@@ -89,7 +89,7 @@ class Packing:
     def takes(self, entry: Entry) -> bool:
         """Accept a request.
 
-        Return ``False`` for a request that needs a row of its own, and close the pack of its slot, which comes first.
+        Return ``False`` for a request that needs a separate row, and close the pack of its slot, which precedes it.
         """
         if not self._active:
             return False
@@ -145,7 +145,7 @@ class RequestTable:
         self.seen = SeenSet(journal, file, job.options)
         self.visits = VisitTable(journal, job)
         self.adding = asyncio.Lock()
-        """Held from the look-up of fingerprints until the decision which requests are new."""
+        """Held from the look-up of fingerprints until it is known which requests are new."""
         self._open_batch: LeaseBatch | None = None
         """The leases that are written next."""
         self._moving_delayed = asyncio.Lock()
@@ -154,9 +154,9 @@ class RequestTable:
         self.slot_keys: dict[int, str] = {}
         """The key of each slot by its number in the file."""
         self._first_due = float("inf")
-        """When the first delayed request is due."""
+        """Time at which the first delayed request is due."""
         self._moved_at = 0.0
-        """When due requests were last moved to the queue."""
+        """Time at which due requests were last moved to the queue."""
 
     async def restore(self, stored: StoredJob) -> None:
         """Load the requests of an earlier run."""
@@ -258,7 +258,7 @@ class RequestTable:
         return AddResult(len(new), known)
 
     def _queue_batch(self, batch: LinkBatch, now: float) -> None:
-        """Queue requests that may be fetched at once: those of a slot in their order, in packs behind its head."""
+        """Queue requests that may be fetched now: those of a slot in their order, in packs behind its head."""
         if len(set(batch.slots)) == 1 and len(set(batch.penalties)) == 1:
             self._queue_alike(batch, now)
             return
@@ -287,12 +287,12 @@ class RequestTable:
     @property
     def _packs(self) -> bool:
         """Whether requests may wait in packs."""
-        # Budgets count each request. In the other orders, each has a rank of its own.
+        # Budgets count each request. In the other queue orders, each request has a different rank.
         is_ranked = self._job.options.queue_order in _PACKED_ORDERS
         return self._file is not None and is_ranked and not self._usage.is_limited
 
     def is_behind_head(self, slot: str, priority: int) -> bool:
-        """Return whether a request that may be fetched at once waits behind the head of its slot."""
+        """Return whether a request that may be fetched now waits behind the head of its slot."""
         return self.backlog.is_behind_head(slot, rank_of(self._job.options.queue_order, priority, 0))
 
     def add_pack(
@@ -307,7 +307,7 @@ class RequestTable:
         self.backlog.add_packed(slot, rank, amount)
 
     def add_row(self, entry: Entry, now: float) -> None:
-        """Queue or delay a request with a row of its own."""
+        """Queue or delay a request in a separate row."""
         sequence = self._job.next_number()
         number = self.slot_number(entry.slot)
         rank = rank_of(self._job.options.queue_order, entry.priority, sequence)
@@ -325,7 +325,7 @@ class RequestTable:
         return REFUSED_FULL if is_full else ""
 
     async def write_seen_if_large(self) -> None:
-        """Begin to move known URLs to the file once there are more than ``seen_memory_limit``."""
+        """Start to move known URLs to the file once there are more than ``seen_memory_limit``."""
         if self._job.last_number >= self._job.options.seen_memory_limit:
             await self.seen.write_if_large()
 
@@ -436,7 +436,7 @@ class RequestTable:
 
     @property
     def next_due(self) -> float:
-        """When to move delayed requests to the queue next; infinite if there are none."""
+        """Time of the next move of delayed requests to the queue; infinite if there are none."""
         return max(self._first_due, self._moved_at + DUE_STEP)
 
     async def requeue_due(self, now: float) -> None:
@@ -466,7 +466,10 @@ class RequestTable:
             self._first_due = min(self._first_due, following)
 
     def requeue_lost(self, lease_id: int, now: float) -> None:
-        """Queue a request whose lease expired or whose worker died. One that was lost too often becomes a dead letter."""
+        """Queue a request whose lease expired or whose worker died.
+
+        One that was lost too often becomes a dead letter.
+        """
         held = self._end_lease(lease_id, now)
         if held is None:
             return
@@ -478,7 +481,7 @@ class RequestTable:
             self._requeue(row, now + retry_delay_after_loss(row.lost), now)
 
     def _requeue(self, row: RequestRow, at: float, now: float) -> None:
-        """Place a request that was leased, in a row of its own."""
+        """Queue or delay a request that was leased, in a separate row."""
         if self.drop_if_refused(row):
             return
         if at > now:
@@ -494,7 +497,7 @@ class RequestTable:
         self._journal.append("dequeue", (seq,))
 
     def drop_if_refused(self, row: RequestRow) -> bool:
-        """Drop a request whose slot was banned or used up while it was leased, delayed or dead.
+        """Drop a request whose slot was banned, or reached its budget, while it was leased, delayed or dead.
 
         Return ``False`` if the slot accepts it.
         """
@@ -508,7 +511,7 @@ class RequestTable:
         return True
 
     def _refusal_of(self, key: str) -> str:
-        """Return the counter for requests of a slot that is banned or used up; otherwise an empty string."""
+        """Return the counter for requests of a slot that is banned or over its budget; otherwise an empty string."""
         is_banned = bool(self._job.banned) and self._job.is_banned(key)
         return "refused/banned" if is_banned else self._usage.spent(key)
 
@@ -524,7 +527,10 @@ class RequestTable:
         self._job.write()
 
     def revive(self, row: RequestRow, now: float) -> bool:
-        """Queue the request of a dead letter with fresh attempts. Return ``False`` if its URL was added again since."""
+        """Queue the request of a dead letter with fresh attempts.
+
+        Return ``False`` if its URL has been added again since.
+        """
         if row.dedup == FORGOTTEN and self.seen.keys.known(row.fingerprint, now):
             self._job.added -= 1
             self._job.count({"refused/duplicate": 1})
@@ -533,7 +539,7 @@ class RequestTable:
             if row.dedup:
                 self.seen.keys.add(row.fingerprint)
                 self.seen.log_added([row.fingerprint], now)
-            self._journal.append("unpack", (row.seq,))  # it may only count as removed from its pack
+            self._journal.append("unpack", (row.seq,))  # the removal from its pack may not be applied yet
             self._journal.put("take_back", row.seq, (row.seq,))
             self._place(row._replace(attempt=0, lost=0, dedup=min(row.dedup, 1)), now, now)
         return True

@@ -1,9 +1,9 @@
 """Sorted runs: the known fingerprints of a job that are in the file.
 
-Keys are divided into 256 shards by their first byte, and each shard has its own runs. A run is written once, in the order of
-its keys, and is never changed. Later keys of its shard go to later runs, and runs of similar size are merged into one, as in
-a log-structured merge tree (O'Neil et al. 1996). A run is divided into blocks by the first bits of the keys, which are
-hashes and therefore evenly spread. A filter shows which blocks are worth reading.
+Keys are divided into 256 shards by their first byte, and each shard has its own runs. A run is written once, in the
+order of its keys, and is never changed. Later keys of its shard go to later runs, and runs of similar size are merged
+into one, as in a log-structured merge tree (O'Neil et al. 1996). A run is divided into blocks by the first bits of the
+keys, which are hashes and therefore evenly spread. A filter shows which blocks are worth reading.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ KEY_SIZE = 16
 PREFIXES = 2**32
 """A key is placed within its shard by its *prefix*: the four bytes after the first one."""
 KEYS_PER_BLOCK = 28
-"""Mean. With blocks of about half a kilobyte, few bytes at the end of each page of the file stay unused."""
+"""Average. With blocks of about half a kilobyte, few bytes at the end of each page of the file stay unused."""
 KEYS_PER_STEP = 2_048
-"""Keys that are written in one transaction, so that commits do not wait long: less than a millisecond."""
+"""Number of keys that are written in one transaction. It takes less than a millisecond, so commits do not wait long."""
 MARKER = "m"
 """Kind of a row of ``seen_log`` up to which the keys of a shard go to its next run."""
 _READ_BATCH = 500
@@ -38,11 +38,11 @@ REMOVED_ROWS = 2_048
 """Rows of the log that are removed in one transaction."""
 _BLOCK_ROWS = "INSERT INTO seen_blocks VALUES (?, ?, ?)"
 _INDEX_BITS = 32
-"""Of the index of a block in its run."""
+"""Bits of the index of a block in its run."""
 _TAG_START, _TAG_END = 5, 7
-"""The two bytes of a key that a filter has."""
+"""Position of the two bytes of a key that a filter has."""
 _END_SIZE = 4
-"""Bytes of the number of keys up to the end of a part."""
+"""Bytes that encode the number of keys up to the end of a part."""
 
 try:
     from skitter.frontier.embedded._key_set import KeySet
@@ -70,7 +70,7 @@ def python_split(packed: bytes, parts: int, first: int, end: int) -> list[bytes]
 
 
 def _lower_bound(key: bytes, part: int, parts: int) -> bytes:
-    """Return what no key of a part, and all keys before it, are less than. ``key``: any key of the sequence."""
+    """Return a lower bound of the keys of a part; all earlier keys are below it. ``key``: any key of the sequence."""
     prefix = -(-part * PREFIXES // parts)
     if prefix == PREFIXES:
         return key[:1] + b"\xff" * KEY_SIZE
@@ -78,9 +78,9 @@ def _lower_bound(key: bytes, part: int, parts: int) -> bytes:
 
 
 class PythonKeyFilter:
-    """Tells which keys are not in a sequence, without its keys: two bytes of each, in parts of the sequence.
+    """Shows which keys are not in a sequence. It has two bytes of each key, by parts of the sequence.
 
-    With 28 keys in each part, one in 2,300 unknown keys seems to be in the sequence. A filter takes 2.2 bytes per key.
+    With 28 keys in each part, the false positive rate is 1 in 2,300. A filter takes 2.2 bytes per key.
     """
 
     def __init__(self, parts: int, packed: bytes) -> None:
@@ -108,7 +108,7 @@ class PythonKeyFilter:
 
 
 def python_possible_keys(keys: Sequence[bytes], shards: Sequence[Sequence[PythonKeyFilter]]) -> list[bytes]:
-    """Return the keys that are in a filter of their shard, or seem to be."""
+    """Return the keys that are in a filter of their shard, including false positives."""
     return [key for key in keys if any(key in one for one in shards[key[0]])]
 
 
@@ -160,7 +160,7 @@ class ShardKeys:
         return len(self.endless) + len(self.timed)
 
     def until(self, key: bytes) -> float | None:
-        """Return the time until which a key is known; ``None`` if it is not here."""
+        """Return the time until which a key is known; ``None`` if the key is not in memory."""
         return FOREVER if key in self.endless else self.timed.get(key)
 
     def visited(self, key: bytes, until: float) -> None:
@@ -172,7 +172,7 @@ class ShardKeys:
             self.timed[key] = until
 
     def update(self, newer: ShardKeys) -> None:
-        """Add keys that prevail over those here."""
+        """Add keys that replace the existing ones."""
         for key in newer.endless:
             self.visited(key, FOREVER)
         for key, until in newer.timed.items():
@@ -188,8 +188,8 @@ class Run(NamedTuple):
     blocks: int
     amount: int
     log_end: int
-    """Number of a row of the log of fingerprints. What the log has of the shard up to there is in this run, or in an
-    earlier one."""
+    """Number of a row of the log of fingerprints. The keys of the shard in the log up to this row are in this run, or
+    in an earlier one."""
     filter: KeyFilter
 
     def block_of(self, prefix: int) -> int:
@@ -198,7 +198,7 @@ class Run(NamedTuple):
 
 
 def load_runs(file: sqlite3.Connection) -> list[Run]:
-    """Return all runs, the oldest first. Blocks of runs that were not finished or not removed are removed."""
+    """Return all runs, the oldest first. Remove the blocks of unfinished runs, and of replaced ones."""
     query = "SELECT run, shard, blocks, amount, log_end, filter FROM seen_runs ORDER BY run"
     try:
         runs = [
@@ -275,7 +275,7 @@ def remove_blocks(tables: SqliteTables, run: Run, start: int) -> int | None:
 def remove_log(tables: SqliteTables, before: int) -> bool:
     """Remove the oldest rows of the log of fingerprints before a number. Return whether any are left.
 
-    The last marker always stays, because SQLite would use its number again, and runs refer to it.
+    The last marker always stays, because SQLite would otherwise reuse its number, and runs refer to it.
     """
     oldest = "SELECT id FROM seen_log WHERE id < ? ORDER BY id LIMIT ?"
     query = f"DELETE FROM seen_log WHERE id IN ({oldest})"  # noqa: S608 - a constant
@@ -303,7 +303,7 @@ def merge_keys(sources: Sequence[SortedKeys]) -> SortedKeys:
 class RunWriter:
     """Writes a run in steps: new keys of a shard, and those of the runs that it replaces.
 
-    ``forgets``: keys that are not known any more are left out, because no earlier run has them.
+    ``forgets``: keys that are no longer known are left out, because no earlier run has them.
     """
 
     def __init__(
@@ -382,7 +382,7 @@ class RunWriter:
 
 
 def _read_range(file: sqlite3.Connection, run: Run, low: int, high: int) -> SortedKeys:
-    """Return the keys of the blocks of a run that have prefixes from ``low`` until before ``high``, and perhaps others."""
+    """Return the keys of a run with prefixes from ``low`` until before ``high``, and others of the same blocks."""
     query = "SELECT fingerprints, until FROM seen_blocks WHERE id BETWEEN ? AND ? ORDER BY id"
     rows = file.execute(query, (run.block_of(low), run.block_of(high - 1))).fetchall()
     times = {

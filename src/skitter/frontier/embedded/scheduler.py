@@ -39,11 +39,11 @@ MIN_EVICTION_SIZE = 10_000
 """Number of slots above which idle slots are evicted."""
 
 MAX_DORMANT_RANKS = 16
-"""Ranks of dormant slots in one queue: the best is searched for at each step."""
+"""Maximum number of ranks of dormant slots in one queue, because each step searches for the best one."""
 _ORDER_CHECK_INTERVAL = 64
 """Changes of the order of slots between two checks whether it has too many outdated entries."""
 _RECOUNT_SHARE = 4
-"""The largest slots are searched again when one in this many may have changed."""
+"""The largest slots are searched again when one in this number may have changed."""
 
 HeapEntry = tuple[int, int, Any]
 """A waiting request: rank (low first), sequence number, payload."""
@@ -57,7 +57,7 @@ class FetchCounts:
     def __init__(self) -> None:
         self.all = 0
         self.new = 0
-        """Those of hosts that have not answered yet. Any of them may take long."""
+        """Fetches from hosts that have not answered yet. Any of them may take long."""
 
 
 class Slot:
@@ -69,7 +69,10 @@ class Slot:
     )  # fmt: skip
 
     def __init__(self, key: str, policy: HostLimits, counts: FetchCounts | None = None) -> None:
-        """Create a slot without requests. ``counts``: the fetches of its queue; ``None``: they are not counted together."""
+        """Create a slot without requests.
+
+        ``counts``: the fetches of its queue; ``None``: they are not counted together.
+        """
         self.key = key
         self.counts = FetchCounts() if counts is None else counts
         self.queue = queue_of(key)
@@ -91,7 +94,7 @@ class Slot:
         """Pages that the budget of the slot still allows, including leased ones."""
         self.next_at = 0.0
         self.granted_at = 0.0
-        """When the lease was granted that ``next_at`` results from; 0 if it does not result from a lease alone."""
+        """Time of the grant that determined ``next_at``; 0 if not only a grant determined it."""
         self.paused_until = 0.0
         self.adapted_delay = 0.0
         self.backoff = 0.0
@@ -146,8 +149,8 @@ class Slot:
         """Grace, in seconds, within which a leased request must be sent; ``None`` if no delay is promised.
 
         Grants are spaced by the delay plus this grace. Two requests that are each sent within their grace therefore
-        keep the delay. An adapted delay is not a promise, so it has no grace. The grace is a tenth of the delay, but long
-        enough to open a connection.
+        keep the delay. An adapted delay is not a promise, so it has no grace. The grace is a tenth of the delay, but
+        long enough to open a connection.
         """
         if not self.is_paced or not (self.rates or self.min_delay or self.policy.delay):
             return None
@@ -245,7 +248,7 @@ class Slot:
         if granted_at > self.refused_at or not self.backoff:
             self.backoff = min(max(MIN_BACKOFF, self.backoff * 2), MAX_BACKOFF)
             self.refused_at = now
-        # Retry-After: 0 does not turn the back-off off.
+        # Retry-After: 0 does not disable the back-off.
         self.paused_until = max(self.paused_until, now + max(self.backoff, retry_after or 0.0))
 
 
@@ -255,8 +258,8 @@ SlotHeap = list[tuple[float, int, int, int, Slot]]
 The fourth value is the stamp of the entry, which is valid while it equals the slot's stamp.
 """
 _NEW_SHARE = 4
-"""Hosts that have not answered yet get one of this many leases while others can be asked as well, and may always have one of
-this many fetches.
+"""Hosts that have not answered yet get one in this number of leases while others are ready as well, and may always have
+one in this number of fetches.
 """
 _PLACES_OF_ANSWERED = 2
 """Number of concurrent fetches of a host with an adapted delay, see :data:`ADAPTIVE_SHARE`."""
@@ -265,8 +268,9 @@ _PLACES_OF_ANSWERED = 2
 class SlotOrder:
     """The slots of one queue, in the order in which they may be fetched.
 
-    A page may link to 50,000 hosts that do not exist. Hosts that have answered do not wait until all of these were tried,
-    and find a free place when they can be asked again: a request to a host that has not answered may hold its place for long.
+    A page may link to 50,000 hosts that do not exist. Hosts that have answered do not wait until all of these were
+    tried, and the worker has capacity for them when they are ready: a fetch from a host that has not answered may take
+    long.
     """
 
     __slots__ = ("_answered", "_new", "_turn", "counts")
@@ -295,12 +299,12 @@ class SlotOrder:
             heapify(heap)
 
     def is_served(self, rank: int, amount: int) -> bool:
-        """Return whether there are entries of enough hosts that have not answered, and none has a worse rank than ``rank``."""
+        """Return whether there are ``amount`` entries of new hosts, and the first of them has at most ``rank``."""
         return _prune(self._new) and len(self._new) >= amount and self._new[0][1] <= rank
 
     @property
     def has_new(self) -> bool:
-        """Whether hosts wait that have not answered yet."""
+        """Whether slots of hosts that have not answered yet are waiting."""
         return _prune(self._new)
 
     def first(self, *, only_answered: bool = False) -> tuple[float, int, int, int, Slot] | None:
@@ -313,7 +317,8 @@ class SlotOrder:
     def take(self, now: float, places: float = math.inf, *, only_answered: bool = False) -> Slot | None:
         """Remove the entry of the next slot that may be fetched, and return the slot, if there is one.
 
-        ``places``: how many more requests the worker can fetch. Some are left for hosts that have answered.
+        ``places``: number of further requests that the worker can fetch. Some of this capacity is reserved for hosts
+        that have answered.
         """
         answered, new = self._answered, self._new
         is_known = _prune(answered)
@@ -329,9 +334,10 @@ class SlotOrder:
         return heappop(new)[4] if has_new else None
 
     def has_room_for_new(self, until: float, places: float) -> bool:
-        """Return whether a host that has not answered yet may be asked, although others have answered.
+        """Return whether a request to a host that has not answered yet may be leased, although others have answered.
 
-        For each host that has answered and is ready by a time, two places are kept. New hosts always have a quarter of all.
+        For each host that has answered and is ready by a time, two fetches are reserved. New hosts may always have a
+        quarter of all fetches.
         """
         most = self.counts.all + places
         if most == math.inf:
@@ -354,18 +360,18 @@ def _prune(heap: SlotHeap) -> bool:
 
 
 class DormantSlots:
-    """Slots whose requests are all in the file, and whose host was not asked yet: a count of requests for each.
+    """Slots whose requests are all in the file, and whose hosts have had no fetch: a count of requests for each.
 
-    A crawl may know millions of hosts that it has not asked yet. With its entries in the heaps, a slot takes 700 bytes.
+    A crawl may know millions of hosts without a fetch. With its entries in the heaps, a slot takes 700 bytes.
     """
 
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
         self._usual_rank = 0
         self._other_ranks: dict[str, int] = {}
-        """Rank of the first request, where it is not the usual one."""
+        """Rank of the first request, if it is not the usual one."""
         self._turns: dict[str, dict[int, deque[str]]] = {}
-        """Slots in the order of their arrival, by queue and rank. Some are not dormant any more."""
+        """Slots in the order of their arrival, by queue and rank. Some are no longer dormant."""
         self._largest: list[str] = []
         self._changes = 0
         """Number of changes since the largest slots were searched."""
@@ -384,7 +390,7 @@ class DormantSlots:
         return self._other_ranks.get(key, self._usual_rank)
 
     def add(self, key: str, rank: int, amount: int) -> bool:
-        """Add a slot. Return ``False`` if its rank is one too many."""
+        """Add a slot. Return ``False`` if there are already :data:`MAX_DORMANT_RANKS` other ranks."""
         ranks = self._turns.setdefault(queue_of(key), {})
         if rank not in ranks and len(ranks) >= MAX_DORMANT_RANKS:
             return False
@@ -398,7 +404,10 @@ class DormantSlots:
         return True
 
     def grow(self, key: str, rank: int, amount: int) -> bool:
-        """Count more requests of a slot. Return ``False`` if it is not dormant, or if one of them comes before its first."""
+        """Count more requests of a slot.
+
+        Return ``False`` if it is not dormant, or if one of them precedes its first.
+        """
         count = self._counts.get(key)
         if count is None or rank < self.rank_of(key):
             return False
@@ -451,7 +460,7 @@ class SlotScheduler:
         self._pages_left_of = pages_left_of
         self._slots: dict[str, Slot] = {}
         self.dormant = DormantSlots()
-        """Slots that are not in use yet. Each is either here or an object."""
+        """Slots that are not in use yet. Each slot is either dormant or an object."""
         self._opened_at = 0.0
         self._is_old: Callable[[str], bool] = lambda _: False
         """Whether an earlier run may have fetched from a slot."""
@@ -462,7 +471,7 @@ class SlotScheduler:
         self.in_memory = 0
         """Number of requests that wait in memory, in all slots together."""
         self.low: dict[Slot, None] = {}
-        """Slots that soon have no request left in memory, but further ones in the file."""
+        """Slots with few requests left in memory and further ones in the file."""
         self._last_stamp = 0
         self._evict_at = MIN_EVICTION_SIZE
 
@@ -481,7 +490,7 @@ class SlotScheduler:
             slot = self._slots[key] = Slot(key, self._policy_of(key), self._orders[queue].counts)
             slot.pages_left = self._pages_left_of(key)
             if self._is_old(key) and (grace := slot.start_within) is not None:
-                slot.next_at = self._opened_at + slot.delay + grace  # that fetch may be just past
+                slot.next_at = self._opened_at + slot.delay + grace  # the last fetch may be recent
             if (waiting := self.dormant.take(key)) is not None:
                 rank, slot.on_disk = waiting
                 slot.head_end = (rank, 0)
@@ -489,7 +498,10 @@ class SlotScheduler:
         return slot
 
     def resume(self, now: float, is_old: Callable[[str], bool]) -> None:
-        """Keep the distance to the last fetches of an earlier run. ``is_old``: whether it may have fetched from a slot."""
+        """Keep the distance to the last fetches of an earlier run.
+
+        ``is_old``: whether it may have fetched from a slot.
+        """
         self._opened_at, self._is_old = now, is_old
 
     def _create_order(self, queue: str) -> None:
@@ -508,7 +520,8 @@ class SlotScheduler:
     def add_unread(self, key: str, rank: int, amount: int, *, create: bool) -> bool:
         """Count requests that are only in the file, and leave their slot dormant.
 
-        ``create``: whether the slot may be new. Return ``False`` if the slot is not dormant, or has to wake up for them.
+        ``create``: whether the slot may be new. Return ``False`` if the slot is not dormant, or has to wake up for
+        them.
         """
         if self.dormant.grow(key, rank, amount):
             return True
@@ -585,7 +598,7 @@ class SlotScheduler:
         only_answered: bool = False,
         places: float = math.inf,
     ) -> list[Slot]:
-        """Return slots that are ready by a time and whose next requests must be read from the file, the first ones first.
+        """Return slots that are ready by a time and whose next requests must be read from the file, in order.
 
         ``allowances``: consider only queues with an allowance left. ``only_answered``: only hosts that have answered.
         ``places``: as for :meth:`take`.
@@ -613,8 +626,8 @@ class SlotScheduler:
     ) -> tuple[Slot, HeapEntry] | None:
         """Take the next request that may be fetched now, if there is one.
 
-        ``allowances``: as returned by :meth:`allowances`; the taken request is subtracted. ``places``: how many more
-        requests the worker can fetch.
+        ``allowances``: as returned by :meth:`allowances`; the taken request is subtracted. ``places``: number of
+        further requests that the worker can fetch.
         """
         if allowances is None and len(self._orders) == 1:
             order: SlotOrder | None = self._order
@@ -635,7 +648,7 @@ class SlotScheduler:
     def _firsts(
         self, orders: dict[str, SlotOrder], allowances: dict[str, int] | None, now: float, places: float
     ) -> Iterator[tuple[tuple[float, int, int, int, Slot], SlotOrder]]:
-        """Yield the first entry of each queue that is not empty and has an allowance left, and the order of the queue."""
+        """Yield the first entry of each queue that has requests and an allowance, with the order of the queue."""
         for queue, order in orders.items():
             if allowances is None or allowances.get(queue, 0) > 0:
                 room = not order.has_new or self._orders[queue].has_room_for_new(now + MAX_WAIT, places)
@@ -661,10 +674,10 @@ class SlotScheduler:
     def next_at(
         self, allowances: dict[str, int] | None = None, now: float = 0.0, places: float = math.inf
     ) -> float | None:
-        """Return when the next slot becomes ready; ``None`` if no slot waits only for time to pass.
+        """Return when the next slot becomes ready; ``None`` if no slot waits only for its time.
 
-        ``allowances``: consider only queues with an allowance left. ``places``: how many more requests the worker can
-        fetch. Those that are left for hosts that have answered are not free for others.
+        ``allowances``: consider only queues with an allowance left. ``places``: number of further requests that the
+        worker can fetch. Capacity that is reserved for hosts that have answered is not available to others.
         """
         if len(self.dormant):
             for queue, order in self._unread.items():
@@ -709,7 +722,7 @@ class SlotScheduler:
 
 
 class NamedSlots:
-    """The slots from which one call may lease, each as many times as it is named."""
+    """The slots from which one call may lease: from each slot as many times as it is named."""
 
     def __init__(self, scheduler: SlotScheduler, keys: list[str]) -> None:
         self._scheduler = scheduler

@@ -1,8 +1,8 @@
 """The seen set: the fingerprints that a job knows.
 
 A seen set is always exact. All keys are in memory (35 MB per million) up to ``seen_memory_limit``. Beyond it they
-move to sorted runs in the file, and only the newest are in memory. Shards of the keys move one after the other, in short
-steps: little work is lost when the process ends, no step takes long, and the file never holds many keys twice.
+move to sorted runs in the file, and only the newest are in memory. Shards of the keys move one after the other, in
+short steps: little work is lost when the process ends, no step takes long, and the file never holds many keys twice.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from skitter.frontier.options import FrontierSettings
 
 SHARDS = 256
 WRITES_PER_KEY = 6
-"""Keys that may be written to runs for each key that is added. That suffices for 100 million keys. With more keys, more of
-them stay in memory, and each is written again less often."""
+"""Keys that may be written to runs for each key that is added. That suffices for 100 million keys. With more keys, more
+of them stay in memory, and each is rewritten less often."""
 _MAX_STEPS = 16
 """Maximum number of steps in one transaction. There are several if many keys are added at once."""
 _MAX_ALLOWED = 65_536
-"""When more keys may be written than this, new keys wait until some of them are."""
+"""If more keys than this may be written, new keys wait until some of them have been written."""
 FOUND_KEYS = 200_000
-"""Keys in each of the two generations of a set on disk that were looked up in the file."""
+"""Maximum number of keys in each of the two generations of cached look-ups."""
 PARTS_OF_LIMIT = 5
 """A set on disk has a fifth of ``seen_memory_limit`` in memory."""
 MIN_MEMORY = 10_000
@@ -56,14 +56,14 @@ log = logging.getLogger("skitter.frontier")
 
 
 class MemorySeen:
-    """Keys in 256 shards: one set of five million keys would stall each time it grows."""
+    """Keys in 256 shards, because one set of five million keys would block each time it grows."""
 
     def __init__(self) -> None:
         self.shards = [ShardKeys() for _ in range(SHARDS)]
         """The keys by their first byte."""
 
     async def prepare(self, fingerprints: Sequence[bytes]) -> None:
-        """Return at once."""
+        """Return immediately."""
 
     def known(self, fingerprint: bytes, now: float) -> bool:
         """Return whether a fingerprint is known now."""
@@ -125,11 +125,12 @@ class Shard:
         self.fresh = ShardKeys()
         """Keys that are newer than all others."""
         self.frozen: ShardKeys | None = None
-        """Keys of the next run. Others are not added to them before it begins: a large set may double for a single key."""
+        """Keys of the next run. Others are not added to them before it begins: a large set may double for a single
+        key."""
         self.runs: list[Run] = list(runs)
 
     def __len__(self) -> int:
-        """Return the number of keys. One that is in several places counts several times."""
+        """Return the number of keys. A key that is in memory and in runs counts several times."""
         return sum(run.amount for run in self.runs) + self.in_memory
 
     @property
@@ -161,8 +162,8 @@ class Shard:
     def first_merged(self, amount: int) -> int:
         """Return the index of the first of the last runs that become one with new keys.
 
-        A run is merged if it is at most about twice as large as all that follows. So there are few runs, and a key is
-        written again a few times only. The factor varies from 1 to 3, so that the shards write their largest runs at
+        A run is merged if it is at most about twice as large as all later runs. So there are few runs, and a key is
+        rewritten only a few times. The factor varies from 1 to 3, so that the shards write their largest runs at
         different times.
         """
         factor = 1 + 2 * (self.number * 0.618 % 1)
@@ -174,21 +175,21 @@ class Shard:
 
     def replace(self, index: int, *runs: Run) -> None:
         """Replace the runs from an index."""
-        self.runs = [*self.runs[:index], *runs]  # not in place: they may be in use
+        self.runs = [*self.runs[:index], *runs]  # do not change the list, which may be in use
 
 
 class DiskSeen:
     """Keys in sorted runs in the file, the newest of them in memory.
 
-    The log of fingerprints in the journal holds those in memory until a run has them. A background task moves one shard at a
-    time. It writes no more than :data:`WRITES_PER_KEY` keys for each key that is added, so that no page costs much more
-    than others.
+    The log of fingerprints in the journal has the keys in memory until a run has them. A background task moves one
+    shard at a time. It writes no more than :data:`WRITES_PER_KEY` keys for each key that is added, so that no page
+    costs much more than others.
     """
 
     def __init__(
         self, journal: SqliteJournal, runs: Sequence[Run], limit: int, keys: Sequence[ShardKeys] = ()
     ) -> None:
-        """``limit``: number of keys in memory above which shards are moved. ``keys``: those in memory, by shard."""
+        """``limit``: number of keys in memory above which shards are moved. ``keys``: the keys in memory, by shard."""
         self._journal = journal
         by_shard: list[list[Run]] = [[] for _ in range(SHARDS)]
         for run in runs:
@@ -199,7 +200,8 @@ class DiskSeen:
         for shard, frozen in zip(self._shards, keys, strict=False):
             shard.frozen = frozen
         self._by_age = deque(sorted(self._shards, key=attrgetter("log_end")))
-        """The shards by the age of their oldest keys in memory. A shard becomes the last one when its keys are moved."""
+        """The shards by the age of their oldest keys in memory. A shard becomes the last one when its keys are
+        moved."""
         self._next_run = max((run.number for run in runs), default=0) + 1
         self._last_log_end = max((run.log_end for run in runs), default=0)
         self._limit = max(MIN_MEMORY, limit)
@@ -208,14 +210,16 @@ class DiskSeen:
         self._changes = sum(map(len, keys))
         """Number of changes so far."""
         self._moved = 0
-        """Lower bound of the number of those that are no longer in memory. The exact number is computed when it matters."""
+        """Lower bound of the number of those that are no longer in memory. The exact number is computed when it is
+        needed."""
         self._paid = 0
-        """Number of keys that were written to runs, in all, as far as :data:`WRITES_PER_KEY` is concerned."""
+        """Number of keys that were written to runs, in total, as counted for :data:`WRITES_PER_KEY`."""
         self._found: dict[bytes, float] = {}
         self._older: dict[bytes, float] = {}
-        """Two generations of keys that were looked up in the file, with their times; 0: the file does not have the key."""
+        """Two generations of keys that were looked up in the file, with their times; 0: the file does not have the
+        key."""
         self._prepared: dict[bytes, float] = {}
-        """The times of the prepared keys that may be known, even if they have left the generations meanwhile."""
+        """The times of the prepared keys that may be known, even if they have left the generations since."""
         self._mover: asyncio.Task[None] | None = None
         self._added = asyncio.Event()
         """Set when the task may be able to continue."""
@@ -310,13 +314,13 @@ class DiskSeen:
         return b"".join([key for key in split_keys(packed) if shards[key[0]].log_end < row])
 
     def __len__(self) -> int:
-        """Return the number of keys. One that is in several places counts several times."""
+        """Return the number of keys. A key that is in memory and in runs counts several times."""
         return sum(map(len, self._shards))
 
     # --- writing runs ------------------------------------------------------------------------------------
 
     async def write_if_large(self) -> None:
-        """Move keys from memory to runs, if there are many. Wait for that only if it is far behind."""
+        """Move keys from memory to runs, if there are many. Wait only if the move is far behind."""
         if self._mover is None and self._is_large():
             self._paid = WRITES_PER_KEY * self._changes
             self._mover = asyncio.create_task(self._move_shards())
@@ -327,7 +331,7 @@ class DiskSeen:
 
     @property
     def _in_memory(self) -> int:
-        """At least the number of keys that changed since they were last moved."""
+        """Upper bound of the number of keys that changed since they were last moved."""
         return self._changes - self._moved
 
     @property
@@ -349,9 +353,9 @@ class DiskSeen:
             while self._is_large() and await self._may_write() and (oldest := self._oldest()) is not None:
                 await self._move(oldest)
         except FrontierError as error:
-            # The file has the keys in its log. The next commit meets the error, too.
+            # The file has the keys in its log. The next commit raises the error, too.
             log.warning("known URLs stay in memory: %s", error)
-            self._moved = self._changes  # this is tried again after as many changes as usual
+            self._moved = self._changes  # the next attempt follows after the usual number of changes
         finally:
             self._mover = None
             self._progress.set()
@@ -398,7 +402,7 @@ class DiskSeen:
         self._progress.set()
 
     async def _clean_up(self, merged: Sequence[Run]) -> None:
-        """Remove what later runs hold as well. If the process ends before, a later one removes it."""
+        """Remove data that later runs have as well. If the process ends earlier, a later one removes it."""
         for run in merged:
             start: int | None = 0
             while start is not None and await self._may_write():
@@ -480,13 +484,13 @@ class SeenSet:
         self.keys = MemorySeen()
 
     async def write_if_large(self) -> None:
-        """Begin to move keys from memory to the file, if there are too many."""
+        """Start to move keys from memory to the file, if there are too many."""
         if self._file is not None and isinstance(self.keys, MemorySeen) and len(self.keys) > self._limit:
             self.keys = self._on_disk(self._file, [], self.keys.shards)
         if isinstance(self.keys, DiskSeen):
             await self.keys.write_if_large()
 
     async def stop(self) -> None:
-        """End what runs in the background."""
+        """End the background task."""
         if isinstance(self.keys, DiskSeen):
             await self.keys.stop()

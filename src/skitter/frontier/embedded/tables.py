@@ -1,4 +1,4 @@
-"""The tables of a frontier file: how a file is recognized, and what the frontier reads from it."""
+"""The tables of a frontier file: the check of a file, and the queries of the frontier."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ from skitter.item import OutputRange
 from skitter.request import FINGERPRINT_VERSION
 
 APPLICATION_ID = 0x736B6974
-"""``skit``: identifies a frontier file, also for ``file(1)``."""
+"""``skit``: identifies a frontier file, for ``file(1)`` as well."""
 FORMAT_VERSION = 13
 
 COUNTERS_IN_ROWS = "values/"
 """Prefix of the counters with a row each: there may be thousands of them (:mod:`skitter.worker.bounded_counters`). All
-others are in the row of the job, which costs less than a row for each that changed."""
+others are in the row of the job, which costs less than a row for each changed counter."""
 
 OWNER = 0
 """Id of the empty lease batch that is in the file while an owner has it open."""
@@ -49,8 +49,8 @@ FORGOTTEN = 2
 """Value of ``dedup`` in a dead letter whose fingerprint was forgotten, so that its URL may have been added again."""
 
 _SCHEMA = " ".join(re.sub(r"--[^\n]*", "", script("schema.sql")).split()).replace(", ", ",")
-"""SQLite stores the statements. Without comments, indents and spaces after commas, they fit into the first page of the file, so that
-``skitter repair`` can read the tables of a truncated file."""
+"""SQLite stores the statements. Without comments, indents and spaces after commas, they fit into the first page of the
+file, so that ``skitter repair`` can read the tables of a truncated file."""
 
 
 def create_tables(connection: sqlite3.Connection) -> None:
@@ -111,7 +111,7 @@ class StoredJob(msgspec.Struct):
     failed: int
     delayed: int
     next_due: float
-    """When the first delayed request is due; infinity if there is none."""
+    """Time at which the first delayed request is due; infinity if there is none."""
     slot_keys: dict[int, str]
     """Key of each slot by its number, as for the following fields."""
     limits: dict[int, StoredLimits]
@@ -145,7 +145,7 @@ def new_fingerprint_seed() -> int:
 
 
 class SqliteTables:
-    """What an embedded frontier reads back from its file, and the changes that it makes there at once."""
+    """The queries of an embedded frontier, and the changes that it makes directly in its file."""
 
     def __init__(self, file: sqlite3.Connection) -> None:
         self.file = file
@@ -171,9 +171,10 @@ class SqliteTables:
         new_dead = self._take_back_leases(options, now)
         failed, delayed, queued = self.count("dead"), self.count("delayed"), self.queued_by_slot()
         return StoredJob(
-            # A stop ends with the run that it stopped; a pause holds until it is lifted.
+            # A stop applies to one run; a pause lasts until it is lifted.
             state=JobState.RUNNING if state == JobState.STOPPING else JobState(state),
-            # Counted and not read: a kill may have come between the removal of rows and the update of the total.
+            # Counted and not read: the last owner may have been killed between the removal of rows and the update of
+            # the total.
             added=sum(map(itemgetter(0), queued.values())) + delayed + done + failed,
             done=done, sequence=sequence + new_dead, seed_position=position, seeds_done=bool(seeds_done),
             fingerprint_seed=seed % 2**64, failed=failed, delayed=delayed, next_due=self._next_due(),
@@ -313,7 +314,7 @@ class SqliteTables:
         return bytes(found[0]) if found else b""
 
     def leased(self) -> int:
-        """Return the number of leased requests: those listed whose row is still as it was when it was leased."""
+        """Return the number of leased requests: those in the lease batches whose row is unchanged since the lease."""
         query = (
             "SELECT (SELECT count(*) FROM queue WHERE seq = ?1 AND attempt = ?2 AND lost = ?3) + (SELECT count(*) FROM packs"  # noqa: S608 - a constant
             f" WHERE {PACK_OF.format('?1')} AND NOT ?2 AND NOT ?3 AND NOT EXISTS (SELECT 1 FROM unpacked WHERE seq = ?1))"
@@ -330,7 +331,7 @@ class SqliteTables:
             self.file.execute("COMMIT")
 
     def read_heads(self, starts: Sequence[tuple[int, int, int]], limit: int) -> list[list[RequestRow]]:
-        """Return the next requests of some slots: for each slot number, rank and number those that follow."""
+        """Return the next requests of some slots: for each slot number, rank and number, the requests after it."""
         heads = self._read_rows(starts, limit)
         if numbers := self._needed_from_packs(starts, heads, limit):
             by_slot = {start[0]: head for start, head in zip(starts, heads, strict=True)}
@@ -371,7 +372,7 @@ class SqliteTables:
             " (SELECT seq AS number FROM unpacked WHERE seq >= packs.seq AND seq < packs.seq + packs.amount UNION ALL"
             " SELECT seq FROM removed WHERE seq >= packs.seq AND seq < packs.seq + packs.amount)))))"
             f" FROM (VALUES {', '.join(['(?, ?, ?)'] * len(starts))}) JOIN packs ON seq IN (SELECT seq FROM packs"
-            # The requests before the start, and so the first ones of a pack, are in memory or done.
+            # The requests before the start, such as the first ones of a pack, are in memory or done.
             f" WHERE slot = column1 AND (rank, seq) > (column2, column3 - {MAX_PACK_SIZE})"
             " AND (rank > column2 OR seq + amount > column3 + 1) ORDER BY rank, seq LIMIT ?)"
         )
@@ -413,7 +414,7 @@ class SqliteTables:
         return [sorted(heads[start[0]], key=_ORDER) for start in starts]
 
     def take_due(self, now: float, limit: int) -> tuple[list[RequestRow], float]:
-        """Move due requests to the queue. Return them, and when the next one is due."""
+        """Move due requests to the queue. Return them, and the time at which the next one is due."""
         self.apply_removals()
         self.file.execute("BEGIN IMMEDIATE")
         due = f"FROM delayed WHERE at <= ? ORDER BY at, seq LIMIT {limit:d}"
@@ -426,7 +427,7 @@ class SqliteTables:
     def drop_slot(self, slot: int, last: int, leased: Sequence[int]) -> tuple[int, float]:
         """Remove the waiting requests of a slot with a number up to ``last``, except the leased ones.
 
-        Return how many of them were delayed, and when the next delayed request is due.
+        Return the number of those that were delayed, and the time at which the next delayed request is due.
         """
         self.apply_removals()
         self.file.execute("BEGIN IMMEDIATE")
@@ -476,7 +477,7 @@ class SqliteTables:
         return rows.fetchall(), 0 if bound is None else until
 
     def drop_delayed(self, task: TaskFilter) -> tuple[int, float]:
-        """Remove the delayed requests of a task. Return their number, and when the next one is due."""
+        """Remove the delayed requests of a task. Return their number, and the time at which the next one is due."""
         rows = self.file.execute("SELECT at, seq, record FROM delayed WHERE instr(record, ?)", (task.trace,))
         matches = [(at, seq) for at, seq, record in rows if task.matches(record)]
         self.file.execute("BEGIN IMMEDIATE")
@@ -613,7 +614,7 @@ def file_of(url: str, directory: str | Path) -> Path:
 
 def read_only_address(path: Path) -> str:
     """Return the URI under which SQLite opens a file without changing it."""
-    # Without a log to replay, nothing has to be written, not even for a moment.
+    # Without a log to replay, nothing has to be written, not even temporarily.
     has_log = path.with_name(f"{path.name}-wal").exists()
     return f"file:{quote(str(path))}?mode=ro" + ("" if has_log else "&immutable=1")
 
@@ -656,7 +657,7 @@ _PROBLEMS = (
         "check the folder and its permissions, or choose another with --frontier",
     ),
 )
-"""Parts of messages of SQLite, what each says about the file, and a remedy."""
+"""Parts of messages of SQLite, their meaning for the file, and a remedy."""
 
 
 def explain_error(error: Exception, path: Path) -> FrontierError:
@@ -719,7 +720,7 @@ def remove_file(path: Path, job: str) -> None:
         if path.exists():
             _check_is_frontier(path)
             check_owner(path, job)
-            # The report first: without it, the rebuilt file of a repair that was killed means nothing.
+            # The report first: without it, the rebuilt file of a killed repair is not used.
             for suffix in (".repair-report", ".repaired", "", "-wal", "-shm", ".sum"):
                 path.with_name(f"{path.name}{suffix}").unlink(missing_ok=True)
     except OSError as error:
