@@ -6,6 +6,7 @@ import math
 from frontier_backends import Backend, Clock
 from msgspec.structs import replace
 
+from skitter._version import VERSION
 from skitter.frontier.options import FrontierSettings
 from skitter.frontier.records import (
     Entry,
@@ -19,6 +20,7 @@ from skitter.frontier.records import (
     Resolution,
     SeedProgress,
 )
+from skitter.frontier.workers import WorkerReport
 from skitter.politeness import Politeness
 
 _PARTS = {"control", "dead_letters", "notes", "reports", "seed_keys", "liveness", "partitions", "catalog"}
@@ -54,6 +56,10 @@ def check_counts(status: FrontierStatus) -> None:
     assert sum(slot.leased for slot in status.busiest) <= status.leased
     if status.slots <= 20:
         assert sum(slot.queued for slot in status.busiest) == status.queued, status
+
+
+def report_of(worker: str) -> WorkerReport:
+    return WorkerReport(worker, "host", 1, VERSION, 0.0, 1, 0, 0, 0, 0, 0, 0.0)
 
 
 class Job:

@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from frontier_job import report_of
 
 from skitter.frontier.records import JobState, SeedClaim, SeedProgress
 from skitter.item import OutputRange
@@ -86,16 +87,18 @@ async def test_loaded_seeds_cannot_be_claimed(job):
     assert await job.frontier.claim_seeds("w") is None
 
 
-@pytest.mark.parametrize("death", ["abandon", "expire"])
-async def test_the_next_loader_continues_where_a_dead_one_was(job, death):
-    claim = await job.frontier.claim_seeds("dead")
+@pytest.mark.parametrize("end", ["abandon", "expire", "leave"])
+async def test_the_next_loader_continues_where_one_that_ended_was(job, end):
+    claim = await job.frontier.claim_seeds("ended")
     await job.frontier.add(
         job.entries("a", "b"), SeedProgress(claim.token, 2, refused={"refused/host": 2, "refused/scheme": 1})
     )
     counters = (await job.status()).counters
     assert (counters["refused/host"], counters["refused/scheme"]) == (2, 1)
-    if death == "abandon":
-        await job.frontier.abandon("dead")
+    if end == "abandon":
+        await job.frontier.abandon("ended")
+    elif end == "leave":
+        await job.frontier.reports.announce(report_of("ended"), 0.0)
     else:
         await job.clock.advance(60.0)
     second = await job.frontier.claim_seeds("alive")

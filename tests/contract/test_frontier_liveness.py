@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 from frontier_backends import BACKENDS
+from frontier_job import report_of
 
-from skitter._version import VERSION
 from skitter.errors import FrontierError
-from skitter.frontier.workers import LIVENESS_SECONDS, SUSPICION_SECONDS, WorkerReport
+from skitter.frontier.workers import LIVENESS_SECONDS, SUSPICION_SECONDS
 
 A_MOMENT = 0.01
 
@@ -26,10 +26,6 @@ async def liveness(job):
     await job.frontier.liveness.open()
     yield job.frontier.liveness
     await job.frontier.liveness.close()
-
-
-def report_of(worker):
-    return WorkerReport(worker, "host", 1, VERSION, 0.0, 1, 0, 0, 0, 0, 0, 0.0)
 
 
 @pytest.mark.parametrize("backend", SEEING_THE_END, indirect=True)

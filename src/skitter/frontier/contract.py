@@ -131,7 +131,7 @@ class Reports(Protocol):
         """
 
     async def announce(self, report: WorkerReport, ttl: float) -> None:
-        """List a worker with its statistics for ``ttl`` seconds. 0: the worker has left."""
+        """List a worker with its statistics for ``ttl`` seconds. 0: the worker has left, and its claim of the seeds ends."""
 
     async def workers(self) -> list[WorkerStatus]:
         """List the workers that announced themselves recently, by machine."""

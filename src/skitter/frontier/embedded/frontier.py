@@ -129,7 +129,9 @@ class EmbeddedFrontier:
         self._is_careful = False
         """Whether each lease is written before it is returned. This is the case after an owner has crashed, because a
         page may have caused the crash."""
-        self.reports = EmbeddedReports(self._journal, self._clock, stats, self._slots, self._requests)
+        self.reports = EmbeddedReports(
+            self._journal, self._clock, stats, self._slots, self._requests, self._job.seeds
+        )
         self.control = EmbeddedControl(
             self._journal, self._job, self._slots, self._requests, self.reports, politeness
         )

@@ -180,7 +180,7 @@ class SeedLoading:
             self._deadline = now + self._lease_seconds
 
     def abandon(self, worker: str) -> None:
-        """End the claim of a dead worker."""
+        """End the claim of a worker that has died or left."""
         if self._worker == worker:
             self._token = 0
 

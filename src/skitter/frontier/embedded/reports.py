@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from skitter.frontier.embedded.journal import Journal
+from skitter.frontier.embedded.leases import SeedLoading
 from skitter.frontier.embedded.requests import RequestTable
 from skitter.frontier.embedded.scheduler import SlotScheduler
 from skitter.frontier.embedded.tables import StoredJob
@@ -34,12 +35,14 @@ class EmbeddedReports:
         stats: StatsTable,
         slots: SlotScheduler,
         requests: RequestTable,
+        seeds: SeedLoading,
     ) -> None:
         self._journal = journal
         self._clock = clock
         self._stats = stats
         self._slots = slots
         self._leases = requests.leases
+        self._seeds = seeds
         self._outputs: dict[str, list[tuple[int, int]]] = {}
         self._workers: dict[str, tuple[WorkerReport, float, float]] = {}
         """The last announcement of each worker, its time, and the time until which it counts as alive."""
@@ -102,6 +105,7 @@ class EmbeddedReports:
         if ttl > 0:
             self._workers[report.name] = (report, now, now + ttl)
         else:
+            self._seeds.abandon(report.name)
             self.forget_worker(report.name)
 
     async def workers(self) -> list[WorkerStatus]:
