@@ -262,7 +262,7 @@ class Frontier(Protocol):
         """Delete the job. Call it before :meth:`open`."""
 
     async def unknown(self, fingerprints: Sequence[bytes]) -> list[bool]:
-        """Return the new fingerprints. The result is a hint, so that the caller builds and sends only new requests."""
+        """Return for each fingerprint whether it is new: a hint, so that callers build and send only new requests."""
 
     async def add(self, entries: Sequence[Entry], seeds: SeedProgress | None = None) -> AddResult:
         """Add requests with atomic de-duplication. Idempotent; durable on return."""

@@ -142,7 +142,7 @@ class ClusterFrontier:
     # --- adding ------------------------------------------------------------------------------------------
 
     async def unknown(self, fingerprints: Sequence[bytes]) -> list[bool]:
-        """Return the new fingerprints. All partitions are queried, because a fingerprint does not contain its slot."""
+        """Return for each fingerprint whether it is new. All partitions are queried, because a fingerprint does not contain its slot."""
         masks = await gather_all(client.frontier.unknown(fingerprints) for client in self._partitions.clients)
         return [all(answers) for answers in zip(*masks, strict=True)]
 
@@ -324,7 +324,7 @@ class ClusterPartitions:
         return lease_id % len(self._partitions)
 
     async def unknown(self, fingerprints: Sequence[bytes], slots: Sequence[str]) -> list[bool]:
-        """Return the new fingerprints, given their slots. Fingerprints of an unavailable partition count as new."""
+        """Return for each fingerprint whether it is new. Fingerprints of an unavailable partition count as new."""
         groups: dict[PartitionClient, list[int]] = defaultdict(list)
         for index, slot in enumerate(slots):
             groups[self._partitions.of_slot(slot)].append(index)
