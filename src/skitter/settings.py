@@ -538,7 +538,8 @@ class Settings(FrontierSettings, frozen=True, kw_only=True):
     )] = None
     cookies: Annotated[Any, Setting(
         "Scope of cookies: `session` (a jar for each `Request.session` in each worker), `proxy` (also for each proxy),"
-        " `shared` (over all workers), `auto` (`shared` if the job has several workers, else `session`), `none`, or a plugin.",
+        " `shared` (over all workers), `auto` (`shared` if the job has several workers, else `session`, stored for the next run), `none`, or a"
+        " plugin.",
     )] = "auto"
     initial_cookies: Annotated[dict[str, list[str]], Setting(
         'Cookies with which every session starts: values of `Set-Cookie` by URL, such as `{"https://example.com/": ["id=7; Path=/"]}`.'

@@ -1,10 +1,10 @@
-"""A login holds for all workers of a job without any setting, and costs nothing in a job without cookies."""
+"""A login holds for all workers and all runs of a job without any setting, and costs nothing in a job without cookies."""
 
 import uuid
 
 import pytest
 
-from cli_command import lines_of, skitter
+from cli_command import Logged, lines_of, skitter
 from services.redis_servers import running
 from skitter.testing import Answer
 
@@ -24,13 +24,19 @@ OPTIONS = ("--no-robots", "--delay", 0, "-s", "concurrency_per_slot=12", "-s", "
 
 
 class MembersOnly:
-    """Shows its pages only with the cookie that the front page sets."""
+    """Shows its pages only with the cookie that the front page sets. ``delay``: of each page, in seconds."""
+
+    delay = 0.0
+    shown = 0
+    """Number of requests for the pages."""
 
     def __call__(self, visit):
         if visit.path == "/":
             links = "".join(f'<a href="/p/{number}">p</a>' for number in range(PAGES))
             return Answer(links.encode(), headers={"Set-Cookie": "pass=yes; Path=/"})
-        return Answer(b"members", status=200 if "pass=yes" in visit.headers.get("cookie", "") else 404)
+        self.shown += 1
+        is_member = "pass=yes" in visit.headers.get("cookie", "")
+        return Answer(b"members", status=200 if is_member else 404, delay=self.delay)
 
 
 class Open(MembersOnly):
@@ -67,12 +73,45 @@ def test_all_workers_are_logged_in(tmp_path, serve, frontier):
     assert "shared_cookies=yes" in config
 
 
-@pytest.mark.parametrize(("site", "workers"), [(Open, 2), (MembersOnly, 1)])
-def test_a_job_that_need_not_share_cookies_does_not(tmp_path, serve, site, workers):
-    (tmp_path / "members.py").write_text(SPIDER.format(url=serve(site()).url))
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_job_without_cookies_shares_and_stores_none(tmp_path, serve, workers):
+    (tmp_path / "members.py").write_text(SPIDER.format(url=serve(Open()).url))
     result = skitter(
         "run", "members.py", "--job=job", "-o", "items.jsonl", f"--workers={workers}", *OPTIONS, cwd=tmp_path
     )
     assert result.returncode == 0, result.stderr
     assert len(lines_of(tmp_path / "items.jsonl")) == PAGES + 1
     assert skitter("config", "job", cwd=tmp_path).stderr == "job job: no changes\n"
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_next_run_of_a_job_with_one_worker_is_logged_in(tmp_path, serve, workers):
+    server = serve(MembersOnly())
+    (tmp_path / "members.py").write_text(SPIDER.format(url=server.url))
+    words = ("run", "members.py", "--job=job", "-o", "items.jsonl", *OPTIONS)
+    stopped = skitter(*words, "--limit=10", cwd=tmp_path)
+    assert stopped.returncode == 0, stopped.stderr
+    assert 1 < len(lines_of(tmp_path / "items.jsonl")) <= PAGES
+    assert "shared_cookies=yes" in skitter("config", "job", cwd=tmp_path).stderr
+    result = skitter(*words, f"--workers={workers}", "--fail-on-errors", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    urls = sorted([server.url, *(f"{server.url}p/{number}" for number in range(PAGES))])
+    assert sorted(item["url"] for item in lines_of(tmp_path / "items.jsonl")) == urls
+
+
+def test_a_run_after_a_kill_is_logged_in(tmp_path, serve):
+    site = MembersOnly()
+    server = serve(site)
+    (tmp_path / "members.py").write_text(SPIDER.format(url=server.url))
+    words = ("run", "members.py", "--job=job", "-o", "items.jsonl", *OPTIONS)
+    site.delay = 0.05
+    with Logged(*words, cwd=tmp_path) as run:
+        run.wait_for(lambda: site.shown >= 10)
+        run.process.kill()
+        run.process.wait()
+    assert site.shown < PAGES
+    site.delay = 0.0
+    result = skitter(*words, "--fail-on-errors", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    urls = sorted([server.url, *(f"{server.url}p/{number}" for number in range(PAGES))])
+    assert sorted(item["url"] for item in lines_of(tmp_path / "items.jsonl")) == urls

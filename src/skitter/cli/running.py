@@ -225,7 +225,7 @@ class ForegroundRun:
         return f"`skitter failures list {self._spec.job}`"
 
     def _is_in_memory(self) -> bool:
-        return self._spec.frontier.startswith("memory:")
+        return self._spec.is_in_memory
 
     def _exit_code(self, result: RunResult) -> int:
         if self._interruptions and result.state is not JobState.FINISHED:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
@@ -41,6 +41,8 @@ class CookieJars:
         self._bytes = 0
         self._seeds: dict[str, list[Cookie]] = {}
         self._jars: OrderedDict[tuple[str, str], CookieJar] = OrderedDict()
+        self.on_change: Callable[[str, str], object] | None = None
+        """Called with the session and the site of each jar that a response may have changed."""
 
     def seed(self, cookies: Iterable[Cookie]) -> None:
         """Add these cookies to every new session. May block, because it may load the Public Suffix List."""
@@ -81,6 +83,12 @@ class CookieJars:
             self._bytes += jar.size
         while self._jars and (len(self._jars) > self._max_jars or self._bytes > self._max_bytes):
             self._bytes -= self._jars.popitem(last=False)[1].size
+        if self.on_change is not None:
+            self.on_change(*key)
+
+    def jar(self, session: str, site: str) -> CookieJar | None:
+        """Return the jar of a session at a site; ``None`` if it has no cookies."""
+        return self._jars.get((session, site))
 
 
 class NoCookies(CookieJars):

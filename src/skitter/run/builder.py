@@ -7,6 +7,7 @@ import inspect
 import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
@@ -356,13 +357,20 @@ class JobBuilder:
             finally:
                 await outputs.close()
 
-        def make_fetcher() -> tuple[AddressGuard, CookieSharing | None, JobCookies, Fetcher]:
-            guard, sharing = self.guard(frontier.notes), self._cookie_sharing(frontier)
+        sharing = await self._cookie_sharing(frontier)
+
+        def make_fetcher() -> tuple[AddressGuard, JobCookies, Fetcher]:
+            guard = self.guard(frontier.notes)
             cookies = self.cookies(frontier.notes, sharing)
-            return guard, sharing, cookies, self.fetcher(frontier.notes, guard, sharing, cookies)
+            return guard, cookies, self.fetcher(frontier.notes, guard, sharing, cookies)
 
         # It may look for installed plugins.
-        guard, sharing, cookies, fetcher = await asyncio.to_thread(make_fetcher)
+        guard, cookies, fetcher = await asyncio.to_thread(make_fetcher)
+        keeper = None
+        if self.settings.cookies == "auto" and sharing is None and not self.spec.is_in_memory:
+            from skitter.fetch.identity.cookies import CookieKeeper  # noqa: PLC0415 - as in _cookie_sharing
+
+            keeper = CookieKeeper(cookies.jars, frontier.notes, partial(_begin_sharing, frontier))
         tracer = await self._tracer(frontier, info, name) if self.settings.tracing else None
         files = await asyncio.to_thread(self.open_files_store) if self.settings.files_store else None
         site_file_fetcher = fetcher
@@ -382,6 +390,7 @@ class JobBuilder:
             guard,
             cookies.access,
             sharing,
+            keeper,
             files,
             tracer,
         )
@@ -461,17 +470,14 @@ class JobBuilder:
             ) from error
         return store
 
-    def _cookie_sharing(self, frontier: Frontier) -> CookieSharing | None:
-        """Return how the workers start to share cookies; ``None`` if there is only one worker."""
-        if not frontier.shared and len(self.spec.teams()) == 1:
+    async def _cookie_sharing(self, frontier: Frontier) -> CookieSharing | None:
+        """Return how the workers start to share cookies; ``None`` if there is only one worker and no cookies are stored."""
+        is_alone = not frontier.shared and len(self.spec.teams()) == 1
+        if is_alone and not (await frontier.control.settings_changes()).shared_cookies:
             return None
         from skitter.fetch.identity.cookies import CookieSharing  # noqa: PLC0415 - see above
 
-        async def begin() -> None:
-            if not (await frontier.control.settings_changes()).shared_cookies:
-                await frontier.control.change_settings(SettingsChanges(shared_cookies=True))
-
-        sharing = CookieSharing(begin)
+        sharing = CookieSharing(partial(_begin_sharing, frontier))
         # All workers have its cookies.
         sharing.is_on = self.settings.cookie_file is not None or bool(self.settings.initial_cookies)
         return sharing
@@ -545,6 +551,12 @@ def _takes_response(callback: Callable[..., Any]) -> bool:
         inspect.Parameter.VAR_POSITIONAL,
     }
     return any(parameter.kind in positional for parameter in parameters)
+
+
+async def _begin_sharing(frontier: Frontier) -> None:
+    """Record in the job that the frontier stores its cookies."""
+    if not (await frontier.control.settings_changes()).shared_cookies:
+        await frontier.control.change_settings(SettingsChanges(shared_cookies=True))
 
 
 def _scope(spider: Spider, settings: Settings) -> Scope:

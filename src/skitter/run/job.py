@@ -66,6 +66,11 @@ class JobSpec(msgspec.Struct, kw_only=True):
         """The name of the job in the ids of its items and on servers. It stays the same when the folder is renamed."""
         return self.origin or self.job
 
+    @property
+    def is_in_memory(self) -> bool:
+        """Whether the frontier is lost when the run ends."""
+        return self.frontier.startswith("memory:")
+
     def teams(self) -> list[list[str]]:
         """Return the queues that each worker process serves; empty: all."""
         return teams_of(self.workers, self.queues)

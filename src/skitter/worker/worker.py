@@ -6,16 +6,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from skitter.errors import CrawlFailed
+from skitter.errors import CrawlFailed, SkitterError
 from skitter.fetch.address_guard import AddressGuard
 from skitter.fetch.contract import Fetcher
 from skitter.fetch.cookies import cookies_in
 from skitter.fetch.identity.contract import Cookies
-from skitter.fetch.identity.cookies import CookieSharing
+from skitter.fetch.identity.cookies import CookieKeeper, CookieSharing
 from skitter.fetch.tdmrep import TdmFiles
 from skitter.frontier.contract import Frontier
 from skitter.frontier.options import SettingsChanges
@@ -66,6 +67,8 @@ class WorkerParts(NamedTuple):
     cookies: Cookies
     sharing: CookieSharing | None = None
     """``None`` if the workers of the job do not share cookies on demand."""
+    cookie_keeper: CookieKeeper | None = None
+    """``None`` unless the cookies of a single worker are stored for the next run."""
     files: MediaStore | None = None
     """``None`` if the job downloads no files."""
     tracer: Tracer | None = None
@@ -140,6 +143,7 @@ class Worker:
         leaser = Leaser(name, frontier, self._inflight, pipeline, self._committer, self._on_answer)
         self._on_leases = on_leases
         self._sharing = parts.sharing
+        self._cookie_keeper = parts.cookie_keeper
         self._default_concurrency = self._inflight.concurrency
         self._revision = 0
         """Number of the settings changes that the worker has applied."""
@@ -174,6 +178,8 @@ class Worker:
                 self.settings.seed_format,
             )
             control.start(reader.run())
+        if self._cookie_keeper is not None:
+            control.start(self._cookie_keeper.run())
         try:
             state = await self._lease_loop.run(self._load_seeds())
         finally:
@@ -220,6 +226,9 @@ class Worker:
             await self._robots.close()
         if self._pipeline.tdm_files is not None:
             await self._pipeline.tdm_files.close()
+        if self._cookie_keeper is not None:
+            with contextlib.suppress(SkitterError):  # a frontier that is gone ends the run anyway
+                await self._cookie_keeper.save()
         await self._lease_loop.leave()
 
     async def _on_answer(self, result: LeaseResult) -> None:

@@ -29,6 +29,8 @@ from skitter.response import Response
 
 _RETENTION = 30 * 86_400.0
 """How long a jar is stored after its last change, in seconds; also for cookies without an expiry."""
+_SAVE_INTERVAL = 1.0
+"""Minimum time between two writes of the cookies of a single worker, in seconds."""
 _MAX_DECODED = 1000
 """Maximum number of decoded jars in memory, so that an unchanged jar is not decoded again."""
 _VERSION = b"\x01"
@@ -105,6 +107,49 @@ class CookieSharing:
         if not self.is_on:
             await self._begin()
             self.is_on = True
+
+
+class CookieKeeper:
+    """Stores the cookies of a job with one worker, so that its next run has them (``cookies=auto``).
+
+    The worker reads its own jars, and the next run reads the stored ones as :class:`SharedCookies`. A changed jar is
+    written immediately, but not more than once a second: a kill may lose the changes of the last second.
+
+    ``begin``: records in the job that cookies are stored.
+    """
+
+    def __init__(self, jars: CookieJars, notes: Notes, begin: Callable[[], Awaitable[None]]) -> None:
+        self._jars = jars
+        self._notes = notes
+        self._begin = begin
+        self._changed: set[tuple[str, str]] = set()
+        self._has_changed = asyncio.Event()
+        self._has_begun = False
+        jars.on_change = self._note_change
+
+    def _note_change(self, session: str, site: str) -> None:
+        self._changed.add((session, site))
+        self._has_changed.set()
+
+    async def run(self) -> None:
+        """Store changed jars until cancelled."""
+        while True:
+            await self._has_changed.wait()
+            await self.save()
+            await asyncio.sleep(_SAVE_INTERVAL)
+
+    async def save(self) -> None:
+        """Store the jars that have changed since the last call."""
+        changed, self._changed = self._changed, set()
+        self._has_changed.clear()
+        if changed and not self._has_begun:
+            await self._begin()
+            self._has_begun = True
+        for session, site in changed:
+            jar = self._jars.jar(session, site)
+            await self._notes.put(
+                _key(session, site), _encode(CookieJar() if jar is None else jar), _RETENTION
+            )
 
 
 def _key(session: str, site: str) -> str:
