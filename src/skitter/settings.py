@@ -818,8 +818,7 @@ class Settings(FrontierSettings, frozen=True, kw_only=True):
             delay=self.delay, jitter=self.jitter, concurrency_per_slot=self.concurrency_per_slot, rates=self.rates
         )
         queues = {name: limits.over(HostLimits()) for name, limits in self._queue_limits().items()}
-        rules = [_struct(f"limit rule {dict(rule)}", rule, LimitRule, "limit_rules") for rule in self.limit_rules]
-        return Politeness(default, rules, self.slot, queues)
+        return Politeness(default, [limit_rule(rule) for rule in self.limit_rules], self.slot, queues)
 
     def queue_sizes(self) -> dict[str, int]:
         """Return the concurrency of each queue that sets its own. Raises :class:`~skitter.errors.SettingsError`."""
@@ -880,6 +879,12 @@ def api_settings() -> dict[str, int | None]:
         for name, declared in declarations(Settings).items()
         if declared.setting.api
     }
+
+
+def limit_rule(fields: Mapping[str, Any]) -> LimitRule:
+    """Return the limit rule with these fields. Raises :class:`~skitter.errors.SettingsError` for an unknown or invalid one."""
+    rule: LimitRule = _struct(f"limit rule {dict(fields)}", fields, LimitRule, "limit_rules")
+    return rule
 
 
 def _struct(described: str, fields: Mapping[str, Any], kind: Any, setting: str) -> Any:
