@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_
 import msgspec
 from msgspec.structs import force_setattr
 
+from skitter import crawlee_names
 from skitter._version import VERSION
 from skitter.browsing import WaitUntil
 from skitter.errors import SettingsError, close_names
@@ -852,8 +853,8 @@ def convert(name: str, value: Any) -> Any:
 
 
 def _remedy_for_unknown(name: str) -> str:
-    if name in SETTINGS:
-        return SETTINGS[name]
+    if remedy := SETTINGS.get(name) or crawlee_names.SETTINGS.get(name):
+        return remedy
     if near := close_names(name.lower(), declarations(Settings), cutoff=0.9 if name.isupper() else 0.6):
         return f"did you mean {near[0]}?"
     if name.isupper():  # of a Scrapy project, or of one of its plug-ins
