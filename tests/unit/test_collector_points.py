@@ -503,6 +503,12 @@ def test_a_decorator_without_its_query_is_refused():
         assert f"write @crawler.{register.__name__}(" in caught.value.remedy
 
 
+def test_a_debugger_that_is_a_class_is_refused_before_the_crawl():
+    with pytest.raises(UsageError) as caught:
+        Collector(debugger=LogDebugger)
+    assert caught.value.remedy == "pass an object: debugger=LogDebugger()"
+
+
 async def test_a_clone_in_a_callback_is_refused_with_its_remedy(bench):
     crawler = Collector()
     crawler.on_response(lambda response: crawler.clone("details"))

@@ -46,7 +46,8 @@ class Collector:
     They can be plain or ``async`` functions, or generators. From ``on_response`` on, they can return or yield items and
     requests.
 
-    Raises :class:`~skitter.errors.SettingsError` for an unknown option or an invalid value.
+    Raises :class:`~skitter.errors.SettingsError` for an unknown option or an invalid value, and
+    :class:`~skitter.errors.UsageError` for a debugger that is a class.
     """
 
     def __init__(self, name: str = "", *, debugger: Debugger | None = None, **options: Any) -> None:
