@@ -40,4 +40,4 @@ def begin(site="http://127.0.0.1:8000/"):
 
 
 if __name__ == "__main__":
-    shelves.run(arguments={"site": sys.argv[1]}, outputs=["books.jsonl"])
+    shelves.run(arguments={"site": sys.argv[1]}, outputs=["books.jsonl"], fresh=True)

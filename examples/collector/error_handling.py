@@ -22,5 +22,5 @@ if __name__ == "__main__":
     crawler.visit(sys.argv[1])
     crawler.visit(sys.argv[1] + "gone")
     crawler.visit("http://127.0.0.1:1/")
-    summary = crawler.run(outputs=["errors.jsonl"])
+    summary = crawler.run(outputs=["errors.jsonl"], fresh=True)
     print(summary.state, summary.status.done, summary.status.failed)

@@ -35,4 +35,4 @@ def begin(site="http://127.0.0.1:8000/"):
 
 
 if __name__ == "__main__":
-    crawler.run(arguments={"site": sys.argv[1]}, outputs=["members.jsonl"])
+    crawler.run(arguments={"site": sys.argv[1]}, outputs=["members.jsonl"], fresh=True)

@@ -23,4 +23,4 @@ async def page(response):
 
 if __name__ == "__main__":
     crawler.visit(sys.argv[1])
-    crawler.run(workers=2, outputs=["pages.jsonl"])
+    crawler.run(workers=2, outputs=["pages.jsonl"], fresh=True)

@@ -31,4 +31,4 @@ def book(element):
 
 if __name__ == "__main__":
     crawler.visit(sys.argv[1] + "shelf/0")
-    crawler.run(outputs=["books.jsonl"])
+    crawler.run(outputs=["books.jsonl"], fresh=True)

@@ -125,7 +125,7 @@ class LimitRule(HostLimits, frozen=True, kw_only=True):
         if (self.domain_glob is None) == (self.domain_regexp is None):
             raise SettingsError(
                 "a limit rule needs either domain_glob or domain_regexp",
-                remedy='write a rule like {"domain_glob": "*.example.com", "delay": 2}',
+                remedy='write a rule like {"domain_glob": "*.example.com", "delay": 2}; "*" matches all hosts',
                 field="limit_rules",
             )
         self.pattern()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 from multidict import CIMultiDict, CIMultiDictProxy
 
+from skitter.crawlee_names import ARGUMENTS
 from skitter.directives import Directives, RobotsDirectives, linked_canonical, tdm_of
 from skitter.errors import PageTooComplex, RequestError, UsageError, did_you_mean
 from skitter.html.limits import (
@@ -726,7 +727,8 @@ class Response:
             name = min(request_fields.keys() - _REQUEST_FIELDS)
             raise RequestError(
                 f"follow_all has no argument {name!r}",
-                remedy=did_you_mean(name, sorted(_FOLLOW_ALL_ARGUMENTS | _REQUEST_FIELDS)),
+                remedy=ARGUMENTS.get(name)
+                or did_you_mean(name, sorted(_FOLLOW_ALL_ARGUMENTS | _REQUEST_FIELDS)),
                 field=name,
             )
         selects = bool(allow or deny or domains or extensions)

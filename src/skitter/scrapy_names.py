@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
+from skitter import crawlee_names
+
 SETTINGS = {
     "ADDONS": "remove it; to use skitter from Scrapy, see the guide on Scrapy projects",
     "AUTOTHROTTLE_ENABLED": "remove it: the delay adapts unless delay is set",
@@ -188,15 +192,23 @@ MEMBERS = {
 
 
 def remedy_for(error: BaseException) -> str | None:
-    """Return what to write instead of a name of Scrapy, if ``error`` says that skitter does not have it."""
+    """Return what to write instead of a name of Scrapy or Crawlee, if ``error`` says that skitter does not have it."""
     if isinstance(error, ImportError) and error.name == "skitter":
         return NAMES.get(str(error).split("'")[1])  # cannot import name 'FormRequest' from 'skitter'
+    if isinstance(error, TypeError) and (
+        found := re.match("Unexpected keyword argument '(.+)'$", str(error))
+    ):
+        return crawlee_names.ARGUMENTS.get(found[1])  # of a struct: Request(url, label=...)
     if not isinstance(error, AttributeError):
         return None
     name = str(error.name)
     if str(error).startswith("module 'skitter' "):
         return NAMES.get(name)
-    remedies = (MEMBERS.get(base.__name__, {}).get(name) for base in type(error.obj).__mro__)
+    remedies = (
+        members.get(base.__name__, {}).get(name)
+        for base in type(error.obj).__mro__
+        for members in (MEMBERS, crawlee_names.MEMBERS)
+    )
     return next(filter(None, remedies), None)
 
 

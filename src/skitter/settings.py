@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_
 import msgspec
 from msgspec.structs import force_setattr
 
+from skitter import crawlee_names
 from skitter._version import VERSION
 from skitter.browsing import WaitUntil
 from skitter.errors import SettingsError, close_names
@@ -819,8 +820,7 @@ class Settings(FrontierSettings, frozen=True, kw_only=True):
             delay=self.delay, jitter=self.jitter, concurrency_per_slot=self.concurrency_per_slot, rates=self.rates
         )
         queues = {name: limits.over(HostLimits()) for name, limits in self._queue_limits().items()}
-        rules = [_struct(f"limit rule {dict(rule)}", rule, LimitRule, "limit_rules") for rule in self.limit_rules]
-        return Politeness(default, rules, self.slot, queues)
+        return Politeness(default, [limit_rule(rule) for rule in self.limit_rules], self.slot, queues)
 
     def queue_sizes(self) -> dict[str, int]:
         """Return the concurrency of each queue that sets its own. Raises :class:`~skitter.errors.SettingsError`."""
@@ -854,8 +854,8 @@ def convert(name: str, value: Any) -> Any:
 
 
 def _remedy_for_unknown(name: str) -> str:
-    if name in SETTINGS:
-        return SETTINGS[name]
+    if remedy := SETTINGS.get(name) or crawlee_names.SETTINGS.get(name):
+        return remedy
     if near := close_names(name.lower(), declarations(Settings), cutoff=0.9 if name.isupper() else 0.6):
         return f"did you mean {near[0]}?"
     if name.isupper():  # of a Scrapy project, or of one of its plug-ins
@@ -881,6 +881,12 @@ def api_settings() -> dict[str, int | None]:
         for name, declared in declarations(Settings).items()
         if declared.setting.api
     }
+
+
+def limit_rule(fields: Mapping[str, Any]) -> LimitRule:
+    """Return the limit rule with these fields. Raises :class:`~skitter.errors.SettingsError` for an unknown or invalid one."""
+    rule: LimitRule = _struct(f"limit rule {dict(fields)}", fields, LimitRule, "limit_rules")
+    return rule
 
 
 def _struct(described: str, fields: Mapping[str, Any], kind: Any, setting: str) -> Any:

@@ -124,6 +124,24 @@ def test_a_second_run_crawls_pages_visited_since_the_first(site):
         crawler.run()
 
 
+def test_a_script_that_runs_again_replaces_its_file_only_if_it_says_so(serve, tmp_path):
+    server, output = serve(Scripted({"/": []})), tmp_path / "items.jsonl"
+
+    def run(number, **options):
+        crawler = Collector(settings=QUICK)
+        crawler.on_response(lambda response: {"run": number})
+        crawler.visit(server.url)
+        crawler.run(outputs=[str(output)], **options)
+
+    run(1)
+    with pytest.raises(UsageError) as caught:
+        run(2)
+    assert "fresh=True" in caught.value.remedy
+    assert json.loads(output.read_text()) == {"run": 1}
+    run(3, fresh=True)
+    assert json.loads(output.read_text()) == {"run": 3}
+
+
 async def test_on_an_event_loop_it_is_awaited(site):
     site, server = site
     crawler, seen = quick(), []

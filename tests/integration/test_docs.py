@@ -18,7 +18,7 @@ import skitter as public
 from browsers import require_browser
 from manual import PAGES, ROOT, Reader, anchors, blocks, commands, links, name_of
 from services.processes import free_port
-from skitter import JobSpec, LimitRule, Settings, scrapy_names
+from skitter import JobSpec, LimitRule, Settings, crawlee_names, scrapy_names
 from skitter.cli.main import skitter
 from skitter.testing import Answer
 from skitter.testing.demo_site import DemoSite, demo_server
@@ -315,6 +315,12 @@ def test_the_guide_for_scrapy_users_has_every_name_that_an_error_translates():
     members = {name for names in scrapy_names.MEMBERS.values() for name in names}
     assert [name for name in scrapy_names.NAMES if name not in text] == []
     assert {name for name in members if name not in text} <= {"copy", "flags", "get_value", "set_value"}
+
+
+def test_the_guides_for_crawlee_users_have_every_name_that_an_error_translates():
+    text = "".join((DOCS / "guides" / name).read_text() for name in ("crawlee.md", "dynamic-pages.md"))
+    tables = (crawlee_names.SETTINGS, crawlee_names.ARGUMENTS, *crawlee_names.MEMBERS.values())
+    assert [name for table in tables for name in table if not re.search(rf"\b{name}\b", text)] == []
 
 
 def test_every_dependency_has_its_reason():

@@ -3,8 +3,13 @@
 import pytest
 
 from skitter import Collector
-from skitter.errors import SettingsError
-from skitter.frontends.collector.options import CLONE_OPTIONS, CollectorOptions, read_options
+from skitter.errors import SettingsError, UsageError
+from skitter.frontends.collector.options import (
+    CLONE_OPTIONS,
+    OPTIONS_OF_COLLY,
+    CollectorOptions,
+    read_options,
+)
 from skitter.settings import build_settings
 
 
@@ -78,3 +83,27 @@ def test_an_invalid_disallowed_domain_is_refused(domains):
 
 def test_every_option_of_a_clone_is_an_option_of_a_collector():
     assert set(CollectorOptions.__struct_fields__) >= CLONE_OPTIONS
+
+
+def test_an_option_of_colly_is_refused_with_the_name_of_ours():
+    with pytest.raises(SettingsError) as caught:
+        Collector(max_depth=2)
+    assert "write depth_limit" in caught.value.remedy
+    own = {*CollectorOptions.__struct_fields__, "name"}
+    written = {
+        remedy.split()[1].rstrip(",") for remedy in OPTIONS_OF_COLLY.values() if remedy.startswith("write ")
+    }
+    assert written <= own
+    assert own.isdisjoint(OPTIONS_OF_COLLY)
+
+
+def test_an_option_cannot_be_set_as_an_attribute_where_it_would_have_no_effect():
+    crawler = Collector()
+    for name in ("user_agent", "allowed_domains", "max_depth"):
+        with pytest.raises(UsageError) as caught:
+            setattr(crawler, name, "x")
+        assert caught.value.field == name
+        assert "when you create the collector" in caught.value.remedy
+    crawler.name = "books"
+    crawler.note = "an attribute of a subclass"
+    assert crawler.name == "books"

@@ -494,3 +494,36 @@ async def test_names_without_a_prefix_match_in_any_namespace(bench, query, texts
     crawler.on_xml(query, lambda element: found.append(element.text))
     await bench(crawler, {"/": Answer(NAMESPACED, content_type="application/xml")})
     assert found == texts
+
+
+def test_a_decorator_without_its_query_is_refused():
+    for register in (Collector().on_html, Collector().on_xml):
+        with pytest.raises(UsageError) as caught:
+            register(lambda element: None)
+        assert f"write @crawler.{register.__name__}(" in caught.value.remedy
+
+
+def test_a_debugger_that_is_a_class_is_refused_before_the_crawl():
+    with pytest.raises(UsageError) as caught:
+        Collector(debugger=LogDebugger)
+    assert caught.value.remedy == "pass an object: debugger=LogDebugger()"
+
+
+async def test_a_clone_in_a_callback_is_refused_with_its_remedy(bench):
+    crawler = Collector()
+    crawler.on_response(lambda response: crawler.clone("details"))
+    ran = await bench(crawler, {"/": HTML})
+    assert (
+        "cannot be cloned during a run; create the clone where callbacks are registered" in ran.letters["/"]
+    )
+
+
+async def test_an_attribute_of_a_request_that_would_have_no_effect_is_an_error(bench):
+    crawler = Collector()
+
+    @crawler.on_request
+    def edit(request):
+        request.priority = 5
+
+    ran = await bench(crawler, {"/": HTML})
+    assert "no attribute 'priority'" in ran.letters["/"]

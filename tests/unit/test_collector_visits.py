@@ -489,6 +489,9 @@ async def test_limit_rules_become_settings_of_the_job(bench):
         crawler.limit(delay=1)
     with pytest.raises(SettingsError, match="delay"):
         crawler.limit(domain_glob="*", delay="x")
+    with pytest.raises(SettingsError, match="no field 'parallelism'") as caught:
+        crawler.limit(domain_glob="*", parallelism=2)
+    assert "concurrency_per_slot" in caught.value.remedy
 
 
 async def test_a_proxy_is_chosen_for_each_request(bench):

@@ -28,6 +28,11 @@ def test_values_are_text_or_json_and_none_is_empty():
     assert as_csv([item]).decode() == expected
 
 
+def test_cells_with_another_delimiter_are_quoted_where_they_hold_it():
+    lines = [json.dumps({"a": "x;y", "b": "1,5"}).encode()]
+    assert b"".join(csv_chunks(lambda: lines, delimiter=";")) == b'a;b\r\n"x;y";1,5\r\n'
+
+
 def test_no_items_produce_no_bytes():
     assert as_csv([]) == b""
 

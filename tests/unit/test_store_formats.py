@@ -144,6 +144,14 @@ def test_values_that_are_nested_too_deep_for_readers_of_parquet_become_json_text
     assert inner == "end"
 
 
+def test_a_csv_file_has_the_delimiter_that_its_output_names():
+    assert written("x.csv?delimiter=tab", [{"a": 1, "b": "x y"}]) == b"a\tb\r\n1\tx y\r\n"
+    with pytest.raises(StoreError) as refusal:
+        open_output("items.csv?delimiter=;")
+    assert refusal.value.field == "delimiter"
+    assert "comma, semicolon or tab" in refusal.value.remedy
+
+
 def test_chosen_columns_are_read_once():
     reads = []
     assert (

@@ -27,6 +27,7 @@ from skitter.store.stdout import StdoutOutput
         ("items.csv.gz", "items.csv.gz", Format("csv", "gz")),
         ("jsonl:items.txt", "items.txt", Format()),
         ("csv:///tmp/items", "/tmp/items", Format("csv")),
+        ("items.csv?delimiter=semicolon", "items.csv", Format("csv", delimiter=";")),
         ("jsonl.gz:items.csv", "items.csv", Format(compression="gz")),
         ("12:30.jsonl", "12:30.jsonl", Format()),
         ("what?x=1.jsonl", "what?x=1.jsonl", Format()),

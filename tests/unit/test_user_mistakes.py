@@ -1,13 +1,14 @@
 """Mistakes in spiders are named where they are made, with what to write instead."""
 
 import logging
+from inspect import signature
 
 import pytest
 
 import skitter
 from crawl_harness import CrawlHarness, Scripted
-from skitter import JobSpec, LinkExtractor, Request, Response, Rule, Settings, Spider
-from skitter.errors import SettingsError, SpiderError, StoreError
+from skitter import JobSpec, LinkExtractor, Request, Response, Rule, Settings, Spider, crawlee_names
+from skitter.errors import RequestError, SettingsError, SpiderError, StoreError
 from skitter.frontends.page_spider import PageSpider
 from skitter.frontends.recipe.spider import RecipeSpider
 from skitter.frontends.tasks.spider import TaskSpider
@@ -81,9 +82,11 @@ def test_a_rule_with_a_misspelt_method_is_refused_before_the_crawl(tmp_path):
         ("BOT_NAME", "remove it"),
         ("CONCURRENCY", "concurrency?"),
         ("MAX_REQUESTS", "an attribute of the spider"),
+        ("max_requests_per_crawl", "max_pages"),
+        ("keep_alive", "wait_for_seeds"),
     ],
 )
-def test_settings_of_scrapy_are_translated(tmp_path, name, word):
+def test_settings_of_scrapy_and_crawlee_are_translated(tmp_path, name, word):
     with pytest.raises(SettingsError) as caught:
         built(tmp_path, custom_settings={name: 1})
     assert caught.value.field == name
@@ -91,7 +94,7 @@ def test_settings_of_scrapy_are_translated(tmp_path, name, word):
 
 
 def test_every_translation_of_a_setting_names_one_that_exists():
-    for remedy in SETTINGS.values():
+    for remedy in (*SETTINGS.values(), *crawlee_names.SETTINGS.values()):
         if remedy.startswith("write "):
             assert hasattr(Settings(), remedy.split()[1].partition("=")[0].rstrip(",")), remedy
     with pytest.raises(SettingsError):
@@ -113,7 +116,7 @@ def test_names_of_scrapy_that_are_never_used_are_known():
     assert all(ATTRIBUTES.values())
 
 
-PAGE = Response("http://h.test/", body=b"<p>")
+PAGE = Response("http://h.test/", body=b"<p>", request=Request("http://h.test/"))
 
 
 @pytest.mark.parametrize(
@@ -127,21 +130,27 @@ PAGE = Response("http://h.test/", body=b"<p>")
         ("Ported().crawler.stats", "self.stats"),
         ("Ported().settings", "__init__ runs before"),
         ("skitter.Settings().getint('RETRY_TIMES')", "settings are attributes"),
+        ("page.push_data({})", "yield the item"),
+        ("page.request.user_data", "write meta"),
+        ("skitter.Request('http://h.test/', label='BOOK')", "write callback=self.METHOD"),
+        ("page.follow_all(selector='a')", "write css"),
+        ("page.follow_all('a', include='/x')", "write allow"),
     ],
 )
-def test_an_error_about_a_name_of_scrapy_says_what_to_write_instead(statement, remedy):
+def test_an_error_about_a_name_of_scrapy_or_crawlee_says_what_to_write_instead(statement, remedy):
     spider = {"skitter": skitter, "page": PAGE, "Ported": Ported}
-    with pytest.raises((AttributeError, ImportError)) as caught:
+    with pytest.raises((AttributeError, ImportError, RequestError, TypeError)) as caught:
         exec(statement, spider)
     assert remedy in describe(caught.value)
 
 
 @pytest.mark.parametrize(
     "statement",
-    ["skitter.Spyder", "from skitter import Spyder", "page.bodi", "None.copy", "import nothing_here"],
-)
+    ["skitter.Spyder", "from skitter import Spyder", "page.bodi", "None.copy", "import nothing_here",
+     "skitter.Request('http://h.test/', labl='BOOK')"],
+)  # fmt: skip
 def test_other_names_have_no_such_remedy(statement):
-    with pytest.raises((AttributeError, ImportError)) as caught:
+    with pytest.raises((AttributeError, ImportError, TypeError)) as caught:
         exec(statement, {"skitter": skitter, "page": PAGE})
     assert remedy_for(caught.value) is None
 
@@ -151,8 +160,11 @@ def test_the_names_of_scrapy_are_those_that_skitter_lacks():
     owners = {"Request": Request, "Response": Response, "Spider": Spider, "Stats": Stats,
               "CIMultiDictProxy": type(PAGE.headers)}  # fmt: skip
     assert MEMBERS.keys() == owners.keys()
-    for owner, names in MEMBERS.items():
+    for owner, names in (*MEMBERS.items(), *crawlee_names.MEMBERS.items()):
         assert [name for name in names if hasattr(owners[owner], name)] == []
+    arguments = {*signature(Response.follow_all).parameters, *Request.__struct_fields__}
+    assert arguments.isdisjoint(crawlee_names.ARGUMENTS)
+    assert crawlee_names.SETTINGS.keys().isdisjoint(Settings.__struct_fields__)
 
 
 async def test_names_of_scrapy_are_pointed_out_when_a_run_begins(tmp_path, caplog, serve):

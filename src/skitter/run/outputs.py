@@ -88,7 +88,7 @@ class JobOutputs:
         if not fresh and await output.occupied(context):
             raise UsageError(
                 f"{shown_url(output.target)} holds something that job {self._spec.job!r} did not write",
-                remedy="choose another output, move it away, or replace it with --fresh",
+                remedy="choose another output, move it away, or replace it with --fresh (in Python: fresh=True)",
             )
 
     async def clear(self) -> None:

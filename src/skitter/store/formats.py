@@ -76,7 +76,11 @@ _NUMBER = r"[+-]?[0-9]+(?:[.,:][0-9]+)*(?:[eE][+-]?[0-9]+)?%?"  # both are compi
 
 
 def csv_chunks(
-    lines: Callable[[], Iterable[bytes]], fields: Sequence[str] = (), *, spreadsheet: bool = False
+    lines: Callable[[], Iterable[bytes]],
+    fields: Sequence[str] = (),
+    *,
+    spreadsheet: bool = False,
+    delimiter: str = ",",
 ) -> Iterator[bytes]:
     """Convert JSON lines to UTF-8 CSV. ``lines`` is called once for the columns, unless they are given, and once for the rows.
 
@@ -87,6 +91,8 @@ def csv_chunks(
     ``spreadsheet``: write the file for people who open it in a spreadsheet. A text that a spreadsheet would take for a
     formula begins with an apostrophe, control and bidirectional characters become escapes as in JSON, and the file
     begins with a byte order mark, without which Excel does not read UTF-8.
+
+    ``delimiter``: the character between cells.
     """
     import csv  # noqa: PLC0415 - other formats need none of it
 
@@ -100,7 +106,7 @@ def csv_chunks(
             return
     buffer = io.StringIO(newline="")
     buffer.write("\ufeff" if spreadsheet else "")
-    writer = csv.writer(buffer)
+    writer = csv.writer(buffer, delimiter=delimiter)
     writer.writerow(map(_harmless, columns) if spreadsheet else columns)
     for line in lines():
         item = _decode_item(line)

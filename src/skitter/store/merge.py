@@ -39,6 +39,8 @@ class Format(msgspec.Struct, frozen=True):
     """The fields to write, in order. Empty: all fields."""
     spreadsheet: bool = False
     """Whether a CSV file is meant for a spreadsheet; see :func:`~skitter.store.formats.csv_chunks`."""
+    delimiter: str = ","
+    """The character between the cells of a CSV file."""
     duplicates: Literal["keep", "mark", "drop"] = "keep"
     """What to do with near duplicates; see :class:`~skitter.content.duplicate_items.DuplicateItems`."""
 
@@ -162,7 +164,9 @@ def fill(file: BinaryIO, source: ItemSource, file_format: Format) -> None:
         write_warc(file, source.chunks(), is_compressed=bool(file_format.compression))
         return
     if shape == "csv":
-        chunks = csv_chunks(lines, file_format.fields, spreadsheet=file_format.spreadsheet)
+        chunks = csv_chunks(
+            lines, file_format.fields, spreadsheet=file_format.spreadsheet, delimiter=file_format.delimiter
+        )
     elif shape == "json":
         chunks = json_chunks(lines())
     elif shape == "xml":

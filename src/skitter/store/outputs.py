@@ -155,7 +155,7 @@ def _file(file_format: Format) -> OutputFactory:
     def make(address: OutputAddress) -> Output:
         known = () if file_format.holds_responses else ("fields", "parts", _DUPLICATES)
         if file_format.shape == "csv":
-            known = (*known, _SPREADSHEET)
+            known = (*known, _SPREADSHEET, _DELIMITER)
         _refuse_options(address, known)
         options = dict(address.options)
         shared = None
@@ -261,7 +261,8 @@ def _with_options(file_format: Format, address: OutputAddress, options: dict[str
     if file_format.shape != "csv":
         return file_format
     choice = _take_choice(address, options, _SPREADSHEET, ("no", "yes"))
-    return msgspec.structs.replace(file_format, spreadsheet=choice == "yes")
+    name = _take_choice(address, options, _DELIMITER, tuple(_DELIMITERS))
+    return msgspec.structs.replace(file_format, spreadsheet=choice == "yes", delimiter=_DELIMITERS[name])
 
 
 def _take_choice(address: OutputAddress, options: dict[str, str], name: str, choices: tuple[str, ...]) -> str:
@@ -278,6 +279,9 @@ def _take_choice(address: OutputAddress, options: dict[str, str], name: str, cho
 
 _SPREADSHEET = "spreadsheet"
 """Option of CSV files; see :func:`~skitter.store.formats.csv_chunks`."""
+_DELIMITER = "delimiter"
+"""Option of CSV files: the name of the character between cells. The characters themselves have a meaning in shells and URLs."""
+_DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t"}
 _DUPLICATES = "duplicates"
 """Option of all files of items: what to do with near duplicates."""
 _SHAPES: tuple[Literal["jsonl", "json", "csv", "xml"], ...] = ("jsonl", "json", "csv", "xml")

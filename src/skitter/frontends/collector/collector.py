@@ -15,7 +15,7 @@ from skitter.forms import FormFile
 from skitter.frontends.collector import run
 from skitter.frontends.collector.debug import Debugger
 from skitter.frontends.collector.group import Callback, Callbacks, CollectorGroup
-from skitter.frontends.collector.options import CLONE_OPTIONS, read_options
+from skitter.frontends.collector.options import CLONE_OPTIONS, OPTION_NAMES, OPTIONS_OF_COLLY, read_options
 from skitter.frontends.collector.request import CollectorRequest, VisitRefusal
 from skitter.frontends.collector.storage import Storage, StorageThread
 from skitter.html.selector import compile_css
@@ -46,7 +46,8 @@ class Collector:
     They can be plain or ``async`` functions, or generators. From ``on_response`` on, they can return or yield items and
     requests.
 
-    Raises :class:`~skitter.errors.SettingsError` for an unknown option or an invalid value.
+    Raises :class:`~skitter.errors.SettingsError` for an unknown option or an invalid value, and
+    :class:`~skitter.errors.UsageError` for a debugger that is a class.
     """
 
     def __init__(self, name: str = "", *, debugger: Debugger | None = None, **options: Any) -> None:
@@ -59,6 +60,16 @@ class Collector:
         self.limits: list[LimitRule] = []
         self.group = CollectorGroup(debugger)
         self.group.add(self)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Set an attribute. Raises :class:`~skitter.errors.UsageError` for an option, because the job has its options already."""
+        if name in OPTION_NAMES or name in OPTIONS_OF_COLLY:  # as c.UserAgent = "..." in Colly
+            raise UsageError(
+                f"the option {name!r} of a collector cannot be set as an attribute",
+                remedy=f"{OPTIONS_OF_COLLY.get(name, 'pass it')} when you create the collector or the clone",
+                field=name,
+            )
+        super().__setattr__(name, value)
 
     # Registration
 
@@ -113,6 +124,7 @@ class Collector:
         Raises :class:`~skitter.errors.UsageError` for an invalid query, and for ``:matches()``, which is a regular expression
         in Colly and ``:is()`` in CSS.
         """
+        _check_query(query, 'on_html("a[href]")')
         compile_css(query)
         if ":matches(" in query.lower():
             from skitter.html.translation import remedy_of  # noqa: PLC0415 - importing parsel takes 0.1 s
@@ -135,6 +147,7 @@ class Collector:
 
         Raises :class:`~skitter.errors.UsageError` for an invalid query.
         """
+        _check_query(query, 'on_xml("//item")')
         try:
             etree.XPath(query)
         except etree.XPathSyntaxError as error:
@@ -193,14 +206,9 @@ class Collector:
         :class:`~skitter.errors.SettingsError` for invalid fields.
         """
         if rule is None:
-            try:
-                rule = msgspec.convert(fields, LimitRule)
-            except msgspec.ValidationError as error:
-                raise SettingsError(
-                    f"invalid limit rule {fields}: {error}",
-                    remedy="see skitter.LimitRule",
-                    field="limit_rules",
-                ) from error
+            from skitter.settings import limit_rule  # noqa: PLC0415 - registering callbacks needs no settings
+
+            rule = limit_rule(fields)
         self.group.root.limits.append(rule)
 
     def set_storage(self, storage: Storage) -> None:
@@ -334,8 +342,16 @@ class Collector:
             Replacements for options in :data:`~skitter.frontends.collector.options.CLONE_OPTIONS`. All other options
             belong to the job.
 
-        Raises :class:`~skitter.errors.SettingsError` for an option of the job, and for an invalid value.
+        Create clones before the run: the job is made of the collectors that exist when it starts. Raises
+        :class:`~skitter.errors.UsageError` during a run, and :class:`~skitter.errors.SettingsError` for an option of the job
+        and for an invalid value.
         """
+        if self.group.worker is not None:
+            raise UsageError(
+                "a collector cannot be cloned during a run",
+                remedy="create the clone where callbacks are registered; values for its callbacks travel in ctx",
+                field="name",
+            )
         if foreign := set(options) - CLONE_OPTIONS:
             raise SettingsError(
                 f"a clone cannot have its own {min(foreign)!r}",
@@ -401,3 +417,8 @@ class Collector:
 
     def __repr__(self) -> str:
         return f"<Collector {self.name}>"
+
+
+def _check_query(query: object, example: str) -> None:
+    if not isinstance(query, str):  # the function, if the decorator has no query
+        raise UsageError(f"{query!r} is not a query", remedy=f"write @crawler.{example}", field="query")

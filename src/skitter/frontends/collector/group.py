@@ -30,6 +30,8 @@ class CollectorGroup:
         Visits from outside of callbacks: the start requests of the crawl.
     ``worker``
         The worker that runs the job in this process, while there is one.
+
+    Raises :class:`~skitter.errors.UsageError` for a debugger that is a class.
     """
 
     def __init__(self, debugger: Debugger | None) -> None:
@@ -42,6 +44,12 @@ class CollectorGroup:
         """Cookies that callbacks have set since they were last stored: URL, values of ``Set-Cookie``, session."""
         self.storage: StorageThread | None = None
         self.seeds: Callable[..., Any] | None = None
+        if isinstance(debugger, type):
+            raise UsageError(
+                f"the debugger is a class: {debugger.__name__}",
+                remedy=f"pass an object: debugger={debugger.__name__}()",
+                field="debugger",
+            )
         self.debugger = debugger
         self.worker: Worker | None = None
         self.is_running = False

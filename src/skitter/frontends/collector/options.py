@@ -127,6 +127,17 @@ class CollectorOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _TYPES = {field.name: field.type for field in msgspec.structs.fields(CollectorOptions)}
+OPTION_NAMES = frozenset(_TYPES)
+OPTIONS_OF_COLLY = {
+    "async_": "leave it out: a collector is always asynchronous",
+    "cache_expiration": "write cache_ttl, in seconds",
+    "check_head": "leave it out, and decide in on_response_headers",
+    "detect_charset": "leave it out: the charset is always detected",
+    "id": "write name",
+    "max_depth": "write depth_limit, and one less: it counts links from 0, as in depth_limit=1 for MaxDepth(2)",
+    "trace_http": "write http_trace",
+}
+"""What to write instead of options of Colly with other names."""
 
 
 def read_options(options: Mapping[str, Any], environment: Mapping[str, str]) -> CollectorOptions:
@@ -148,7 +159,7 @@ def _checked(name: str, value: Any, described: str) -> Any:
     if name not in _TYPES:
         raise SettingsError(
             f"unknown option of a collector: {name!r}",
-            remedy=f"use one of {', '.join(sorted(_TYPES))}",
+            remedy=OPTIONS_OF_COLLY.get(name, f"use one of {', '.join(sorted(_TYPES))}"),
             field=name,
         )
     if isinstance(value, Sequence) and not isinstance(value, str):

@@ -47,6 +47,11 @@ class CollectorRequest:
         The collector of the request.
     """
 
+    __slots__ = (  # an attribute that has no effect, such as a field of Request, is an error
+        "_edited", "_has_body", "_response", "_visits", "aborted", "body", "collector", "encoding", "method", "proxy",
+        "request", "timeout", "url", "wants_retry",
+    )  # fmt: skip
+
     def __init__(
         self,
         collector: Collector,
