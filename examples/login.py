@@ -1,4 +1,4 @@
-"""A login form. The cookie stays in the session's cookie jar, in the process that logged in: one worker only."""
+"""A login form. The cookie stays in the cookie jar of the session, which all workers and runs of the job share."""
 
 from skitter import Request, Spider
 
