@@ -133,7 +133,7 @@ def _time_of(text: str) -> float | None:
         try:
             moment = parse(text)
             return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp()
-        except (ValueError, TypeError, OverflowError, IndexError):
+        except (ValueError, OverflowError):
             continue
     return None
 

@@ -1,5 +1,6 @@
 """Feeds of the three formats give the same entries; rows of CSV; URLs of all of them for sitemaps."""
 
+import msgspec
 import pytest
 
 from skitter import Response
@@ -75,3 +76,28 @@ def test_a_huge_value_of_a_row_is_refused():
     assert next(rows) == {"id": "1"}
     with pytest.raises(FeedError):
         next(rows)
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        {"authors": 5},
+        {"authors": "Ann", "author": [1]},
+        {"date_published": "0001-01-01T00:00:00+14:00"},
+        {"date_published": "Mon, 01 Jan 0001 00:00:00 +1400"},
+        {"date_published": {}},
+        {"tags": {"a": 1}, "title": ["a"], "id": 1e400},
+        {"url": []},
+    ],
+)
+def test_a_field_of_a_wrong_type_or_out_of_range_does_no_harm(item):
+    body = msgspec.json.encode(
+        {"items": [{"url": "https://blog.test/1"} | item, {"url": "https://blog.test/2"}]}
+    )
+    assert list(read_feed(body, URL))[1].url == "https://blog.test/2"
+    assert list(read_sitemap(body, URL))[-1].url == "https://blog.test/2"
+
+
+def test_a_date_that_is_out_of_range_in_utc_stays_as_it_is():
+    text = RSS.replace("yesterday", "0001-01-01T00:00:00+14:00")
+    assert list(read_feed(text.encode(), URL))[1].published == "0001-01-01T00:00:00+14:00"

@@ -1,7 +1,10 @@
 """CookieJars: which cookies are sent with which request."""
 
+from types import SimpleNamespace
+
 import pytest
 
+from skitter.fetch import cookie_jar
 from skitter.fetch.contract import UnsendableRequest
 from skitter.fetch.cookie_jar import MAX_COOKIES_A_SITE
 from skitter.fetch.cookies import CookieJars
@@ -135,6 +138,17 @@ def test_the_number_of_cookies_of_a_site_is_bounded():
     kept = sent(jars, "http://example.com/")
     assert len(kept) == MAX_COOKIES_A_SITE
     assert "n999=v" in kept
+
+
+def test_expired_cookies_do_not_count(monkeypatch):
+    now = [1_700_000_000.0]
+    monkeypatch.setattr(cookie_jar, "time", SimpleNamespace(time=lambda: now[0]))
+    jars = CookieJars(max_bytes=2000)
+    absorb(jars, "http://example.com/", "login=1")
+    for number in range(100):
+        absorb(jars, "http://example.com/", f"n{number}={'v' * 100}; Max-Age=1")
+        now[0] += 2
+        assert sent(jars, "http://example.com/") == {"login=1"}
 
 
 def test_odd_cookies_do_no_harm():

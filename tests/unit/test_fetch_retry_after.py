@@ -1,10 +1,12 @@
-"""parse_retry_after: seconds, dates and invalid values."""
+"""HTTP dates: Retry-After with seconds, dates and invalid values, and Last-Modified."""
+
+import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skitter.web.headers import parse_retry_after
+from skitter.web.headers import parse_retry_after, strong_last_modified
 
 NOW = 1_700_000_000.0  # Tue, 14 Nov 2023 22:13:20 GMT
 
@@ -41,3 +43,22 @@ def test_any_other_value_returns_none(value):
 def test_no_value_does_harm(value):
     seconds = parse_retry_after(value, NOW)
     assert seconds is None or 0 <= seconds <= 86_400
+
+
+@pytest.fixture(params=["UTC", "Asia/Tokyo", "America/Los_Angeles"])
+def local_zone(request, monkeypatch):
+    monkeypatch.setenv("TZ", request.param)
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.usefixtures("local_zone")
+@pytest.mark.parametrize(
+    ("modified", "is_strong"),
+    [("Sun Nov  6 08:49:37 1994", False), ("Sun Nov  6 07:49:37 1994", True), ("a b c", False)],
+)
+def test_a_date_without_a_zone_is_in_utc(modified, is_strong):
+    found = strong_last_modified(modified, "Sun, 06 Nov 1994 08:49:37 GMT")
+    assert found == (modified if is_strong else "")

@@ -60,7 +60,11 @@ class CookieJars:
             jar = self._jars.get(key)
             if jar is not None:
                 self._jars.move_to_end(key)
-            elif key[1] in self._seeds:
+                before = jar.size
+                header = cookie_header(jar, request)
+                self._bytes += jar.size - before  # expired cookies were removed
+                return header
+            if key[1] in self._seeds:
                 jar = self.new_jar(key[1])
         return cookie_header(jar, request) if jar is not None or request.cookies else None
 

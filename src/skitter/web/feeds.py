@@ -6,7 +6,6 @@ import csv
 import io
 from collections.abc import Container, Iterable, Iterator
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import Any
 
 import msgspec
@@ -14,6 +13,7 @@ from lxml import etree
 
 from skitter.errors import SkitterError
 from skitter.html.limits import DEFAULT_MEMORY, check_json
+from skitter.web.headers import parse_date
 from skitter.web.urls import normalize
 
 _XHTML = "http://www.w3.org/1999/xhtml"
@@ -67,7 +67,9 @@ def _json_entry(item: dict[str, Any], base: str) -> FeedEntry:
     def text(*names: str) -> str:
         return next((str(item[name]).strip() for name in names if item.get(name)), "")
 
-    authors = item.get("authors") or [item.get("author")]
+    authors = item.get("authors")
+    if not isinstance(authors, list):
+        authors = [item.get("author")]
     names = [str(author.get("name", "")) for author in authors if isinstance(author, dict)]
     tags = item.get("tags")
     return FeedEntry(
@@ -172,12 +174,12 @@ def name_of(element: etree._Element) -> str:
 
 def _time(text: str) -> str:
     """Return a time of RFC 822 (RSS) or RFC 3339 as ISO 8601 in UTC. A time without a zone counts as UTC."""
-    for parse in (datetime.fromisoformat, parsedate_to_datetime):
+    for parse in (datetime.fromisoformat, parse_date):
         try:
             moment = parse(text)
-        except (ValueError, OverflowError):
+            moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+        except (ValueError, OverflowError):  # OverflowError: in UTC it is before the year 1
             continue
-        moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
         return moment.isoformat()
     return text
 

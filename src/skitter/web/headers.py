@@ -49,7 +49,7 @@ def strong_last_modified(modified: str, date: str) -> str:
     try:
         changed_at = parse_date(modified).timestamp()
         sent_at = parse_date(date).timestamp() if date else time.time()
-    except (ValueError, OverflowError):
+    except ValueError:
         return ""
     return modified if changed_at <= sent_at - 1 else ""
 
@@ -142,13 +142,14 @@ _MAX_DIGITS = 18
 
 
 def parse_date(text: str) -> datetime:
-    """Return the moment of an HTTP date (RFC 9110, 5.6.7), with or without a zone.
-
-    Raises what :func:`email.utils.parsedate_to_datetime` raises: ValueError, TypeError, OverflowError or IndexError.
-    """
+    """Return the moment of an HTTP date. A date without a zone is in UTC (RFC 9110, 5.6.7). Raises ValueError."""
     from email.utils import parsedate_to_datetime  # noqa: PLC0415 - importing it takes 1.5 ms
 
-    return parsedate_to_datetime(text)
+    try:
+        moment = parsedate_to_datetime(text)
+    except (TypeError, OverflowError, IndexError) as error:
+        raise ValueError(f"invalid date: {text!r}") from error
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
 def parse_retry_after(value: str | None, now: float) -> float | None:
@@ -167,11 +168,8 @@ def parse_retry_after(value: str | None, now: float) -> float | None:
     if value.isascii() and value.isdigit():
         return min(float(value[:_MAX_DIGITS]), MAX_RETRY_AFTER)
     try:
-        moment = parse_date(value)
-        if moment.tzinfo is None:
-            moment = moment.replace(tzinfo=UTC)
-        seconds = moment.timestamp() - now
-    except (ValueError, TypeError, OverflowError, IndexError):
+        seconds = parse_date(value).timestamp() - now
+    except ValueError:
         return None
     return min(max(math.ceil(seconds), 0.0), MAX_RETRY_AFTER)
 
