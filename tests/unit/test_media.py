@@ -1,9 +1,12 @@
 """Files that items name: downloaded once, checked, and in the items before these are written."""
 
+import asyncio
 import gzip
 import hashlib
 import io
 import json
+import threading
+import zlib
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
@@ -15,9 +18,12 @@ from crawl_harness import CrawlHarness, Scripted, page, redirect
 from sites.cases import http_head
 from skitter import Request, Spider
 from skitter.errors import SettingsError, StoreError
+from skitter.frontier.records import Resolution
 from skitter.item import pack_items, unpack_items
 from skitter.store.media import DraftSource, MediaStore, suffix_of
 from skitter.testing import Answer, WireAnswer
+from skitter.worker.media import MediaPipeline
+from skitter.worker.retry import RetryDecision
 
 PDF = b"%PDF-1.7 " + b"x" * 50_000
 OTHER = b"other" * 10_000
@@ -209,6 +215,51 @@ async def test_a_content_coding_is_undone(crawl):
     report = await crawl({"/": page("a.pdf", "b.pdf"), "/a.pdf": coded, "/b.pdf": cut}, max_retries=0)
     assert report.items[0]["files"][0]["checksum"] == sha(PDF)
     assert report.items[0]["files"][1]["error"].startswith("encoding")
+
+
+async def test_gzip_members_and_raw_deflate_data_are_undone(crawl):
+    packer = zlib.compressobj(wbits=-15)
+    bodies = {
+        "gzip": gzip.compress(PDF[:100]) + gzip.compress(PDF[100:]),
+        "deflate": packer.compress(PDF) + packer.flush(),
+    }
+    files = {
+        f"/{coding}.pdf": a_file(body, headers={"Content-Encoding": coding})
+        for coding, body in bodies.items()
+    }
+    report = await crawl({"/": page("gzip.pdf", "deflate.pdf"), **files})
+    assert [file["checksum"] for file in report.items[0]["files"]] == [sha(PDF)] * 2
+
+
+async def test_a_download_that_is_cancelled_at_its_start_can_begin_again(crawl, monkeypatch):
+    starts, resume = [], MediaStore.resume
+
+    def cancelled_once(store, url):
+        starts.append(url)
+        if len(starts) == 1:
+            loop.call_soon_threadsafe(beginning[0].cancel)
+            assert cancelled.wait(30)
+        return resume(store, url)
+
+    original = MediaPipeline.begin
+
+    async def begin(media, page):
+        if beginning:
+            return await original(media, page)
+        beginning.append(asyncio.create_task(original(media, page)))
+        try:
+            return await beginning[0]
+        except asyncio.CancelledError:
+            cancelled.set()
+            page.finish(RetryDecision(Resolution.RETRY, "lost", 0.0, free=True))
+            return False
+
+    loop, beginning, cancelled = asyncio.get_running_loop(), [], threading.Event()
+    monkeypatch.setattr(MediaStore, "resume", cancelled_once)
+    monkeypatch.setattr(MediaPipeline, "begin", begin)
+    report = await crawl({"/": page("a.pdf"), "/a.pdf": a_file(PDF)})
+    assert report.items[0]["files"][0]["checksum"] == sha(PDF)
+    assert len(starts) == 2
 
 
 async def test_a_stored_file_is_downloaded_again_after_its_time(crawl, tmp_path):

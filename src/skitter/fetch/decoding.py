@@ -14,6 +14,7 @@ import brotli
 from isal import isal_zlib
 
 from skitter.fetch.contract import BodyTooLarge, UndecodableBody
+from skitter.web.inflate import GZIP, GZIP_MAGIC, MAX_STREAMS, RAW, ZLIB, is_zlib
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -23,13 +24,6 @@ else:
 MAX_CODINGS = 3
 """Maximum number of codings that may be applied to one body."""
 
-MAX_STREAMS = 4_096
-"""Maximum number of gzip members or zstd frames in one body. A body of 32 MiB
-from ``bgzip`` has 512."""
-
-_GZIP = 31
-_ZLIB = 15
-_RAW = -15
 # The type stub of isal declares its error class as an instance.
 _BROKEN: tuple[type[Exception], ...] = (isal_zlib.IsalError, zstd.ZstdError)  # type: ignore[assignment]
 # RFC 9659: a sender must not require a window larger than 8 MiB.
@@ -139,7 +133,7 @@ _WINDOW = 32 * 1024
 
 
 def _gunzip(data: bytes, limit: int, cuts: bool) -> bytes:
-    return _expand_all(lambda: isal_zlib.decompressobj(_GZIP), b"\x1f\x8b", data, limit, "gzip", cuts)
+    return _expand_all(lambda: isal_zlib.decompressobj(GZIP), GZIP_MAGIC, data, limit, "gzip", cuts)
 
 
 def _unzstd(data: bytes, limit: int, cuts: bool) -> bytes:
@@ -149,14 +143,13 @@ def _unzstd(data: bytes, limit: int, cuts: bool) -> bytes:
 
 
 def _inflate(data: bytes, limit: int, cuts: bool) -> bytes:
-    # "deflate" means the zlib format, but many servers send raw deflate data under that name.
-    if len(data) > 1 and data[0] & 15 == 8 and (data[0] << 8 | data[1]) % 31 == 0:
+    if is_zlib(data):
         try:
-            return _expand(isal_zlib.decompressobj(_ZLIB), data, limit, "deflate", cuts)
+            return _expand(isal_zlib.decompressobj(ZLIB), data, limit, "deflate", cuts)
         except UndecodableBody:
             # Raw data can start like a zlib header by chance. If it has neither format, this raises again.
             pass
-    return _expand(isal_zlib.decompressobj(_RAW), data, limit, "deflate", cuts)
+    return _expand(isal_zlib.decompressobj(RAW), data, limit, "deflate", cuts)
 
 
 def _unbrotli(data: bytes, limit: int, cuts: bool) -> bytes:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import codecs
 import re
-import zlib
 from collections.abc import Iterator
 from itertools import chain
 from urllib.parse import urljoin
@@ -18,12 +17,12 @@ from lxml import etree
 
 from skitter.errors import SkitterError
 from skitter.web.feeds import FeedError, elements_of, name_of, read_feed, read_rows
+from skitter.web.inflate import GZIP_MAGIC, InflateError, Inflater
 from skitter.web.urls import normalize
 
 MAX_BYTES = 64 * 1024 * 1024
 """Maximum size of an unpacked sitemap in bytes. The protocol allows 50 MB."""
 _PIECE = 1 << 16
-_GZIP = b"\x1f\x8b"
 
 
 class SitemapError(SkitterError):
@@ -88,16 +87,14 @@ def _entries(body: bytes, url: str) -> Iterator[SitemapEntry | None]:
 
 
 def _unpacked(body: bytes, url: str) -> Iterator[bytes]:
-    if not body.startswith(_GZIP):
+    if not body.startswith(GZIP_MAGIC):
         yield from (body[start : start + _PIECE] for start in range(0, len(body), _PIECE))
         return
     size = 0
-    unpacker = zlib.decompressobj(wbits=31)
-    packed = body
     try:
-        while packed and not unpacker.eof:
-            piece = unpacker.decompress(packed, _PIECE)
-            packed = unpacker.unconsumed_tail
+        for piece in Inflater("gzip").feed(
+            body
+        ):  # the entries of a truncated file are kept, as those of truncated XML
             size += len(piece)
             if size > MAX_BYTES:
                 raise SitemapError(
@@ -105,7 +102,7 @@ def _unpacked(body: bytes, url: str) -> Iterator[bytes]:
                     remedy="ask the site to split it: the protocol allows 50 MB",
                 )
             yield piece
-    except zlib.error as error:
+    except InflateError as error:
         raise SitemapError(f"cannot unpack {url}: {error}", remedy="check the file") from None
 
 

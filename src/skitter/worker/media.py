@@ -11,7 +11,6 @@ import asyncio
 import logging
 import re
 import time
-import zlib
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -31,6 +30,7 @@ from skitter.response import Response
 from skitter.settings import Settings
 from skitter.store.media import DraftSource, FileDraft, FileRecord, MediaStore, suffix_of
 from skitter.web.headers import media_type, parse_length, strong_last_modified
+from skitter.web.inflate import CODINGS, InflateError, Inflater
 from skitter.web.urls import is_same_origin, normalize, origin_of, split_userinfo
 from skitter.worker.links import LinkCollector
 from skitter.worker.page import FILE, ITEMS, Page
@@ -114,8 +114,8 @@ class FileSink:
         self._begin = draft.size
         self._limit = limit
         self._inflater = None
-        if coding in {"gzip", "x-gzip", "deflate"}:
-            self._inflater = zlib.decompressobj(47)  # either format; the header distinguishes them
+        if coding in CODINGS:
+            self._inflater = Inflater(coding)
         elif coding not in {"", "identity"}:
             raise UndecodableBody(
                 f"the server used the content coding {coding!r}, which the request did not accept"
@@ -135,8 +135,8 @@ class FileSink:
 
     async def finish(self) -> None:
         """Check that the file is complete."""
-        if self._inflater is not None and not self._inflater.eof:
-            raise UndecodableBody("truncated gzip data")
+        if self._inflater is not None and not self._inflater.is_complete:
+            raise UndecodableBody("truncated compressed data")
         source = self.draft.source
         if source is not None and source.length and self.draft.size != source.length:
             if self.draft.size > source.length:
@@ -148,11 +148,10 @@ class FileSink:
             self._append(data)
             return
         try:
-            while data and not self._inflater.eof:
-                self._append(self._inflater.decompress(data, 1 << 20))
-                data = self._inflater.unconsumed_tail
-        except zlib.error as error:
-            raise UndecodableBody(f"invalid gzip data: {error}") from error
+            for part in self._inflater.feed(data):
+                self._append(part)
+        except InflateError as error:
+            raise UndecodableBody(str(error)) from error
 
     def _append(self, data: bytes) -> None:
         if self.draft.size + len(data) > self._limit:
@@ -410,15 +409,27 @@ class MediaPipeline:
         Return ``None`` if other workers have downloaded or are downloading all of them.
         """
         for url in sorted(missing, key=lambda url: url != request.url):  # that of the lease first
-            if self._links.slot_of(url, request.queue) == slot and await self._claim(url):
-                if not (await self._call(self._find, [url], work.since))[1]:
-                    self._downloading.discard(url)  # another worker has stored it since the look-up
-                    continue
-                stored = await self._call(self._store.stored, url)
-                renewal = asyncio.create_task(self._renew(url))
-                part = await self._call(self._store.resume, url)
-                return Download(url, request, work, renewal, stored, part)
+            if url in self._downloading or self._links.slot_of(url, request.queue) != slot:
+                continue
+            self._downloading.add(url)
+            download = None
+            try:
+                download = await self._claimed_download(url, request, work)
+            finally:
+                if download is None:
+                    self._downloading.discard(url)
+            if download is not None:
+                return download
         return None
+
+    async def _claimed_download(self, url: str, request: Request, work: FileWork) -> Download | None:
+        """Return the download of a file; ``None`` if another worker downloads it, or has stored it since the look-up."""
+        if not await self._claim(url) or not (await self._call(self._find, [url], work.since))[1]:
+            return None
+        stored = await self._call(self._store.stored, url)
+        part = await self._call(self._store.resume, url)
+        # Last: if the request is cancelled before, no task remains that renews the claim.
+        return Download(url, request, work, asyncio.create_task(self._renew(url)), stored, part)
 
     def _request_of(self, request: Request, download: Download) -> Request:
         """Return the request to send for a file.
@@ -508,16 +519,10 @@ class MediaPipeline:
 
     async def _claim(self, url: str) -> bool:
         """Return whether this worker is to download a file now. A claim only saves work: two downloads do no harm."""
-        if url in self._downloading:
-            return False
-        self._downloading.add(url)
         key = _claim_key(url)
         if await self._notes.compare_and_swap(key, None, self._worker, _CLAIM_SECONDS):
             return True
-        if await self._notes.get(key) == self._worker:
-            return True
-        self._downloading.discard(url)
-        return False
+        return await self._notes.get(key) == self._worker
 
     async def _renew(self, url: str) -> None:
         key = _claim_key(url)
