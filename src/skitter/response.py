@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from skitter.crawlee_names import ARGUMENTS
 from skitter.directives import Directives, RobotsDirectives, linked_canonical, tdm_of
 from skitter.errors import PageTooComplex, RequestError, UsageError, did_you_mean
+from skitter.foreign_names import CRAWLEE_ARGUMENTS
 from skitter.html.limits import (
     DEFAULT_MEMORY,
     LENGTH_OF_PLAIN,
@@ -727,7 +727,7 @@ class Response:
             name = min(request_fields.keys() - _REQUEST_FIELDS)
             raise RequestError(
                 f"follow_all has no argument {name!r}",
-                remedy=ARGUMENTS.get(name)
+                remedy=CRAWLEE_ARGUMENTS.get(name)
                 or did_you_mean(name, sorted(_FOLLOW_ALL_ARGUMENTS | _REQUEST_FIELDS)),
                 field=name,
             )

@@ -17,14 +17,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_
 import msgspec
 from msgspec.structs import force_setattr
 
-from skitter import crawlee_names
 from skitter._version import VERSION
 from skitter.browsing import WaitUntil
 from skitter.errors import SettingsError, close_names
+from skitter.foreign_names import CRAWLEE_SETTINGS, SETTINGS
 from skitter.html.limits import DEFAULT_MEMORY
 from skitter.politeness import HostLimits, LimitRule, Politeness, SlotUnit
 from skitter.queues import NAME_RULE, is_queue_name
-from skitter.scrapy_names import SETTINGS
 from skitter.secrets import SETTINGS_OF_SECRETS
 
 QueueOrder = Literal["priority", "fifo", "lifo", "random"]
@@ -854,7 +853,7 @@ def convert(name: str, value: Any) -> Any:
 
 
 def _remedy_for_unknown(name: str) -> str:
-    if remedy := SETTINGS.get(name) or crawlee_names.SETTINGS.get(name):
+    if remedy := SETTINGS.get(name) or CRAWLEE_SETTINGS.get(name):
         return remedy
     if near := close_names(name.lower(), declarations(Settings), cutoff=0.9 if name.isupper() else 0.6):
         return f"did you mean {near[0]}?"

@@ -18,7 +18,7 @@ import skitter as public
 from browsers import require_browser
 from manual import PAGES, ROOT, Reader, anchors, blocks, commands, links, name_of
 from services.processes import free_port
-from skitter import JobSpec, LimitRule, Settings, crawlee_names, scrapy_names
+from skitter import JobSpec, LimitRule, Settings, foreign_names
 from skitter.cli.main import skitter
 from skitter.testing import Answer
 from skitter.testing.demo_site import DemoSite, demo_server
@@ -303,23 +303,27 @@ def test_the_tables_for_scrapy_users_name_only_settings_that_exist():
 def test_the_guide_for_scrapy_users_has_every_setting_that_a_run_recognises():
     text = (DOCS / "guides" / "scrapy.md").read_text()
     assert [
-        name for name in scrapy_names.SETTINGS if f"`{name}`" not in text and f"\n{name} = " not in text
+        name for name in foreign_names.SETTINGS if f"`{name}`" not in text and f"\n{name} = " not in text
     ] == []
     table = text.partition("| Setting of Scrapy")[2].partition("\n## ")[0]
     listed = {name for row in table.splitlines() for name in re.findall(r"`([A-Z_]{3,})`", row.split("|")[1])}
-    assert listed - scrapy_names.SETTINGS.keys() == set()
+    assert listed - foreign_names.SETTINGS.keys() == set()
 
 
 def test_the_guide_for_scrapy_users_has_every_name_that_an_error_translates():
     text = (DOCS / "guides" / "scrapy.md").read_text()
-    members = {name for names in scrapy_names.MEMBERS.values() for name in names}
-    assert [name for name in scrapy_names.NAMES if name not in text] == []
+    members = {name for names in foreign_names.MEMBERS.values() for name in names}
+    assert [name for name in foreign_names.NAMES if name not in text] == []
     assert {name for name in members if name not in text} <= {"copy", "flags", "get_value", "set_value"}
 
 
 def test_the_guides_for_crawlee_users_have_every_name_that_an_error_translates():
     text = "".join((DOCS / "guides" / name).read_text() for name in ("crawlee.md", "dynamic-pages.md"))
-    tables = (crawlee_names.SETTINGS, crawlee_names.ARGUMENTS, *crawlee_names.MEMBERS.values())
+    tables = (
+        foreign_names.CRAWLEE_SETTINGS,
+        foreign_names.CRAWLEE_ARGUMENTS,
+        *foreign_names.CRAWLEE_MEMBERS.values(),
+    )
     assert [name for table in tables for name in table if not re.search(rf"\b{name}\b", text)] == []
 
 

@@ -6,7 +6,7 @@ import pycurl
 import pytest
 
 from skitter.fetch.contract import TimedOut
-from skitter.fetch.stall import StallWatch
+from skitter.fetch.http import StallWatch
 
 
 class FakeTransfer:

@@ -7,8 +7,19 @@ import pytest
 
 import skitter
 from crawl_harness import CrawlHarness, Scripted
-from skitter import JobSpec, LinkExtractor, Request, Response, Rule, Settings, Spider, crawlee_names
+from skitter import JobSpec, LinkExtractor, Request, Response, Rule, Settings, Spider
 from skitter.errors import RequestError, SettingsError, SpiderError, StoreError
+from skitter.foreign_names import (
+    ATTRIBUTES,
+    CRAWLEE_ARGUMENTS,
+    CRAWLEE_MEMBERS,
+    CRAWLEE_SETTINGS,
+    MEMBERS,
+    NAMES,
+    SETTINGS,
+    remedy_for,
+    unused_attributes,
+)
 from skitter.frontends.page_spider import PageSpider
 from skitter.frontends.recipe.spider import RecipeSpider
 from skitter.frontends.tasks.spider import TaskSpider
@@ -16,7 +27,6 @@ from skitter.html.selector import Selector
 from skitter.item import encode_item
 from skitter.run.builder import JobBuilder
 from skitter.run.crawl import Crawl
-from skitter.scrapy_names import ATTRIBUTES, MEMBERS, NAMES, SETTINGS, remedy_for, unused_attributes
 from skitter.settings import build_settings
 from skitter.stats import Stats
 from skitter.worker.callbacks import describe, run_callback
@@ -94,7 +104,7 @@ def test_settings_of_scrapy_and_crawlee_are_translated(tmp_path, name, word):
 
 
 def test_every_translation_of_a_setting_names_one_that_exists():
-    for remedy in (*SETTINGS.values(), *crawlee_names.SETTINGS.values()):
+    for remedy in (*SETTINGS.values(), *CRAWLEE_SETTINGS.values()):
         if remedy.startswith("write "):
             assert hasattr(Settings(), remedy.split()[1].partition("=")[0].rstrip(",")), remedy
     with pytest.raises(SettingsError):
@@ -160,11 +170,11 @@ def test_the_names_of_scrapy_are_those_that_skitter_lacks():
     owners = {"Request": Request, "Response": Response, "Spider": Spider, "Stats": Stats,
               "CIMultiDictProxy": type(PAGE.headers)}  # fmt: skip
     assert MEMBERS.keys() == owners.keys()
-    for owner, names in (*MEMBERS.items(), *crawlee_names.MEMBERS.items()):
+    for owner, names in (*MEMBERS.items(), *CRAWLEE_MEMBERS.items()):
         assert [name for name in names if hasattr(owners[owner], name)] == []
     arguments = {*signature(Response.follow_all).parameters, *Request.__struct_fields__}
-    assert arguments.isdisjoint(crawlee_names.ARGUMENTS)
-    assert crawlee_names.SETTINGS.keys().isdisjoint(Settings.__struct_fields__)
+    assert arguments.isdisjoint(CRAWLEE_ARGUMENTS)
+    assert CRAWLEE_SETTINGS.keys().isdisjoint(Settings.__struct_fields__)
 
 
 async def test_names_of_scrapy_are_pointed_out_when_a_run_begins(tmp_path, caplog, serve):

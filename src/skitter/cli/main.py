@@ -17,7 +17,7 @@ import click
 from skitter._version import VERSION
 from skitter.cli.console import INTERRUPTED, USAGE, complain
 from skitter.errors import SkitterError, UsageError, did_you_mean
-from skitter.scrapy_names import COMMANDS, OPTIONS
+from skitter.foreign_names import COMMANDS, OPTIONS
 
 _MODULES = {
     "crawl": "crawl", "run": "crawl", "resume": "control", "status": "status", "top": "status", "stats": "status", "report": "status",

@@ -8,7 +8,7 @@ import os
 import re
 import resource
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pycurl
@@ -25,6 +25,7 @@ from skitter.fetch.contract import (
     HeaderHook,
     ProtocolError,
     SendPermit,
+    TimedOut,
     TooLate,
     UndecodableBody,
     UnsendableRequest,
@@ -35,7 +36,6 @@ from skitter.fetch.header_gate import HeaderGate
 from skitter.fetch.multi import Multi
 from skitter.fetch.proxy_routes import ProxyRoutes
 from skitter.fetch.resolver import Resolver, make_resolver
-from skitter.fetch.stall import StallWatch
 from skitter.fetch.tls import TlsSessions, check_certificate_files, public_authorities
 from skitter.fetch.transfer import Transfer, base_headers
 from skitter.request import Request
@@ -47,6 +47,8 @@ from skitter.web.urls import normalize, origin_of
 if TYPE_CHECKING:  # needs an extra
     from skitter.fetch.signatures import RequestSigner
 
+_MIN_STALL_CHECKS = 4
+_MAX_STALL_INTERVAL = 5.0
 _MIN_LIBCURL = (8, 4)
 _MAX_POOLED = 256
 log = logging.getLogger("skitter.fetch")
@@ -380,3 +382,61 @@ def _failure_of(transfer: Transfer, error: pycurl.error) -> FetchError | _OnlyDe
             sent=getinfo(pycurl.REQUEST_SIZE) > 0,
         ),
     )
+
+
+class StallWatch:
+    """Checks all running transfers periodically, so that the read time-out costs a request nothing.
+
+    A transfer is ended when several checks in a row find that no byte has moved in either direction. Counting checks
+    instead of seconds keeps a busy event loop from ending transfers whose data has arrived but was not read yet.
+    """
+
+    def __init__(self, running: Mapping[pycurl.Curl, asyncio.Future[float]], limit: float) -> None:
+        """``limit``: seconds without a byte."""
+        self._running = running
+        self._limit = limit
+        self._interval = min(limit / _MIN_STALL_CHECKS, _MAX_STALL_INTERVAL)
+        self._checks = max(_MIN_STALL_CHECKS, round(limit / self._interval))
+        self._timer: asyncio.TimerHandle | None = None
+        self._seen: dict[asyncio.Future[float], tuple[int, int]] = {}
+        """Bytes that each transfer had moved at the last check, and the number of checks before it without a change."""
+
+    def start(self) -> None:
+        """Check from now on until no transfer runs."""
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(self._interval, self._check)
+
+    def stop(self) -> None:
+        """Stop checking."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _check(self) -> None:
+        self._timer = None
+        seen, self._seen = self._seen, {}
+        for curl, future in list(self._running.items()):
+            moved = _moved_bytes(curl)
+            before, checks = seen.get(future, (None, 0))
+            checks = checks + 1 if moved is not None and moved == before else 0
+            if moved is not None:
+                self._seen[future] = moved, checks
+            if checks >= self._checks and not future.done():
+                future.set_exception(
+                    TimedOut(
+                        f"no data for {self._limit:g} s",
+                        remedy="raise read_timeout if the server is slow",
+                        field="read_timeout",
+                    )
+                )
+        if self._running:
+            self.start()
+
+
+def _moved_bytes(curl: pycurl.Curl) -> int | None:
+    """Return the bytes that a transfer has sent and received; ``None`` before it is connected, which has its own time-out."""
+    getinfo = curl.getinfo
+    if getinfo(pycurl.PRETRANSFER_TIME) == 0:
+        return None
+    moved = getinfo(pycurl.SIZE_DOWNLOAD_T) + getinfo(pycurl.SIZE_UPLOAD_T) + getinfo(pycurl.HEADER_SIZE)
+    return int(moved)

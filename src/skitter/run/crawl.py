@@ -18,6 +18,7 @@ from skitter._utils.concurrency import cancel_and_wait
 from skitter._utils.notes import NOTE_TTL, STOP_REASON
 from skitter.errors import SkitterError, UsageError
 from skitter.fetch.robots_rules import product_token
+from skitter.foreign_names import unused_attributes
 from skitter.frontier.contract import Frontier, Liveness
 from skitter.frontier.records import FrontierStatus, JobInfo, JobState
 from skitter.frontier.registry import make_frontier
@@ -39,7 +40,6 @@ from skitter.run.passes import PassRecord, PassTracker
 from skitter.run.process import LogOptions
 from skitter.run.written import WrittenItems, describe_unwritten
 from skitter.scope import DEPTH, HOST, LENGTH, PATTERN, SCHEME, UNPARSABLE
-from skitter.scrapy_names import unused_attributes
 from skitter.secrets import shown_url
 from skitter.settings import Settings
 from skitter.spider import Spider

@@ -18,10 +18,10 @@ from types import GeneratorType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from skitter.errors import SkitterError, SpiderError, close_names
+from skitter.foreign_names import remedy_for
 from skitter.item import is_item, is_selector
 from skitter.links import Links, SkippedLinks
 from skitter.request import Request
-from skitter.scrapy_names import remedy_for
 from skitter.spider import RULES, Spider
 
 if TYPE_CHECKING:
