@@ -144,6 +144,25 @@ async def test_a_task_is_written_down_once_however_many_want_it_at_once(tmp_path
     await jobs.store.close()
 
 
+async def test_a_line_that_a_killed_node_left_unfinished_is_written_again(tmp_path):
+    app, jobs = application(tmp_path)
+    await jobs.store.open()
+    call = Caller(app)
+    await call("POST", "/jobs", {"name": "many", "tasks": True})
+    job = await jobs.records.job("many")
+    for name in ("one", "two"):
+        recipe = RECIPE.format(url="http://127.0.0.1/").replace("name: web", f"name: {name}")
+        await call("PUT", f"/recipes/{name}", recipe, kind="application/yaml")
+        await call("POST", "/jobs/many/tasks", {"recipe": name})
+    await jobs.prepare(job, job.run)
+    path = jobs.config.task_file(job.run)
+    whole = await asyncio.to_thread(path.read_bytes)
+    await asyncio.to_thread(path.write_bytes, whole[:-20])
+    await jobs.prepare(job, job.run)
+    assert await asyncio.to_thread(path.read_bytes) == whole
+    await jobs.store.close()
+
+
 TASKS = """print("imported")
 from skitter import Task, TaskSpider
 

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from skitter.frontends.tasks.changes import TaskChange
+from skitter.frontends.tasks.task_file import TaskFile
 from skitter.run.passes import Passes
 from skitter.service.config import ServiceConfig, check_settings
 from skitter.service.errors import ApiError, Conflict, NotFound, naming_field, too_busy
@@ -275,14 +276,13 @@ class JobService:
                 draft.write_text(run.recipe.text, "utf-8")
                 draft.replace(path)
         if job.tasks:
-            with self.config.task_file(run).open("ab+") as file:
-                file.seek(0)
-                line_count = file.read().count(b"\n")
-                for entry in entries[line_count:]:
-                    outputs = self.config.outputs_of_task(entry.name or entry.task, entry.outputs, job, run)
-                    spider = entry.spider and self.config.allowed_spider(entry.spider)
-                    line = msgspec.structs.replace(entry, outputs=outputs, spider=spider)
-                    file.write(msgspec.json.encode(line) + b"\n")
+
+            def adapt(entry: TaskChange) -> TaskChange:
+                outputs = self.config.outputs_of_task(entry.name or entry.task, entry.outputs, job, run)
+                spider = entry.spider and self.config.allowed_spider(entry.spider)
+                return msgspec.structs.replace(entry, outputs=outputs, spider=spider)
+
+            TaskFile(self.config.task_file(run)).copy(entries, adapt)
 
 
 def _check_schedule(job: JobRecord, schedule: str) -> None:
