@@ -1,5 +1,7 @@
 """Who may do what with a service: scopes, limits to jobs, expiry, sessions of browsers, and the audit log."""
 
+import asyncio
+
 import pytest
 
 from api_caller import Caller, application
@@ -173,6 +175,15 @@ async def test_a_token_for_one_session_opens_one_session(tmp_path):
     cookie, _ = await open_session(call, ADMIN)
     assert (await call("POST", "/session", token=ADMIN))[0] == 401
     assert (await call("GET", "/jobs", token=None, headers=cookie))[0] == 200
+    await jobs.store.close()
+
+
+async def test_of_concurrent_calls_with_a_token_for_one_session_one_opens_it(tmp_path):
+    app, jobs = application(tmp_path, tokens=ApiTokens.single_use(ADMIN))
+    await jobs.store.open()
+    answers = await asyncio.gather(*(Caller(app)("POST", "/session", token=ADMIN) for _ in range(5)))
+    assert sorted(status for status, _ in answers) == [201, 401, 401, 401, 401]
+    assert len(await jobs.store.all("sessions")) == 1
     await jobs.store.close()
 
 
