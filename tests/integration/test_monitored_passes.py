@@ -203,6 +203,7 @@ class Receiver:
         if self.refusals:
             self.refusals -= 1
             return Answer(status=503)
+        self.headers = visit.headers
         self.notices.append(json.loads(visit.body))
         return Answer()
 
@@ -226,6 +227,14 @@ async def test_a_webhook_gets_each_violated_pass_once(shop, serve, quick):
     assert (notice["job"], notice["number"], notice["reason"]) == ("shop", 2, "")
     assert [verdict["monitor"] for verdict in notice["violated"]] == ["no_price"]
     assert notice["figures"]["items"] == PRODUCTS
+
+
+async def test_a_webhook_does_not_get_the_headers_of_the_crawl(shop, serve):
+    receiver = Receiver()
+    headers = {"Authorization": "Bearer of-the-site", "Cookie": "sid=1", "X-Of-The-Crawl": "1"}
+    await shop("no_price", notify=f"{serve(receiver).url}hook", headers=headers, **OPEN)
+    assert len(receiver.notices) == 1
+    assert not {name.lower() for name in receiver.headers} & {name.lower() for name in headers}
 
 
 async def test_a_report_that_was_refused_is_repeated_by_the_next_run(shop, serve, quick):

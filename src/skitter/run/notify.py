@@ -103,7 +103,8 @@ class Notifier:
     async def _post(self, url: str, record: PassRecord) -> None:
         # Webhooks may not use the networks that seeds have opened.
         guard = AddressGuard(self._settings.allow_networks, seeds_open=False)
-        fetcher = HttpFetcher(self._settings, guard=guard)
+        # The headers of the crawl may contain secrets that are meant for the crawled sites only.
+        fetcher = HttpFetcher(msgspec.structs.replace(self._settings, headers={}), guard=guard)
         await fetcher.open()
         try:
             response = await fetcher.fetch(
