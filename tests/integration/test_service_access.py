@@ -152,6 +152,15 @@ async def test_a_cookie_reads_and_changes_only_with_the_value_of_its_session(cal
     assert (await call("GET", "/jobs", token=None, headers=cookie))[0] == 401
 
 
+@pytest.mark.parametrize(
+    "other", ['prefs={"dark":true}', "a b=1", "a,b=1", "a@[]=1", "plain", "name=J\u00fcrgen", "=1", 'a="x']
+)
+async def test_a_cookie_of_another_application_does_not_hide_the_session(call, other):
+    cookie = (await open_session(call, READER))[0]["Cookie"]
+    for sent in (f"{other}; {cookie}", f"{cookie}; {other}"):
+        assert (await call("GET", "/jobs", token=None, headers={"Cookie": sent}))[0] == 200
+
+
 async def test_a_session_ends_with_its_token_and_its_time(tmp_path, monkeypatch):
     app, jobs = application(tmp_path, tokens=[f"{ADMIN} name=ada", f"{READER} name=rita scope=read"])
     await jobs.store.open()
