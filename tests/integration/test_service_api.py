@@ -4,6 +4,7 @@ import asyncio
 import json
 import socket
 import threading
+import time
 
 import pytest
 import uvicorn
@@ -160,6 +161,57 @@ async def test_a_line_that_a_killed_node_left_unfinished_is_written_again(tmp_pa
     await asyncio.to_thread(path.write_bytes, whole[:-20])
     await jobs.prepare(job, job.run)
     assert await asyncio.to_thread(path.read_bytes) == whole
+    await jobs.store.close()
+
+
+async def test_tasks_are_read_again_only_when_they_or_their_file_have_changed(tmp_path, monkeypatch):
+    app, jobs = application(tmp_path)
+    await jobs.store.open()
+    call = Caller(app)
+    await call("POST", "/jobs", {"name": "many", "tasks": True})
+    job = await jobs.records.job("many")
+    reads = []
+    tasks = jobs.records.tasks
+
+    async def counted(name):
+        reads.append(name)
+        return await tasks(name)
+
+    async def poll(count):
+        """Do what a node does at each poll: return how often it reads the tasks."""
+        reads.clear()
+        for _ in range(count):
+            await jobs.prepare(job, job.run)
+            await jobs.start_due(time.time())
+        return len(reads)
+
+    monkeypatch.setattr(jobs.records, "tasks", counted)
+    path = jobs.config.task_file(job.run)
+    for number in range(2):
+        recipe = RECIPE.format(url="http://127.0.0.1/").replace("name: web", f"name: t{number}")
+        await call("PUT", f"/recipes/t{number}", recipe, kind="application/yaml")
+        await call("POST", "/jobs/many/tasks", {"recipe": f"t{number}"})
+        assert await poll(3) == 2  # one for the file, one for the recrawls
+        assert len((await asyncio.to_thread(path.read_bytes)).splitlines()) == number + 1
+    whole = await asyncio.to_thread(path.read_bytes)
+    await asyncio.to_thread(path.unlink)
+    assert await poll(3) == 1
+    assert await asyncio.to_thread(path.read_bytes) == whole
+    await jobs.store.close()
+
+
+async def test_each_recrawl_that_is_due_starts_although_the_tasks_are_not_read_again(tmp_path):
+    app, jobs = application(tmp_path)
+    await jobs.store.open()
+    call = Caller(app)
+    await call("POST", "/jobs", {"name": "many", "tasks": True})
+    recipe = RECIPE.format(url="http://127.0.0.1/") + "reload: 100\n"
+    assert (await call("PUT", "/recipes/web", recipe, kind="application/yaml"))[0] == 201
+    assert (await call("POST", "/jobs/many/tasks", {"recipe": "web"}))[0] == 201
+    for now in (1000.0, 1001.0, 1099.0, 1100.0, 1350.0):
+        await jobs.start_due(now)
+    (task,) = await jobs.tasks.all("many")
+    assert task.recrawls == {10, 11, 13}
     await jobs.store.close()
 
 

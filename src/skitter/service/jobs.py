@@ -37,6 +37,8 @@ class JobService:
         self.tasks = TaskService(config, self.records, self.checker)
         self._files_lock = asyncio.Lock()
         """The node and the callers of its API write the same files."""
+        self._copied: dict[str, tuple[str, int, int]] = {}
+        """By job: the run whose task file is up to date, with the sizes of the stored tasks and of the file at that time."""
 
     # --- recipes -----------------------------------------------------------------------------------------
 
@@ -240,10 +242,12 @@ class JobService:
     async def start_due(self, now: float) -> list[str]:
         """Start the runs that are due, each once, even if several nodes call this. Returns the names of the jobs."""
         started = []
-        for name, data in (await self.store.all("jobs")).items():
+        stored = await self.store.all("jobs")
+        self.tasks.forget_others(stored)
+        for name, data in stored.items():
             job = decode(data, JobRecord)
             if job.tasks and job.is_active:
-                await self.tasks.start_due_rounds(name, now)
+                await self.tasks.start_due_rounds(job, now)
             if job.due is None or job.due > now:
                 continue
             starts = not job.is_active and job.wanted != "paused"
@@ -263,11 +267,22 @@ class JobService:
 
     async def prepare(self, job: JobRecord, run: JobRun) -> None:
         """Write the files that the processes of a run read: its recipe, or its task file with all tasks added so far."""
-        entries = (await self.records.tasks(job.name))[0].entries if job.tasks else []
+        if not job.tasks:
+            async with self._files_lock:
+                await asyncio.to_thread(self._write_recipe, run)
+            return
+        file = TaskFile(self.config.task_file(run))
+        # Lines are only added, so the sizes change with each of them. Reading all tasks twice a second would cost much more.
+        stored = await self.store.size("tasks", job.name)
+        if self._copied.get(job.name) == (run.id, stored, await asyncio.to_thread(file.size)):
+            return
+        known, data = await self.records.tasks(job.name)
         async with self._files_lock:
-            await asyncio.to_thread(self._write_files, job, run, entries)
+            await asyncio.to_thread(self._write_tasks, file, job, run, known.entries)
+            size = await asyncio.to_thread(file.size)
+        self._copied[job.name] = (run.id, len(data or b""), size)
 
-    def _write_files(self, job: JobRecord, run: JobRun, entries: list[TaskChange]) -> None:
+    def _write_recipe(self, run: JobRun) -> None:
         self.config.sources.mkdir(parents=True, exist_ok=True)
         if run.recipe is not None:
             path = self.config.recipe_file(run)
@@ -275,14 +290,14 @@ class JobService:
                 draft = path.with_suffix(".tmp")
                 draft.write_text(run.recipe.text, "utf-8")
                 draft.replace(path)
-        if job.tasks:
 
-            def adapt(entry: TaskChange) -> TaskChange:
-                outputs = self.config.outputs_of_task(entry.name or entry.task, entry.outputs, job, run)
-                spider = entry.spider and self.config.allowed_spider(entry.spider)
-                return msgspec.structs.replace(entry, outputs=outputs, spider=spider)
+    def _write_tasks(self, file: TaskFile, job: JobRecord, run: JobRun, entries: list[TaskChange]) -> None:
+        def adapt(entry: TaskChange) -> TaskChange:
+            outputs = self.config.outputs_of_task(entry.name or entry.task, entry.outputs, job, run)
+            spider = entry.spider and self.config.allowed_spider(entry.spider)
+            return msgspec.structs.replace(entry, outputs=outputs, spider=spider)
 
-            TaskFile(self.config.task_file(run)).copy(entries, adapt)
+        file.copy(entries, adapt)
 
 
 def _check_schedule(job: JobRecord, schedule: str) -> None:

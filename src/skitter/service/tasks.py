@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 import msgspec
@@ -38,6 +38,8 @@ class TaskService:
         self._config = config
         self._records = records
         self._checker = checker
+        self._states: dict[str, tuple[float, int, dict[str, TaskState]]] = {}
+        """By job: its time of creation, the size of its stored tasks when they were last read for recrawls, and their states."""
 
     async def all(self, job: str) -> list[TaskState]:
         """Return the tasks of a job. Raises :class:`Conflict` if the job does not hold tasks."""
@@ -120,17 +122,24 @@ class TaskService:
 
         return tasks_by_name((await self._add_line(job, entry)).entries)[task]
 
-    async def start_due_rounds(self, job: str, now: float) -> None:
+    async def start_due_rounds(self, job: JobRecord, now: float) -> None:
         """Add a line for each task whose next recrawl is due."""
-        known, data = await self._records.tasks(job)
-        due = [
-            TaskChange(task=task, recrawl=number)
-            for task, state in task_states(known.entries).items()
-            if (number := state.due_recrawl(now)) is not None
-        ]
-        if due:
+        # Lines are only added, so the size changes with each of them.
+        store = self._records.store
+        size = await store.size("tasks", job.name)
+        *version, states = self._states.get(job.name, (0.0, -1, {}))
+        if version == [job.created, size] and not _due(states, now):
+            return
+        known, data = await self._records.tasks(job.name)
+        states = task_states(known.entries)
+        self._states[job.name] = (job.created, len(data or b""), states)
+        if due := _due(states, now):
             known.entries += due
-            await self._records.store.compare_and_swap("tasks", job, data, msgspec.json.encode(known))
+            await store.compare_and_swap("tasks", job.name, data, msgspec.json.encode(known))
+
+    def forget_others(self, jobs: Container[str]) -> None:
+        """Forget the tasks of all jobs but these, which are those that still exist."""
+        self._states = {job: known for job, known in self._states.items() if job in jobs}
 
     async def _job_with_tasks(self, name: str) -> JobRecord:
         job = await self._records.job(name)
@@ -149,6 +158,12 @@ class TaskService:
             if await self._records.store.compare_and_swap("tasks", job, data, msgspec.json.encode(known)):
                 return known
         raise too_busy(job)
+
+
+def _due(states: dict[str, TaskState], now: float) -> list[TaskChange]:
+    """Return the lines that start the recrawls that are due."""
+    numbers = {task: state.due_recrawl(now) for task, state in states.items()}
+    return [TaskChange(task=task, recrawl=number) for task, number in numbers.items() if number is not None]
 
 
 def _no_task(job: str, task: str) -> NotFound:
