@@ -11,6 +11,7 @@ import uvicorn
 
 from api_caller import TOKEN, Caller, application
 from cli_command import complaint
+from skitter._utils import limited_process
 from skitter.frontends.tasks.task_file import TaskFile
 from skitter.service.api.access import ApiTokens
 from skitter.service.api.auth import AuthContext, AuthMiddleware
@@ -251,6 +252,20 @@ async def test_tasks_of_a_spider_are_added_closed_and_added_again_by_name(tmp_pa
         ("one", ""),
         ("one~2", path),
     ]
+    await jobs.store.close()
+
+
+async def test_a_spider_whose_import_never_ends_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(limited_process, "_EXTRA_SECONDS", -7.0, raising=False)  # 3 s of 10 s CPU time
+    app, jobs = application(tmp_path)
+    await asyncio.to_thread((tmp_path / "spiders" / "many.py").write_text, "import signal\nsignal.pause()\n")
+    await jobs.store.open()
+    call = Caller(app)
+    await call("POST", "/jobs", {"name": "many", "tasks": True})
+    status, problem = await call("POST", "/jobs/many/tasks", {"spider": "many.py:Many", "task": "one"})
+    assert (status, problem["errors"][0]["field"]) == (422, "spider")
+    assert problem["remedy"]
+    assert (await call("GET", "/jobs/many/tasks"))[1]["tasks"] == []
     await jobs.store.close()
 
 
