@@ -6,11 +6,11 @@ import sys
 import pytest
 
 from skitter import Spider
-from skitter.errors import SettingsError, SpiderError, UsageError
+from skitter.errors import SettingsError, SpiderError
 from skitter.frontends.page_spider import PageSpider
 from skitter.frontier.workers import worker_name
 from skitter.run.builder import JobBuilder
-from skitter.run.job import JobFolder, JobSpec
+from skitter.run.job import JobSpec
 from skitter.run.loader import build_spider, find_spider, load_spider_class
 
 ONE = """
@@ -154,29 +154,3 @@ def test_no_two_workers_have_the_same_name():
     names = {worker_name() for _ in range(100)}
     assert len(names) == 100
     assert all(name.startswith(f"{os.getpid()}-") for name in names)
-
-
-def test_a_folder_of_sockets_that_others_may_change_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    job = JobFolder("job", tmp_path / ("long" * 30))
-    folder = tmp_path / f"skitter-{os.getuid()}"
-    assert job.socket.parent == folder  # makes it
-    assert job.socket.parent == folder
-    folder.chmod(0o770)
-    with pytest.raises(UsageError, match=folder.name) as caught:
-        _ = job.socket
-    assert caught.value.remedy
-    folder.chmod(0o700)
-    folder.rename(tmp_path / "real")
-    folder.symlink_to(tmp_path / "real")
-    with pytest.raises(UsageError, match=folder.name):
-        _ = job.socket
-    folder.unlink()
-    folder.write_text("")
-    with pytest.raises(UsageError, match=folder.name):
-        _ = job.socket
-    other = os.getuid() + 1
-    (tmp_path / f"skitter-{other}").mkdir(mode=0o700)
-    monkeypatch.setattr(os, "getuid", lambda: other)
-    with pytest.raises(UsageError, match=f"skitter-{other}"):
-        _ = job.socket
