@@ -15,7 +15,18 @@ from skitter.run.passes import Passes
 from skitter.service.config import ServiceConfig, check_settings
 from skitter.service.errors import ApiError, Conflict, NotFound, naming_field, too_busy
 from skitter.service.inspection import SteeringAction
-from skitter.service.models import JobRecord, JobRun, Records, StoredRecipe, decode, new_run, next_start
+from skitter.service.models import (
+    JobRecord,
+    JobRun,
+    PassHistory,
+    Records,
+    StoredRecipe,
+    TaskList,
+    decode,
+    new_run,
+    next_start,
+    own_size,
+)
 from skitter.service.recipe_check import RecipeChecker
 from skitter.service.storage import KeyValueStore
 from skitter.service.tasks import MAX_TRIES, TaskService
@@ -194,10 +205,19 @@ class JobService:
             for log in job.logs:
                 await self._discard("old-logs", log)
             if await self.store.compare_and_swap("jobs", name, data, None):
-                for kind in ("tasks", "passes"):
-                    await self.store.compare_and_swap(kind, name, await self.store.get(kind, name), None)
+                await self._delete_of_job("tasks", job, TaskList)
+                await self._delete_of_job("passes", job, PassHistory)
                 return
         raise too_busy(name)
+
+    async def _delete_of_job(self, kind: str, job: JobRecord, record: type[TaskList | PassHistory]) -> None:
+        """Delete a record of a deleted job, which a node may still be changing, but not that of a new job of its name."""
+        for _ in range(MAX_TRIES):
+            data = await self.store.get(kind, job.name)
+            if data is None or decode(data, record).job_created != job.created:
+                return
+            if await self.store.compare_and_swap(kind, job.name, data, None):
+                return
 
     async def _change(self, name: str, edit: Callable[[JobRecord], Any]) -> JobRecord:
         for _ in range(MAX_TRIES):
@@ -276,11 +296,11 @@ class JobService:
         stored = await self.store.size("tasks", job.name)
         if self._copied.get(job.name) == (run.id, stored, await asyncio.to_thread(file.size)):
             return
-        known, data = await self.records.tasks(job.name)
+        known, data = await self.records.tasks(job)
         async with self._files_lock:
             await asyncio.to_thread(self._write_tasks, file, job, run, known.entries)
             size = await asyncio.to_thread(file.size)
-        self._copied[job.name] = (run.id, len(data or b""), size)
+        self._copied[job.name] = (run.id, own_size(known, data), size)
 
     def _write_recipe(self, run: JobRun) -> None:
         self.config.sources.mkdir(parents=True, exist_ok=True)

@@ -20,7 +20,7 @@ from skitter.frontends.tasks.changes import (
 )
 from skitter.service.config import ServiceConfig
 from skitter.service.errors import ApiError, Conflict, NotFound, too_busy
-from skitter.service.models import JobRecord, Records, TaskList
+from skitter.service.models import JobRecord, Records, TaskList, own_size
 from skitter.service.recipe_check import RecipeChecker
 
 MAX_TRIES = 20
@@ -43,8 +43,8 @@ class TaskService:
 
     async def all(self, job: str) -> list[TaskState]:
         """Return the tasks of a job. Raises :class:`Conflict` if the job does not hold tasks."""
-        await self._job_with_tasks(job)
-        return [*tasks_by_name((await self._records.tasks(job))[0].entries).values()]
+        holder = await self._job_with_tasks(job)
+        return [*tasks_by_name((await self._records.tasks(holder))[0].entries).values()]
 
     async def get(self, job: str, task: str) -> TaskState:
         """Return a task of a job. Raises :class:`NotFound`."""
@@ -98,7 +98,7 @@ class TaskService:
                     field="task" if new.spider else "recipe",
                 ) from None
 
-        await self._add_line(job, entry)
+        await self._add_line(holder, entry)
         return new.task
 
     async def change(self, job: str, task: str, change: ChangeKind) -> TaskState:
@@ -107,7 +107,7 @@ class TaskService:
         Closing a task drops its queued requests; requests in progress are finished. Raises :class:`NotFound`, and
         :class:`Conflict` for a closed task.
         """
-        await self._job_with_tasks(job)
+        holder = await self._job_with_tasks(job)
 
         def entry(known: TaskList) -> TaskChange | None:
             try:
@@ -120,7 +120,7 @@ class TaskService:
                     remedy="add it again",
                 ) from None
 
-        return tasks_by_name((await self._add_line(job, entry)).entries)[task]
+        return tasks_by_name((await self._add_line(holder, entry)).entries)[task]
 
     async def start_due_rounds(self, job: JobRecord, now: float) -> None:
         """Add a line for each task whose next recrawl is due."""
@@ -130,9 +130,9 @@ class TaskService:
         *version, states = self._states.get(job.name, (0.0, -1, {}))
         if version == [job.created, size] and not _due(states, now):
             return
-        known, data = await self._records.tasks(job.name)
+        known, data = await self._records.tasks(job)
         states = task_states(known.entries)
-        self._states[job.name] = (job.created, len(data or b""), states)
+        self._states[job.name] = (job.created, own_size(known, data), states)
         if due := _due(states, now):
             known.entries += due
             await store.compare_and_swap("tasks", job.name, data, msgspec.json.encode(known))
@@ -147,7 +147,7 @@ class TaskService:
             raise Conflict(f"job {name!r} does not hold tasks", remedy='create a job with "tasks": true')
         return job
 
-    async def _add_line(self, job: str, make: Callable[[TaskList], TaskChange | None]) -> TaskList:
+    async def _add_line(self, job: JobRecord, make: Callable[[TaskList], TaskChange | None]) -> TaskList:
         """Add a line, made from the lines before it; return all lines."""
         for _ in range(MAX_TRIES):
             known, data = await self._records.tasks(job)
@@ -155,9 +155,11 @@ class TaskService:
             if entry is None:
                 return known
             known.entries.append(entry)
-            if await self._records.store.compare_and_swap("tasks", job, data, msgspec.json.encode(known)):
+            if await self._records.store.compare_and_swap(
+                "tasks", job.name, data, msgspec.json.encode(known)
+            ):
                 return known
-        raise too_busy(job)
+        raise too_busy(job.name)
 
 
 def _due(states: dict[str, TaskState], now: float) -> list[TaskChange]:
