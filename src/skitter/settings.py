@@ -741,7 +741,7 @@ class Settings(FrontierSettings, frozen=True, kw_only=True):
     )] = ()
     smtp_url: Annotated[str, Setting(
         "Mail server: `smtp://[USER:PASSWORD@]HOST[:PORT]` (STARTTLS if offered) or `smtps://`, or where this URL is"
-        " (`env:NAME`, `file:PATH`).",
+        " (`env:NAME`, `file:PATH`). A login needs TLS, except on loopback.",
     )] = "smtp://localhost"
     mail_from: Annotated[str, Setting("Sender of the mails of monitors.")] = "skitter@localhost"
 

@@ -66,6 +66,13 @@ async def test_a_record_changes_only_if_it_is_as_it_was_read(store, kind):
     assert await store.all(kind) == {}
 
 
+async def test_the_size_of_a_record_is_its_length(store, kind):
+    assert await store.size(kind, "a") == 0
+    await store.compare_and_swap(kind, "a", None, b"1\0" * 5000)
+    assert await store.size(kind, "a") == 10_000
+    assert await store.size(kind, "b") == 0
+
+
 async def test_a_repeated_change_succeeds_again(store, kind):
     for _ in range(2):
         assert await store.compare_and_swap(kind, "a", None, b"1")

@@ -3,12 +3,15 @@
 import asyncio
 import json
 import socketserver
+import ssl
 import threading
 import time
 from email import message_from_bytes, policy
+from ipaddress import ip_address
 
 import msgspec
 import pytest
+import trustme
 
 from cli_command import complaint, skitter
 from services.redis_servers import RedisServer
@@ -19,7 +22,9 @@ from skitter.frontier.embedded.inspection import read_note
 from skitter.frontier.records import JobState
 from skitter.monitors import compile_monitors
 from skitter.run import notify
-from skitter.run.passes import NOTE, PassTracker, decode_passes
+from skitter.run.notify import NotificationError, Notifier
+from skitter.run.passes import NOTE, PassRecord, PassTracker, decode_passes
+from skitter.settings import Settings
 from skitter.testing import Answer
 
 
@@ -41,17 +46,32 @@ def clock(monkeypatch):
 
 
 class _Mailbox(socketserver.StreamRequestHandler):
-    """Takes one mail (RFC 5321), without extensions."""
+    """Takes one mail (RFC 5321)."""
 
     def handle(self):
         self._say("220 loopback")
         while line := self.rfile.readline().decode().strip():
             verb = line.upper().partition(" ")[0]
+            self.server.verbs.append(verb)
+            if verb == "EHLO":
+                self._say("\r\n".join(f"250-{name}" for name in ("loopback", *self.server.extensions)))
+            if verb == "AUTH":
+                self._say("235 welcome")
+                continue
+            if verb == "STARTTLS":
+                self._say("220 go on")
+                self.connection = self.server.tls.wrap_socket(self.connection, server_side=True)
+                self.rfile, self.wfile = self.connection.makefile("rb"), self.connection.makefile("wb", 0)
+                continue
             if verb == "DATA":
                 self._say("354 go on")
                 lines = iter(self.rfile.readline, b".\r\n")
                 self.server.mails.append(message_from_bytes(b"".join(lines), policy=policy.default))
             self._say("221 bye" if verb == "QUIT" else "250 ok")
+
+    def finish(self):
+        super().finish()
+        self.connection.close()
 
     def _say(self, text):
         self.wfile.write(f"{text}\r\n".encode())
@@ -60,7 +80,8 @@ class _Mailbox(socketserver.StreamRequestHandler):
 @pytest.fixture
 def mail_server():
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), _Mailbox) as server:
-        server.mails = []
+        server.mails, server.verbs = [], []
+        server.extensions, server.tls = (), None
         server.port = server.server_address[1]
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
@@ -203,6 +224,7 @@ class Receiver:
         if self.refusals:
             self.refusals -= 1
             return Answer(status=503)
+        self.headers = visit.headers
         self.notices.append(json.loads(visit.body))
         return Answer()
 
@@ -226,6 +248,14 @@ async def test_a_webhook_gets_each_violated_pass_once(shop, serve, quick):
     assert (notice["job"], notice["number"], notice["reason"]) == ("shop", 2, "")
     assert [verdict["monitor"] for verdict in notice["violated"]] == ["no_price"]
     assert notice["figures"]["items"] == PRODUCTS
+
+
+async def test_a_webhook_does_not_get_the_headers_of_the_crawl(shop, serve):
+    receiver = Receiver()
+    headers = {"Authorization": "Bearer of-the-site", "Cookie": "sid=1", "X-Of-The-Crawl": "1"}
+    await shop("no_price", notify=f"{serve(receiver).url}hook", headers=headers, **OPEN)
+    assert len(receiver.notices) == 1
+    assert not {name.lower() for name in receiver.headers} & {name.lower() for name in headers}
 
 
 async def test_a_report_that_was_refused_is_repeated_by_the_next_run(shop, serve, quick):
@@ -252,6 +282,42 @@ async def test_a_mail_names_the_violated_monitors(shop, mail_server):
     assert mail["To"] == "ops@example.com"
     assert "shop" in mail["Subject"]
     assert "no_price: coverage(price) >= 0.95 (coverage(price) = 0)" in mail.get_content()
+
+
+def mail(server, **settings):
+    """Report a pass by mail, with a login."""
+    url = f"smtp://me:secret@127.0.0.1:{server.port}"
+    notifier = Notifier("job", Settings(smtp_url=url, **settings))
+    notifier._mail("ops@example.com", PassRecord(number=1, began=1.0, ended=2.0))
+
+
+def test_a_login_is_not_sent_in_clear_text_to_another_machine(mail_server, monkeypatch):
+    monkeypatch.setattr(notify, "ip_address", lambda _: ip_address("192.0.2.1"), raising=False)
+    mail_server.extensions = ("AUTH PLAIN",)
+    with pytest.raises(NotificationError) as caught:
+        mail(mail_server)
+    assert caught.value.remedy
+    assert "AUTH" not in mail_server.verbs
+    assert mail_server.mails == []
+
+
+def test_a_login_is_sent_over_tls(mail_server, monkeypatch, tmp_path):
+    monkeypatch.setattr(notify, "ip_address", lambda _: ip_address("192.0.2.1"), raising=False)
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    mail_server.tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(mail_server.tls)
+    mail_server.extensions = ("AUTH PLAIN", "STARTTLS")
+    mail(mail_server, ca_file=str(tmp_path / "ca.pem"))
+    assert mail_server.verbs[:4] == ["EHLO", "STARTTLS", "EHLO", "AUTH"]
+    assert len(mail_server.mails) == 1
+
+
+def test_a_login_to_this_machine_needs_no_tls(mail_server):
+    mail_server.extensions = ("AUTH PLAIN",)
+    mail(mail_server)
+    assert "AUTH" in mail_server.verbs
+    assert len(mail_server.mails) == 1
 
 
 async def test_a_monitor_during_the_run_warns_once_or_stops_the_job(shop, serve, quick):

@@ -1,5 +1,7 @@
 """Who may do what with a service: scopes, limits to jobs, expiry, sessions of browsers, and the audit log."""
 
+import asyncio
+
 import pytest
 
 from api_caller import Caller, application
@@ -150,6 +152,15 @@ async def test_a_cookie_reads_and_changes_only_with_the_value_of_its_session(cal
     assert (await call("GET", "/jobs", token=None, headers=cookie))[0] == 401
 
 
+@pytest.mark.parametrize(
+    "other", ['prefs={"dark":true}', "a b=1", "a,b=1", "a@[]=1", "plain", "name=J\u00fcrgen", "=1", 'a="x']
+)
+async def test_a_cookie_of_another_application_does_not_hide_the_session(call, other):
+    cookie = (await open_session(call, READER))[0]["Cookie"]
+    for sent in (f"{other}; {cookie}", f"{cookie}; {other}"):
+        assert (await call("GET", "/jobs", token=None, headers={"Cookie": sent}))[0] == 200
+
+
 async def test_a_session_ends_with_its_token_and_its_time(tmp_path, monkeypatch):
     app, jobs = application(tmp_path, tokens=[f"{ADMIN} name=ada", f"{READER} name=rita scope=read"])
     await jobs.store.open()
@@ -173,6 +184,15 @@ async def test_a_token_for_one_session_opens_one_session(tmp_path):
     cookie, _ = await open_session(call, ADMIN)
     assert (await call("POST", "/session", token=ADMIN))[0] == 401
     assert (await call("GET", "/jobs", token=None, headers=cookie))[0] == 200
+    await jobs.store.close()
+
+
+async def test_of_concurrent_calls_with_a_token_for_one_session_one_opens_it(tmp_path):
+    app, jobs = application(tmp_path, tokens=ApiTokens.single_use(ADMIN))
+    await jobs.store.open()
+    answers = await asyncio.gather(*(Caller(app)("POST", "/session", token=ADMIN) for _ in range(5)))
+    assert sorted(status for status, _ in answers) == [201, 401, 401, 401, 401]
+    assert len(await jobs.store.all("sessions")) == 1
     await jobs.store.close()
 
 

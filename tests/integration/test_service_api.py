@@ -4,15 +4,21 @@ import asyncio
 import json
 import socket
 import threading
+import time
 
+import msgspec
 import pytest
 import uvicorn
 
 from api_caller import TOKEN, Caller, application
 from cli_command import complaint
+from skitter._utils import limited_process
+from skitter.errors import FrontierError
+from skitter.frontends.tasks.changes import TaskChange
 from skitter.frontends.tasks.task_file import TaskFile
 from skitter.service.api.access import ApiTokens
 from skitter.service.api.auth import AuthContext, AuthMiddleware
+from skitter.service.models import JobRecord, TaskList
 from skitter.service.node import Node
 from skitter.testing import Answer
 
@@ -144,6 +150,168 @@ async def test_a_task_is_written_down_once_however_many_want_it_at_once(tmp_path
     await jobs.store.close()
 
 
+async def test_a_line_that_a_killed_node_left_unfinished_is_written_again(tmp_path):
+    app, jobs = application(tmp_path)
+    await jobs.store.open()
+    call = Caller(app)
+    await call("POST", "/jobs", {"name": "many", "tasks": True})
+    job = await jobs.records.job("many")
+    for name in ("one", "two"):
+        recipe = RECIPE.format(url="http://127.0.0.1/").replace("name: web", f"name: {name}")
+        await call("PUT", f"/recipes/{name}", recipe, kind="application/yaml")
+        await call("POST", "/jobs/many/tasks", {"recipe": name})
+    await jobs.prepare(job, job.run)
+    path = jobs.config.task_file(job.run)
+    whole = await asyncio.to_thread(path.read_bytes)
+    await asyncio.to_thread(path.write_bytes, whole[:-20])
+    await jobs.prepare(job, job.run)
+    assert await asyncio.to_thread(path.read_bytes) == whole
+    await jobs.store.close()
+
+
+async def test_tasks_are_read_again_only_when_they_or_their_file_have_changed(tmp_path, monkeypatch):
+    app, jobs = application(tmp_path)
+    await jobs.store.open()
+    call = Caller(app)
+    await call("POST", "/jobs", {"name": "many", "tasks": True})
+    job = await jobs.records.job("many")
+    reads = []
+    tasks = jobs.records.tasks
+
+    async def counted(name):
+        reads.append(name)
+        return await tasks(name)
+
+    async def poll(count):
+        """Do what a node does at each poll: return how often it reads the tasks."""
+        reads.clear()
+        for _ in range(count):
+            await jobs.prepare(job, job.run)
+            await jobs.start_due(time.time())
+        return len(reads)
+
+    monkeypatch.setattr(jobs.records, "tasks", counted)
+    path = jobs.config.task_file(job.run)
+    for number in range(2):
+        recipe = RECIPE.format(url="http://127.0.0.1/").replace("name: web", f"name: t{number}")
+        await call("PUT", f"/recipes/t{number}", recipe, kind="application/yaml")
+        await call("POST", "/jobs/many/tasks", {"recipe": f"t{number}"})
+        assert await poll(3) == 2  # one for the file, one for the recrawls
+        assert len((await asyncio.to_thread(path.read_bytes)).splitlines()) == number + 1
+    whole = await asyncio.to_thread(path.read_bytes)
+    await asyncio.to_thread(path.unlink)
+    assert await poll(3) == 1
+    assert await asyncio.to_thread(path.read_bytes) == whole
+    await jobs.store.close()
+
+
+async def test_each_recrawl_that_is_due_starts_although_the_tasks_are_not_read_again(tmp_path):
+    app, jobs = application(tmp_path)
+    await jobs.store.open()
+    call = Caller(app)
+    await call("POST", "/jobs", {"name": "many", "tasks": True})
+    recipe = RECIPE.format(url="http://127.0.0.1/") + "reload: 100\n"
+    assert (await call("PUT", "/recipes/web", recipe, kind="application/yaml"))[0] == 201
+    assert (await call("POST", "/jobs/many/tasks", {"recipe": "web"}))[0] == 201
+    for now in (1000.0, 1001.0, 1099.0, 1100.0, 1350.0):
+        await jobs.start_due(now)
+    (task,) = await jobs.tasks.all("many")
+    assert task.recrawls == {10, 11, 13}
+    await jobs.store.close()
+
+
+async def service_with_task(tmp_path):
+    app, jobs = application(tmp_path)
+    await jobs.store.open()
+    call = Caller(app)
+    recipe = RECIPE.format(url="http://127.0.0.1/") + "reload: 100\n"
+    await call("PUT", "/recipes/web", recipe, kind="application/yaml")
+    await call("POST", "/jobs", {"name": "many", "tasks": True})
+    assert (await call("POST", "/jobs/many/tasks", {"recipe": "web"}))[0] == 201
+    return jobs, call
+
+
+async def test_a_new_job_has_no_tasks_of_a_deleted_one_even_if_its_deletion_was_cut_off(
+    tmp_path, monkeypatch
+):
+    jobs, call = await service_with_task(tmp_path)
+    swap = jobs.store.compare_and_swap
+
+    async def cut_off(kind, *rest):
+        if kind == "tasks":
+            raise FrontierError("the node was killed")
+        return await swap(kind, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(jobs.store, "compare_and_swap", cut_off)
+        assert (await call("DELETE", "/jobs/many"))[0] == 503
+    assert (await call("POST", "/jobs", {"name": "many", "tasks": True}))[0] == 201
+    assert (await call("GET", "/jobs/many/tasks"))[1]["tasks"] == []
+    assert (await call("POST", "/jobs/many/tasks", {"recipe": "web"}))[0] == 201
+    assert [task.name for task in await jobs.tasks.all("many")] == ["web"]
+    await jobs.store.close()
+
+
+async def test_tasks_of_a_new_job_are_noticed_even_if_they_are_as_long_as_those_of_a_deleted_one(
+    tmp_path, monkeypatch
+):
+    _, jobs = application(tmp_path)
+    await jobs.store.open()
+    with monkeypatch.context() as patch:
+        patch.setattr("skitter.service.jobs.time.time", lambda: 2000.5)
+        job = await jobs.add_job(JobRecord(name="many", tasks=True), start=True)
+    old, new = (
+        msgspec.json.encode(
+            TaskList(job_created=created, entries=[TaskChange(task=task, text="x", reload=100)])
+        )
+        for created, task in ((1000.5, "old"), (2000.5, "new"))
+    )
+    assert len(old) == len(new)
+    for before, after in ((None, old), (old, new)):
+        assert await jobs.store.compare_and_swap("tasks", "many", before, after)
+        await jobs.prepare(job, job.run)
+        await jobs.start_due(3000.5)
+    changes = await asyncio.to_thread(TaskFile(jobs.config.task_file(job.run)).changes)
+    assert [change.task for change in changes] == ["new"]
+    assert [task.recrawls for task in await jobs.tasks.all("many")] == [{30}]
+    await jobs.store.close()
+
+
+async def test_tasks_that_a_node_changes_during_the_deletion_of_their_job_are_deleted(tmp_path, monkeypatch):
+    jobs, call = await service_with_task(tmp_path)
+    job = await jobs.records.job("many")
+    get, moments = jobs.store.get, [1000.0]
+
+    async def overtaken(kind, name):
+        data = await get(kind, name)
+        if kind == "tasks" and moments:
+            await jobs.tasks.start_due_rounds(job, moments.pop())
+        return data
+
+    monkeypatch.setattr(jobs.store, "get", overtaken)
+    assert (await call("DELETE", "/jobs/many"))[0] == 204
+    assert moments == []
+    assert await jobs.store.all("tasks") == {}
+    await jobs.store.close()
+
+
+async def test_the_deletion_of_a_job_spares_the_tasks_of_a_new_job_of_its_name(tmp_path, monkeypatch):
+    jobs, call = await service_with_task(tmp_path)
+    swap = jobs.store.compare_and_swap
+
+    async def overtaken(kind, name, old, new):
+        done = await swap(kind, name, old, new)
+        if (kind, new) == ("jobs", None):
+            await call("POST", "/jobs", {"name": "many", "tasks": True})
+            await call("POST", "/jobs/many/tasks", {"recipe": "web"})
+        return done
+
+    monkeypatch.setattr(jobs.store, "compare_and_swap", overtaken)
+    assert (await call("DELETE", "/jobs/many"))[0] == 204
+    assert [task.name for task in await jobs.tasks.all("many")] == ["web"]
+    await jobs.store.close()
+
+
 TASKS = """print("imported")
 from skitter import Task, TaskSpider
 
@@ -180,6 +348,20 @@ async def test_tasks_of_a_spider_are_added_closed_and_added_again_by_name(tmp_pa
         ("one", ""),
         ("one~2", path),
     ]
+    await jobs.store.close()
+
+
+async def test_a_spider_whose_import_never_ends_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(limited_process, "_EXTRA_SECONDS", -7.0, raising=False)  # 3 s of 10 s CPU time
+    app, jobs = application(tmp_path)
+    await asyncio.to_thread((tmp_path / "spiders" / "many.py").write_text, "import signal\nsignal.pause()\n")
+    await jobs.store.open()
+    call = Caller(app)
+    await call("POST", "/jobs", {"name": "many", "tasks": True})
+    status, problem = await call("POST", "/jobs/many/tasks", {"spider": "many.py:Many", "task": "one"})
+    assert (status, problem["errors"][0]["field"]) == (422, "spider")
+    assert problem["remedy"]
+    assert (await call("GET", "/jobs/many/tasks"))[1]["tasks"] == []
     await jobs.store.close()
 
 

@@ -15,6 +15,7 @@ import skitter
 from crawl_harness import Scripted, page
 from skitter import Crawl, JobSpec, SkitterError, Spider
 from skitter.errors import CrawlFailed
+from skitter.run.streaming import _Handover
 from skitter.testing import Answer, GeneratedSite
 
 PAGES = 120
@@ -88,6 +89,18 @@ async def test_a_consumer_that_ends_early_ends_the_crawl(site, tmp_path):
             break
     assert len(asyncio.all_tasks()) == 1
     assert left_in(tmp_path) == []
+
+
+async def test_a_consumer_that_is_cancelled_while_it_waits_leaves_no_task():
+    running = asyncio.get_running_loop().create_future()
+    consumer = asyncio.create_task(_Handover().next(running))
+    for _ in range(3):
+        await asyncio.sleep(0)  # a turn of the event loop
+    assert len(asyncio.all_tasks()) == 3  # this test, the consumer, and the one that waits for a page
+    consumer.cancel()
+    for _ in range(3):
+        await asyncio.sleep(0)  # a turn of the event loop
+    assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
 async def test_a_crawl_that_fails_raises(site):

@@ -1,7 +1,8 @@
-"""LimitedProcess: a child process with limits of CPU time and memory, for work whose input may be hostile.
+"""LimitedProcess: a child process with limits of time and memory, for work whose input may be hostile.
 
-The kernel kills the process when a call has used up its CPU time. So nothing that the work does can prevent it, and a crash
-affects nothing else. The next call starts a new process.
+The kernel kills the process when a call has used up its CPU time, and the parent kills it if it does not answer although it
+uses none: it sleeps, or waits for something. So nothing that the work does can prevent it, and a crash affects nothing
+else. The next call starts a new process.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
+import select
 import signal
 import subprocess
 import sys
@@ -21,9 +23,12 @@ import msgspec
 
 from skitter.errors import SkitterError
 
+_EXTRA_SECONDS = 60.0
+"""How long a call may take in addition to its CPU time: to start the process, and to get the CPU on a busy machine."""
+
 
 class ProcessDied(SkitterError):
-    """The process was killed because a call exceeded its CPU time (``timed_out``), or it crashed."""
+    """The process was killed because a call exceeded its time (``timed_out``), or it crashed."""
 
     def __init__(self, message: str, *, timed_out: bool) -> None:
         super().__init__(message)
@@ -57,6 +62,10 @@ class LimitedProcess:
             assert process.stdout is not None
             try:
                 _write(process.stdin, message)
+                limit = self._seconds + _EXTRA_SECONDS
+                if not _is_ready(process.stdout, limit):
+                    self._close()
+                    raise ProcessDied(f"did not answer within {limit:g} s", timed_out=True)
                 answer = _read(process.stdout)
             except OSError:
                 answer = None
@@ -125,6 +134,13 @@ def limit_memory(size: int) -> None:
         with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123 - no path object is worth a module
             used = int(file.read().split()[0]) * os.sysconf("SC_PAGESIZE")
         resource.setrlimit(resource.RLIMIT_AS, (used + size, resource.RLIM_INFINITY))
+
+
+def _is_ready(stream: IO[bytes], seconds: float) -> bool:
+    """Wait for data or the end of a stream from which everything was read. Return ``False`` if there is none in time."""
+    poll = select.poll()
+    poll.register(stream, select.POLLIN)
+    return bool(poll.poll(1000 * seconds))
 
 
 def _write(stream: IO[bytes], message: msgspec.Struct) -> None:

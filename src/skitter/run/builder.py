@@ -274,7 +274,7 @@ class JobBuilder:
         return make_cookies(self.settings, notes, sharing)
 
     def release_spider(self) -> None:
-        """Let go of what the spider holds, when the process is about to end: files that it did not close are written then.
+        """Release the spider's resources, when the process is about to end: files that it did not close are written then.
 
         The interpreter would not do that, because the spider is part of cycles, which are not collected any more.
         """

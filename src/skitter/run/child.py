@@ -220,7 +220,7 @@ def _flush_standard_streams() -> None:
 
 
 def _flush_files(modules: Iterable[str]) -> None:
-    """Write the files that modules of the user leave open, as the interpreter does when it takes them apart."""
+    """Write the files that modules of the user leave open, as interpreter shutdown does."""
     for module in map(sys.modules.get, modules):
         for value in list(vars(module).values()) if isinstance(module, ModuleType) else ():
             if isinstance(value, io.IOBase) and not value.closed:
@@ -239,7 +239,7 @@ def _run_forked(report: int, suffix: str) -> NoReturn:
         status = main()
     except BaseException:  # noqa: BLE001 - no function of the command may continue here
         sys.excepthook(*sys.exc_info())
-    # As a forked process of multiprocessing. Taking the interpreter apart would copy all memory that is still shared.
+    # As a forked process of multiprocessing. Interpreter finalization would touch, and so copy, all shared memory.
     with contextlib.suppress(Exception):
         threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001 - see above
         atexit._run_exitfuncs()  # noqa: SLF001 - see above

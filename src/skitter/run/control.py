@@ -373,15 +373,19 @@ async def _read_job(folder: JobFolder, spec: JobSpec, found: JobStatus) -> None:
         return
     path = _file_of(folder, spec)
     if path is not None:
-        found.counts = read_status(path)
-        changes, found.banned = read_changes(path)
-        found.changes = changes.to_dict()
-        _take_passes(read_note(path, NOTE), found)
-        if found.outputs and found.counts is not None and found.counts.state is JobState.FINISHED:
-            found.unwritten = sum(unwritten_items(read_outputs(path), read_note(path, WRITTEN)).values())
+        await asyncio.to_thread(_read_file, path, found)
         return
     async with open_frontier(folder) as reached:
         await _read_frontier(folder, reached.frontier, found)
+
+
+def _read_file(path: Path, found: JobStatus) -> None:
+    found.counts = read_status(path)
+    changes, found.banned = read_changes(path)
+    found.changes = changes.to_dict()
+    _take_passes(read_note(path, NOTE), found)
+    if found.outputs and found.counts is not None and found.counts.state is JobState.FINISHED:
+        found.unwritten = sum(unwritten_items(read_outputs(path), read_note(path, WRITTEN)).values())
 
 
 async def _read_frontier(folder: JobFolder, frontier: Frontier, found: JobStatus) -> None:

@@ -471,7 +471,7 @@ class Crawl:
             self._start(self._supervisor.stop())
 
     def release_spider(self) -> None:
-        """Let go of what the spider holds, after the last run of the process."""
+        """Release the spider's resources, after the last run of the process."""
         self._builder.release_spider()
 
     def kill(self) -> None:
@@ -534,7 +534,7 @@ class Crawl:
             await self._emit(frontier)
             await self._judge(frontier)
         except SkitterError:
-            pass  # the workers meet and report the same error
+            pass  # the workers encounter and report the same error
         except Exception:
             log.exception("cannot watch the job")  # continue: the crawl needs no watcher
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import re
+import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -124,7 +126,8 @@ class JobFolder:
     def socket(self) -> Path:
         """The socket on which the owner of the frontier listens while the job runs.
 
-        If the path is too long for a socket (``sun_path``, unix(7)), the socket is in the folder for temporary files. Raises :class:`~skitter.errors.UsageError` if that belongs to another user.
+        If the path is too long for a socket (``sun_path``, unix(7)), the socket is in a folder in the folder for temporary
+        files. Raises :class:`~skitter.errors.UsageError` if other users can change the folder: one of them has created it.
         """
         path = self.path.resolve() / "owner.sock"
         if len(os.fsencode(path)) <= _MAX_SOCKET_PATH:
@@ -132,10 +135,14 @@ class JobFolder:
         import tempfile  # noqa: PLC0415 - for few jobs
 
         folder = Path(tempfile.gettempdir()) / f"skitter-{os.getuid()}"
-        folder.mkdir(mode=0o700, exist_ok=True)
-        if folder.stat().st_uid != os.getuid():
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+        found = folder.lstat()  # of the link, if it is one
+        is_private = stat.S_ISDIR(found.st_mode) and not found.st_mode & (stat.S_IRWXG | stat.S_IRWXO)
+        if not is_private or found.st_uid != os.getuid():
             raise UsageError(
-                f"{folder} belongs to another user", remedy="use a job folder with a shorter path"
+                f"{folder} is not a folder that only you can use",
+                remedy="remove it, or use a job folder with a shorter path",
             )
         return folder / f"{xxhash.xxh3_64_hexdigest(os.fsencode(path))}.sock"
 

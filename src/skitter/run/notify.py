@@ -7,6 +7,7 @@ import logging
 import smtplib
 import ssl
 from email.message import EmailMessage
+from ipaddress import ip_address
 from urllib.parse import unquote, urlsplit
 
 import msgspec
@@ -70,6 +71,21 @@ def check_targets(settings: Settings) -> None:
             )
 
 
+def _check_private(client: smtplib.SMTP, host: str) -> None:
+    """Raise :class:`NotificationError` if others could read a login: it needs TLS, except on this machine.
+
+    Someone in between can remove STARTTLS from the answer of a server in order to read the password.
+    """
+    assert client.sock is not None, "it is connected"
+    if isinstance(client.sock, ssl.SSLSocket) or ip_address(client.sock.getpeername()[0]).is_loopback:
+        return
+    raise NotificationError(
+        f"the connection to {host} is not encrypted (no STARTTLS), so the login of smtp_url was not sent",
+        remedy="use smtps://, or a server that offers STARTTLS",
+        field="smtp_url",
+    )
+
+
 class Notifier:
     """Reports passes whose monitors were violated."""
 
@@ -97,13 +113,15 @@ class Notifier:
                 problem = error
             else:
                 return True
-        log.warning("cannot report the violated monitors to %s: %s", shown_url(target), problem)
+        remedy = f"; {problem.remedy}" if isinstance(problem, SkitterError) and problem.remedy else ""
+        log.warning("cannot report the violated monitors to %s: %s%s", shown_url(target), problem, remedy)
         return False
 
     async def _post(self, url: str, record: PassRecord) -> None:
         # Webhooks may not use the networks that seeds have opened.
         guard = AddressGuard(self._settings.allow_networks, seeds_open=False)
-        fetcher = HttpFetcher(self._settings, guard=guard)
+        # The headers of the crawl may contain secrets that are meant for the crawled sites only.
+        fetcher = HttpFetcher(msgspec.structs.replace(self._settings, headers={}), guard=guard)
         await fetcher.open()
         try:
             response = await fetcher.fetch(
@@ -148,5 +166,6 @@ class Notifier:
                 client.starttls(context=context)
                 client.ehlo()
             if server.username:
+                _check_private(client, server.hostname)
                 client.login(unquote(server.username), unquote(server.password or ""))
             client.send_message(message)

@@ -152,10 +152,12 @@ class _Handover:
         """Return the items of the next page; ``None`` if the crawl has ended and all items were returned."""
         if self._pages.empty() and not running.done():
             getting = asyncio.create_task(self._pages.get())
-            await asyncio.wait([getting, running], return_when=asyncio.FIRST_COMPLETED)
-            if getting.done():
-                return getting.result()
-            getting.cancel()
+            try:
+                await asyncio.wait([getting, running], return_when=asyncio.FIRST_COMPLETED)
+                if getting.done():
+                    return getting.result()
+            finally:
+                getting.cancel()
         return None if self._pages.empty() else self._pages.get_nowait()
 
     def close(self) -> None:

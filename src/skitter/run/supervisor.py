@@ -308,7 +308,7 @@ class Supervisor:
                 self._some_ended = True
                 self._is_finished = self._is_finished or result.is_finished
                 break
-            with contextlib.suppress(SkitterError):  # the other workers meet and report the same error
+            with contextlib.suppress(SkitterError):  # the other workers encounter and report the same error
                 await self._abandon(worker.name)
             if self._some_ended and not worker.had_work and not self._ready:
                 break

@@ -98,7 +98,7 @@ class WrittenItems:
     async def _report_regularly(self) -> None:
         while True:
             await asyncio.sleep(_BEAT_SECONDS)
-            with contextlib.suppress(SkitterError):  # the workers meet and report the same error
+            with contextlib.suppress(SkitterError):  # the workers encounter and report the same error
                 await self._report()
 
     async def _report(self) -> None:

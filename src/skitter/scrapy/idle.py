@@ -63,7 +63,7 @@ class CrawlEnd:
         await self._note("")
 
     async def leave(self) -> None:
-        """Take part no more, if the frontier is still reachable."""
+        """Withdraw, if the frontier is still reachable."""
         with contextlib.suppress(SkitterError):
             await self._note(None)
 

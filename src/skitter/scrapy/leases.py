@@ -144,7 +144,7 @@ class ScrapyLeases:
     # --- life ------------------------------------------------------------------------------------------
 
     def begin(self, frontier: Frontier, codec: RequestCodec, worker: str) -> None:
-        """Start to work with a frontier."""
+        """Start using a frontier."""
         self.frontier, self.codec = frontier, codec
         self.seeds.begin(frontier, worker)
         self.began.set()
@@ -157,7 +157,7 @@ class ScrapyLeases:
                 held.done.set_result(None)
 
     async def end(self) -> None:
-        """Stop to work with the frontier. What Scrapy still does is discarded, because its leases were released."""
+        """Stop using the frontier. What Scrapy still does is discarded, because its leases were released."""
         if self._adding is not None:
             await asyncio.wait([self._adding])
         self.seeds.end()

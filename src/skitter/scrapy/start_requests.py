@@ -67,12 +67,12 @@ class StartRequests:
         self._lock = asyncio.Lock()
 
     def begin(self, frontier: Frontier, worker: str) -> None:
-        """Start to work with a frontier."""
+        """Start using a frontier."""
         self._frontier, self.worker = frontier, worker
         self._has_news.set()
 
     def end(self) -> None:
-        """Stop to work with the frontier. Another may follow: that of a new owner."""
+        """Stop using the frontier. Another may follow: that of a new owner."""
         self._frontier = self._claim = None
         self._has_news.clear()
 

@@ -10,11 +10,23 @@ from typing import Any, Literal
 import msgspec
 
 from skitter.frontends.tasks.changes import TaskChange
+from skitter.frontends.tasks.task_file import TaskFile
 from skitter.run.passes import Passes
 from skitter.service.config import ServiceConfig, check_settings
 from skitter.service.errors import ApiError, Conflict, NotFound, naming_field, too_busy
 from skitter.service.inspection import SteeringAction
-from skitter.service.models import JobRecord, JobRun, Records, StoredRecipe, decode, new_run, next_start
+from skitter.service.models import (
+    JobRecord,
+    JobRun,
+    PassHistory,
+    Records,
+    StoredRecipe,
+    TaskList,
+    decode,
+    new_run,
+    next_start,
+    own_size,
+)
 from skitter.service.recipe_check import RecipeChecker
 from skitter.service.storage import KeyValueStore
 from skitter.service.tasks import MAX_TRIES, TaskService
@@ -36,6 +48,8 @@ class JobService:
         self.tasks = TaskService(config, self.records, self.checker)
         self._files_lock = asyncio.Lock()
         """The node and the callers of its API write the same files."""
+        self._copied: dict[str, tuple[str, int, int]] = {}
+        """By job: the run whose task file is up to date, with the sizes of the stored tasks and of the file at that time."""
 
     # --- recipes -----------------------------------------------------------------------------------------
 
@@ -191,10 +205,19 @@ class JobService:
             for log in job.logs:
                 await self._discard("old-logs", log)
             if await self.store.compare_and_swap("jobs", name, data, None):
-                for kind in ("tasks", "passes"):
-                    await self.store.compare_and_swap(kind, name, await self.store.get(kind, name), None)
+                await self._delete_of_job("tasks", job, TaskList)
+                await self._delete_of_job("passes", job, PassHistory)
                 return
         raise too_busy(name)
+
+    async def _delete_of_job(self, kind: str, job: JobRecord, record: type[TaskList | PassHistory]) -> None:
+        """Delete a record of a deleted job, which a node may still be changing, but not that of a new job of its name."""
+        for _ in range(MAX_TRIES):
+            data = await self.store.get(kind, job.name)
+            if data is None or decode(data, record).job_created != job.created:
+                return
+            if await self.store.compare_and_swap(kind, job.name, data, None):
+                return
 
     async def _change(self, name: str, edit: Callable[[JobRecord], Any]) -> JobRecord:
         for _ in range(MAX_TRIES):
@@ -239,10 +262,12 @@ class JobService:
     async def start_due(self, now: float) -> list[str]:
         """Start the runs that are due, each once, even if several nodes call this. Returns the names of the jobs."""
         started = []
-        for name, data in (await self.store.all("jobs")).items():
+        stored = await self.store.all("jobs")
+        self.tasks.forget_others(stored)
+        for name, data in stored.items():
             job = decode(data, JobRecord)
             if job.tasks and job.is_active:
-                await self.tasks.start_due_rounds(name, now)
+                await self.tasks.start_due_rounds(job, now)
             if job.due is None or job.due > now:
                 continue
             starts = not job.is_active and job.wanted != "paused"
@@ -262,11 +287,22 @@ class JobService:
 
     async def prepare(self, job: JobRecord, run: JobRun) -> None:
         """Write the files that the processes of a run read: its recipe, or its task file with all tasks added so far."""
-        entries = (await self.records.tasks(job.name))[0].entries if job.tasks else []
+        if not job.tasks:
+            async with self._files_lock:
+                await asyncio.to_thread(self._write_recipe, run)
+            return
+        file = TaskFile(self.config.task_file(run))
+        # Lines are only added, so the sizes change with each of them. Reading all tasks twice a second would cost much more.
+        stored = await self.store.size("tasks", job.name)
+        if self._copied.get(job.name) == (run.id, stored, await asyncio.to_thread(file.size)):
+            return
+        known, data = await self.records.tasks(job)
         async with self._files_lock:
-            await asyncio.to_thread(self._write_files, job, run, entries)
+            await asyncio.to_thread(self._write_tasks, file, job, run, known.entries)
+            size = await asyncio.to_thread(file.size)
+        self._copied[job.name] = (run.id, own_size(known, data), size)
 
-    def _write_files(self, job: JobRecord, run: JobRun, entries: list[TaskChange]) -> None:
+    def _write_recipe(self, run: JobRun) -> None:
         self.config.sources.mkdir(parents=True, exist_ok=True)
         if run.recipe is not None:
             path = self.config.recipe_file(run)
@@ -274,15 +310,14 @@ class JobService:
                 draft = path.with_suffix(".tmp")
                 draft.write_text(run.recipe.text, "utf-8")
                 draft.replace(path)
-        if job.tasks:
-            with self.config.task_file(run).open("ab+") as file:
-                file.seek(0)
-                line_count = file.read().count(b"\n")
-                for entry in entries[line_count:]:
-                    outputs = self.config.outputs_of_task(entry.name or entry.task, entry.outputs, job, run)
-                    spider = entry.spider and self.config.allowed_spider(entry.spider)
-                    line = msgspec.structs.replace(entry, outputs=outputs, spider=spider)
-                    file.write(msgspec.json.encode(line) + b"\n")
+
+    def _write_tasks(self, file: TaskFile, job: JobRecord, run: JobRun, entries: list[TaskChange]) -> None:
+        def adapt(entry: TaskChange) -> TaskChange:
+            outputs = self.config.outputs_of_task(entry.name or entry.task, entry.outputs, job, run)
+            spider = entry.spider and self.config.allowed_spider(entry.spider)
+            return msgspec.structs.replace(entry, outputs=outputs, spider=spider)
+
+        file.copy(entries, adapt)
 
 
 def _check_schedule(job: JobRecord, schedule: str) -> None:

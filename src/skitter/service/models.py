@@ -102,6 +102,8 @@ class JobRecord(Record, kw_only=True):
 class TaskList(Record, kw_only=True):
     """The lines of a job's task file. Lines are only added."""
 
+    job_created: float
+    """When the job was created: a later job of the same name starts without tasks."""
     entries: list[TaskChange] = []
 
 
@@ -217,10 +219,13 @@ class Records:
         """Return all recipes, sorted by name."""
         return [decode(data, StoredRecipe) for data in (await self.store.all("recipes")).values()]
 
-    async def tasks(self, job: str) -> tuple[TaskList, bytes | None]:
+    async def tasks(self, job: JobRecord) -> tuple[TaskList, bytes | None]:
         """Return the tasks of a job and their record, for a comparison."""
-        data = await self.store.get("tasks", job)
-        return (TaskList() if data is None else decode(data, TaskList)), data
+        data = await self.store.get("tasks", job.name)
+        found = None if data is None else decode(data, TaskList)
+        if found is None or found.job_created != job.created:
+            found = TaskList(job_created=job.created)
+        return found, data
 
     async def passes(self, job: JobRecord) -> tuple[PassHistory, bytes | None]:
         """Return the history of a job and its record, for a comparison."""
@@ -233,6 +238,11 @@ class Records:
     async def nodes(self) -> dict[str, NodeStatus]:
         """Return the live nodes."""
         return {name: decode(status, NodeStatus) for name, status in (await self.store.nodes()).items()}
+
+
+def own_size(tasks: TaskList, data: bytes | None) -> int:
+    """Return the size of the record of these tasks; 0 if they have none, or if it belongs to a deleted job of the same name."""
+    return len(data) if data is not None and tasks.entries else 0
 
 
 def new_run(job: str, recipe: StoredRecipe | None) -> JobRun:

@@ -24,14 +24,13 @@ from skitter._utils.backoff import Backoff
 from skitter._utils.concurrency import cancel_and_wait, wait_until_set
 from skitter._utils.redaction import Redactor, secrets_among
 from skitter._version import VERSION
-from skitter.errors import SkitterError
+from skitter.errors import SkitterError, UsageError
 from skitter.frontier.contract import NoSuchJob
 from skitter.frontier.options import FrontierContext
 from skitter.frontier.registry import make_frontier
 from skitter.politeness import Politeness
 from skitter.run.control import read_passes
 from skitter.run.log_frames import level_name, severity_of
-from skitter.service.errors import ApiError
 from skitter.service.jobs import JobService
 from skitter.service.log_collector import LogBuffer
 from skitter.service.models import JobRecord, JobRun, NodeError, NodeStatus, decode
@@ -151,7 +150,7 @@ class Node:
             if job.tasks and current.id in self._running:
                 try:  # pass new tasks to the processes of the run
                     await self._jobs.prepare(job, current)
-                except ApiError as error:  # this node lacks an output of a task
+                except UsageError as error:  # it lacks an output of a task, or the disk is full
                     if current.id not in self._status.errors:
                         self._failed(current.id, str(error), error.remedy)
         await self._perform_duties()

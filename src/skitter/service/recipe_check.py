@@ -92,10 +92,14 @@ class RecipeChecker:
         try:
             result = msgspec.json.decode(self._process.call(call), type=RecipeResult)
         except ProcessDied as error:
+            if call.spider:
+                what, remedy = "spider", "let its file define classes and tasks only, and wait for nothing"
+            else:
+                what, remedy = "recipe", "make it smaller and simpler"
             raise ApiError(
-                f"recipe {call.recipe.name!r} cannot be checked: {error}",
-                remedy="make it smaller and simpler",
-                field="recipe",
+                f"{what} {call.spider or call.recipe.name!r} cannot be checked: {error}",
+                remedy=remedy,
+                field=what,
             ) from None
         except (OverflowError, TypeError) as error:
             raise ApiError(str(error), remedy="correct the arguments", field="arguments") from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 import msgspec
@@ -20,7 +20,7 @@ from skitter.frontends.tasks.changes import (
 )
 from skitter.service.config import ServiceConfig
 from skitter.service.errors import ApiError, Conflict, NotFound, too_busy
-from skitter.service.models import JobRecord, Records, TaskList
+from skitter.service.models import JobRecord, Records, TaskList, own_size
 from skitter.service.recipe_check import RecipeChecker
 
 MAX_TRIES = 20
@@ -38,11 +38,13 @@ class TaskService:
         self._config = config
         self._records = records
         self._checker = checker
+        self._states: dict[str, tuple[float, int, dict[str, TaskState]]] = {}
+        """By job: its time of creation, the size of its stored tasks when they were last read for recrawls, and their states."""
 
     async def all(self, job: str) -> list[TaskState]:
         """Return the tasks of a job. Raises :class:`Conflict` if the job does not hold tasks."""
-        await self._job_with_tasks(job)
-        return [*tasks_by_name((await self._records.tasks(job))[0].entries).values()]
+        holder = await self._job_with_tasks(job)
+        return [*tasks_by_name((await self._records.tasks(holder))[0].entries).values()]
 
     async def get(self, job: str, task: str) -> TaskState:
         """Return a task of a job. Raises :class:`NotFound`."""
@@ -96,7 +98,7 @@ class TaskService:
                     field="task" if new.spider else "recipe",
                 ) from None
 
-        await self._add_line(job, entry)
+        await self._add_line(holder, entry)
         return new.task
 
     async def change(self, job: str, task: str, change: ChangeKind) -> TaskState:
@@ -105,7 +107,7 @@ class TaskService:
         Closing a task drops its queued requests; requests in progress are finished. Raises :class:`NotFound`, and
         :class:`Conflict` for a closed task.
         """
-        await self._job_with_tasks(job)
+        holder = await self._job_with_tasks(job)
 
         def entry(known: TaskList) -> TaskChange | None:
             try:
@@ -118,19 +120,26 @@ class TaskService:
                     remedy="add it again",
                 ) from None
 
-        return tasks_by_name((await self._add_line(job, entry)).entries)[task]
+        return tasks_by_name((await self._add_line(holder, entry)).entries)[task]
 
-    async def start_due_rounds(self, job: str, now: float) -> None:
+    async def start_due_rounds(self, job: JobRecord, now: float) -> None:
         """Add a line for each task whose next recrawl is due."""
+        # Lines are only added, so the size changes with each of them.
+        store = self._records.store
+        size = await store.size("tasks", job.name)
+        *version, states = self._states.get(job.name, (0.0, -1, {}))
+        if version == [job.created, size] and not _due(states, now):
+            return
         known, data = await self._records.tasks(job)
-        due = [
-            TaskChange(task=task, recrawl=number)
-            for task, state in task_states(known.entries).items()
-            if (number := state.due_recrawl(now)) is not None
-        ]
-        if due:
+        states = task_states(known.entries)
+        self._states[job.name] = (job.created, own_size(known, data), states)
+        if due := _due(states, now):
             known.entries += due
-            await self._records.store.compare_and_swap("tasks", job, data, msgspec.json.encode(known))
+            await store.compare_and_swap("tasks", job.name, data, msgspec.json.encode(known))
+
+    def forget_others(self, jobs: Container[str]) -> None:
+        """Forget the tasks of all jobs but these, which are those that still exist."""
+        self._states = {job: known for job, known in self._states.items() if job in jobs}
 
     async def _job_with_tasks(self, name: str) -> JobRecord:
         job = await self._records.job(name)
@@ -138,7 +147,7 @@ class TaskService:
             raise Conflict(f"job {name!r} does not hold tasks", remedy='create a job with "tasks": true')
         return job
 
-    async def _add_line(self, job: str, make: Callable[[TaskList], TaskChange | None]) -> TaskList:
+    async def _add_line(self, job: JobRecord, make: Callable[[TaskList], TaskChange | None]) -> TaskList:
         """Add a line, made from the lines before it; return all lines."""
         for _ in range(MAX_TRIES):
             known, data = await self._records.tasks(job)
@@ -146,9 +155,17 @@ class TaskService:
             if entry is None:
                 return known
             known.entries.append(entry)
-            if await self._records.store.compare_and_swap("tasks", job, data, msgspec.json.encode(known)):
+            if await self._records.store.compare_and_swap(
+                "tasks", job.name, data, msgspec.json.encode(known)
+            ):
                 return known
-        raise too_busy(job)
+        raise too_busy(job.name)
+
+
+def _due(states: dict[str, TaskState], now: float) -> list[TaskChange]:
+    """Return the lines that start the recrawls that are due."""
+    numbers = {task: state.due_recrawl(now) for task, state in states.items()}
+    return [TaskChange(task=task, recrawl=number) for task, number in numbers.items() if number is not None]
 
 
 def _no_task(job: str, task: str) -> NotFound:

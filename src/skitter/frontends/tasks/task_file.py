@@ -11,7 +11,7 @@ import asyncio
 import fcntl
 import os
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -102,7 +102,7 @@ class TaskFile:
     def _add(self, change: TaskChange) -> None:
         with self._locked() as changes:
             try:
-                self._append(with_key(change, changes))
+                self._append([with_key(change, changes)])
             except ValueError:
                 raise UsageError(
                     f"{self._path} already has an open task {change.task!r}",
@@ -127,7 +127,7 @@ class TaskFile:
             except ValueError:
                 raise UsageError(f"task {name!r} is closed", remedy="add it again", field="task") from None
             if change is not None:
-                self._append(change)
+                self._append([change])
 
     def check_exists(self) -> None:
         """Raise :class:`~skitter.errors.UsageError` if the file does not exist."""
@@ -142,7 +142,16 @@ class TaskFile:
         """Record that a recrawl of a task (by its key) starts. Without effect if it was recorded before."""
         with self._locked() as changes:
             if not any(change.task == name and change.recrawl == number for change in changes):
-                self._append(TaskChange(task=name, recrawl=number))
+                self._append([TaskChange(task=name, recrawl=number)])
+
+    def copy(self, changes: Sequence[TaskChange], adapt: Callable[[TaskChange], TaskChange]) -> None:
+        """Append the lines of ``changes`` that the file does not have yet, each as ``adapt`` returns it.
+
+        The file must contain only lines that were copied before. If ``adapt`` raises, the lines before are kept.
+        """
+        with self._locked() as known:
+            if missing := changes[len(known) :]:
+                self._append(map(adapt, missing))
 
     def changes(self) -> list[TaskChange]:
         """Return all lines. Raises :class:`~skitter.errors.UsageError` if the file is not a task file."""
@@ -175,11 +184,7 @@ class TaskFile:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
         except OSError as error:
-            raise UsageError(
-                f"cannot write {self._path}: {error.strerror}",
-                remedy="choose another path",
-                field="task_file",
-            ) from error
+            raise self._unwritable(error) from error
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             changes = self.changes()
@@ -206,11 +211,22 @@ class TaskFile:
             field="task_file",
         )
 
-    def _append(self, change: TaskChange) -> None:
-        with self._path.open("ab") as file:
-            file.write(msgspec.json.encode(change) + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
+    def _unwritable(self, error: OSError) -> UsageError:
+        return UsageError(
+            f"cannot write {self._path}: {error.strerror}",
+            remedy="check the space and the permissions, or choose another path",
+            field="task_file",
+        )
+
+    def _append(self, changes: Iterable[TaskChange]) -> None:
+        try:
+            with self._path.open("ab") as file:
+                for change in changes:
+                    file.write(msgspec.json.encode(change) + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise self._unwritable(error) from error
 
 
 def _refuse_secrets(target: str) -> None:

@@ -48,6 +48,13 @@ class Forbidden(ApiError):
     title = "Not allowed with this token"
 
 
+class TokenUsed(ApiError):
+    """A token for one session has opened its session."""
+
+    status = 401
+    title = "A valid token is required"
+
+
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
     """The holder of a token."""
 
@@ -152,7 +159,10 @@ class ApiTokens:
 
     @classmethod
     def single_use(cls, token: str) -> ApiTokens:
-        """Return a token that opens one session and is refused from then on."""
+        """Return a token that opens one session and is refused from then on.
+
+        Only this process may know it: the use is not recorded in the store that nodes share.
+        """
         tokens = cls([token])
         tokens._callers = [msgspec.structs.replace(tokens._callers[0], name="you", single_use=True)]
         return tokens
@@ -162,10 +172,13 @@ class ApiTokens:
         digest = hashlib.sha256(token).digest()
         return None if digest in self._used else self.of_session(digest)
 
-    def use_up(self, caller: Caller) -> None:
-        """Refuse a token from now on if it may be used once. Its session continues."""
+    def use_up(self, caller: Caller) -> bool:
+        """Refuse a token from now on if it may be used once. Return whether this is its first use."""
+        if caller.single_use and caller.digest in self._used:
+            return False
         if caller.single_use:
             self._used.add(caller.digest)
+        return True
 
     def of_session(self, digest: bytes) -> Caller | None:
         """Return the caller who opened a session, or ``None`` if the token was removed or has expired."""

@@ -11,10 +11,10 @@ import logging
 import math
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
-from http.cookies import CookieError, SimpleCookie
 from typing import Any, NamedTuple
 
 import msgspec
+from starlette.requests import cookie_parser
 
 from skitter.errors import SkitterError
 from skitter.fetch.signatures import DIRECTORY_PATH
@@ -281,12 +281,8 @@ def _authorize(
 
 def session_id(headers: dict[bytes, bytes]) -> str:
     """Return the id of the session of a request, or an empty text."""
-    try:
-        cookies = SimpleCookie(headers.get(b"cookie", b"").decode("latin-1"))
-    except CookieError:
-        return ""
-    found = cookies.get(cookie_name(headers))
-    return "" if found is None else found.value
+    # SimpleCookie would find nothing if another application of the host has set a cookie that breaks RFC 6265.
+    return cookie_parser(headers.get(b"cookie", b"").decode("latin-1")).get(cookie_name(headers), "")
 
 
 def cookie_name(headers: dict[bytes, bytes]) -> str:

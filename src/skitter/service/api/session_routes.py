@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import msgspec
 from fastapi import FastAPI, Query, Request, Response
 
+from skitter.service.api.access import TokenUsed
 from skitter.service.api.auth import CSRF_HEADER, AuthContext, RequestIdentity, cookie_name, session_id
 from skitter.service.api.requests import IdentityParam
 from skitter.service.audit import AuditLog
@@ -34,8 +35,13 @@ def add_session_routes(app: FastAPI, context: AuthContext, features: Sequence[st
     @app.post("/session", status_code=201)
     async def open_session(identity: IdentityParam, request: Request, response: Response) -> dict[str, Any]:
         """Exchange the token of the call for a session cookie, as the console does."""
+        if not tokens.use_up(
+            identity.caller
+        ):  # before the first await: of concurrent calls, one opens a session
+            raise TokenUsed(
+                "this token has opened its session", remedy="use the browser that opened the console"
+            )
         value, record = await sessions.open(identity.caller.digest)
-        tokens.use_up(identity.caller)
         response.set_cookie(
             cookie_name(dict(request.scope["headers"])), value, max_age=SESSION_SECONDS, path="/",
             secure=request.url.scheme == "https", httponly=True, samesite="strict",

@@ -27,6 +27,9 @@ class KeyValueStore(Protocol):
     async def get(self, kind: str, name: str) -> bytes | None:
         """Return a record, or ``None`` if it does not exist."""
 
+    async def size(self, kind: str, name: str) -> int:
+        """Return the length of a record in bytes, without reading it; 0 if it does not exist."""
+
     async def all(self, kind: str) -> dict[str, bytes]:
         """Return all records of a kind, sorted by name."""
 

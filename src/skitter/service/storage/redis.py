@@ -129,6 +129,9 @@ class RedisKeyValueStore:
         found: bytes | None = await self._server.command("HGET", _key(kind), name)
         return found
 
+    async def size(self, kind: str, name: str) -> int:
+        return int(await self._server.command("HSTRLEN", _key(kind), name))
+
     async def all(self, kind: str) -> dict[str, bytes]:
         return _sorted(await self._server.command("HGETALL", _key(kind)))
 

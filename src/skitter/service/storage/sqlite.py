@@ -16,7 +16,7 @@ from skitter.store.sqlite import BUSY_SECONDS, transaction, use_write_ahead_log
 
 _T = TypeVar("_T")
 _RECORD_TABLES = """
-CREATE TABLE IF NOT EXISTS records (kind TEXT, name TEXT, data BLOB, PRIMARY KEY (kind, name)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS records (kind TEXT, name TEXT, data BLOB, PRIMARY KEY (kind, name));
 CREATE TABLE IF NOT EXISTS leases (duty TEXT PRIMARY KEY, owner TEXT, until REAL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS nodes (node TEXT PRIMARY KEY, status BLOB, until REAL) WITHOUT ROWID;
 """
@@ -99,6 +99,11 @@ class SqliteKeyValueStore:
 
     async def get(self, kind: str, name: str) -> bytes | None:
         return await self._file.run(lambda db: _record(db, kind, name))
+
+    async def size(self, kind: str, name: str) -> int:
+        # The table has rows: without them, SQLite would read the whole record for its length.
+        query = "SELECT coalesce(max(length(data)), 0) FROM records WHERE kind = ? AND name = ?"
+        return await self._file.run(lambda db: int(db.execute(query, (kind, name)).fetchone()[0]))
 
     async def all(self, kind: str) -> dict[str, bytes]:
         query = "SELECT name, data FROM records WHERE kind = ? ORDER BY name"

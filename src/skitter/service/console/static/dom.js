@@ -42,8 +42,8 @@ export function replace(element, ...children) {
   if (focused) focusSuccessor(focused, path, element);
 }
 
-// Focuses the element that has taken the place of another one, or the content of the page if none can be focused. A button
-// that needs a second thought never comes under the fingers of a person who is about to press another one.
+// Focuses the element that has taken the place of another one, or the content of the page if none can be focused. Never move
+// focus to a destructive button: a repeated key press could trigger it.
 function focusSuccessor(gone, path, element) {
   const found = path.reduce((one, index) => one?.children[index], element);
   const isLike = found?.tagName === gone.tagName && (gone.classList.contains("danger") || !found.classList.contains("danger"));

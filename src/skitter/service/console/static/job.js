@@ -22,7 +22,7 @@ export function jobView(main, name, part) {
   const view = (VIEWS[part] ?? VIEWS.overview)(content, place, () => job, points);
 
   function draw() {
-    if (job.state !== shownState) { // buttons that are drawn again each second cannot be pressed in peace
+    if (job.state !== shownState) { // re-rendering every second would swallow clicks
       shownState = job.state;
       replace(state, stateBadge(job.state));
       replace(actions, jobActions(job, watch));
