@@ -39,6 +39,33 @@ def test_an_output_that_is_new_to_the_job_is_announced(serve, tmp_path):
     assert "items.db is new" not in late.stderr
 
 
+def test_an_output_that_comes_back_is_announced_if_it_lacks_items(serve, tmp_path):
+    server = serve(GeneratedSite(pages=12, links_per_page=12, page_bytes=2000))
+
+    def run(*options):
+        done = skitter("crawl", server.url, "--delay", 0, "--no-robots", *options, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        lines = (tmp_path / "items.jsonl").read_text().splitlines()
+        return [line for line in done.stderr.splitlines() if " will lack " in line], len(lines)
+
+    assert run("-o", "items.jsonl") == ([], 12)
+    (late,), _ = run("-o", "items.db")
+    assert "items.db is a new output of job" in late
+    assert run("-o", "items.jsonl") == ([], 12), "no item was found in between"
+    run("-o", "items.db", "--recrawl")
+    (back,), lines = run("-o", "items.jsonl")
+    assert "items.jsonl was not an output of the last runs of job" in back
+    assert lines == 12, "the items of the second pass are not in the file"
+    assert run("-o", "items.jsonl") == ([], 12), "the loss is reported once"
+
+
+def test_an_output_that_is_new_to_a_job_without_items_is_not_announced(serve, tmp_path):
+    server = serve(Scripted({"/": ["/gone"]}))
+    command = ("crawl", f"{server.url}gone", "--delay", 0, "--no-robots")
+    assert "status/404" in skitter(*command, "-o", "items.db", cwd=tmp_path).stderr
+    assert "new output" not in skitter(*command, "-o", "items.jsonl", cwd=tmp_path).stderr
+
+
 def test_failures_of_an_earlier_pass_whose_pages_were_met_again_are_settled(serve, tmp_path):
     pages = {"/": ["/broken", "/gone", "/once"], "/once": []}
     server = serve(Scripted(pages))

@@ -230,11 +230,12 @@ class Crawl:
             await self._outputs.clear()
         else:
             await asyncio.to_thread(folder.check, self.spec)
-            await asyncio.to_thread(self._outputs.warn_about_new_outputs)
         info = await frontier.open()
         socket = await asyncio.to_thread(lambda: folder.socket)  # reads the disk
         server = None if frontier.shared else FrontierServer(frontier, info, socket)
         try:
+            found = (await frontier.status()).counters.get("items", 0)
+            await asyncio.to_thread(self._outputs.warn_about_missing_items, found)
             # Written last, so that a run that cannot start leaves no job.
             await asyncio.to_thread(folder.write, self.spec)
             if server is not None:

@@ -56,6 +56,9 @@ class JobSpec(msgspec.Struct, kw_only=True):
     does not allow it: its callers could read its environment and its files."""
     left_out: list[str] = []
     """In a stored specification: arguments and settings that are stored without their secrets."""
+    left_streams: dict[str, int] = {}
+    """The streams of former outputs, each with the number of items that the job had found when its last run with this
+    stream had ended."""
     format: int = _FORMAT
 
     def __post_init__(self) -> None:
@@ -288,9 +291,10 @@ class JobFolder:
         )
 
     def adopt(self, spec: JobSpec) -> None:
-        """Give a specification the name under which the job of this folder was created."""
+        """Give a specification what the job of this folder remembers: its first name and its former outputs."""
         if self.exists():
-            spec.origin = self.read().origin
+            before = self.read()
+            spec.origin, spec.left_streams = before.origin, before.left_streams
 
     @property
     def _base(self) -> Path:

@@ -96,20 +96,29 @@ class JobOutputs:
         for output, context in self._all():
             await output.clear(context)
 
-    def warn_about_new_outputs(self) -> None:
-        """Log outputs that are new to a job that has run before: they lack the earlier items."""
+    def warn_about_missing_items(self, found: int) -> None:
+        """Log outputs that will lack items of earlier runs. ``found``: number of items that the job has found so far.
+
+        Note in the specification which streams of the last run are no longer written.
+        """
         folder = self._builder.folder
         if not folder.exists():
             return
         fleet = self._builder.is_fleet
         before = {stream_of(open_output(target), fleet=fleet) for target in folder.read().outputs}
-        for target in self._spec.outputs:
-            if stream_of(self._outputs[target], fleet=fleet) not in before:
-                log.warning(
-                    "%s is a new output of job %s: it will lack the items that were found before",
-                    shown_url(self._outputs[target].target),
-                    self._spec.job,
+        streams = {target: stream_of(self._outputs[target], fleet=fleet) for target in self._spec.outputs}
+        left = self._spec.left_streams
+        left |= dict.fromkeys(before.difference(streams.values()), found)
+        for target, stream in streams.items():
+            if stream not in before and left.get(stream, 0) < found:
+                text = (
+                    "%s was not an output of the last runs of job %s: it will lack the items that they found"
+                    if stream in left
+                    else "%s is a new output of job %s: it will lack the items that were found before"
                 )
+                log.warning(text, shown_url(self._outputs[target].target), self._spec.job)
+        for stream in streams.values():
+            left.pop(stream, None)
 
     async def add_new_outputs(self) -> None:
         """Add outputs that the spider knows by now. An error is logged here, and raised by :meth:`merge`."""
