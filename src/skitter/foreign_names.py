@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import re
+from typing import Any
 
 SETTINGS = {
     "ADDONS": "remove it; to use skitter from Scrapy, see the guide on Scrapy projects",
@@ -138,14 +140,33 @@ ATTRIBUTES = {
     "from_crawler": "use __init__ for arguments, and the hooks on_start and on_stop",
     "handle_httpstatus_all": "add the statuses to the setting allowed_statuses",
     "handle_httpstatus_list": "add the statuses to the setting allowed_statuses",
+    "http_auth_domain": "use the setting credentials",
+    "http_pass": "use the setting credentials",
+    "http_user": "use the setting credentials",
     "make_requests_from_url": "define async def start(self)",
     "parse_start_url": "name the method parse; the rules apply to its pages as well",
+    "process_item": "define the hook before_save(self, response, items)",
     "redis_batch_size": "use the setting seed_keys",
     "redis_key": "use the setting seed_keys",
     "start_url": "name it start_urls, and write a list",
     "update_settings": "set custom_settings",
 }
 """What to write instead of an attribute or method that Scrapy's spiders may define and skitter never uses."""
+
+HOOKS = {
+    "close_spider": "on_stop(self, worker)",
+    "open_spider": "on_start(self, worker)",
+    "process_exception": "on_error(self, request, error)",
+    "process_item": "before_save(self, response, items)",
+    "process_request": "before_request(self, request)",
+    "process_response": "after_request(self, response)",
+    "process_spider_exception": "on_error(self, request, error)",
+    "process_spider_input": "after_request(self, response)",
+    "process_spider_output": "before_save(self, response, items)",
+    "spider_closed": "on_stop(self, worker)",
+    "spider_opened": "on_start(self, worker)",
+}
+"""The hook that takes the place of a method of Scrapy's middlewares, pipelines and extensions."""
 
 NAMES = {
     "CSVFeedSpider": "write Spider, and read response.csv_rows()",
@@ -280,4 +301,11 @@ def remedy_for(error: BaseException) -> str | None:
 def unused_attributes(spider_class: type) -> list[tuple[str, str]]:
     """Return the attributes of a class and its bases that only Scrapy would use, each with what to write instead."""
     defined = set(dir(spider_class))
+    if "process_item" in defined and not _takes_item(spider_class):  # a callback
+        defined.remove("process_item")
     return [(name, remedy) for name, remedy in ATTRIBUTES.items() if name in defined]
+
+
+def _takes_item(spider_class: Any) -> bool:
+    method = spider_class.process_item
+    return callable(method) and "item" in inspect.signature(method).parameters

@@ -314,6 +314,7 @@ def test_the_guide_for_scrapy_users_has_every_name_that_an_error_translates():
     text = (DOCS / "guides" / "scrapy.md").read_text()
     members = {name for names in foreign_names.MEMBERS.values() for name in names}
     assert [name for name in foreign_names.NAMES if name not in text] == []
+    assert [name for name in foreign_names.HOOKS if name not in text] == []
     assert {name for name in members if name not in text} <= {"copy", "flags", "get_value", "set_value"}
 
 

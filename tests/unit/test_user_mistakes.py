@@ -14,6 +14,7 @@ from skitter.foreign_names import (
     CRAWLEE_ARGUMENTS,
     CRAWLEE_MEMBERS,
     CRAWLEE_SETTINGS,
+    HOOKS,
     MEMBERS,
     NAMES,
     SETTINGS,
@@ -25,11 +26,12 @@ from skitter.frontends.recipe.spider import RecipeSpider
 from skitter.frontends.tasks.spider import TaskSpider
 from skitter.html.selector import Selector
 from skitter.item import encode_item
-from skitter.run.builder import JobBuilder
+from skitter.run.builder import JobBuilder, RunOverrides
 from skitter.run.crawl import Crawl
 from skitter.settings import build_settings
 from skitter.stats import Stats
 from skitter.worker.callbacks import describe, run_callback
+from skitter.worker.hooks import POINTS
 
 
 def built(tmp_path, **attributes):
@@ -75,6 +77,68 @@ def test_an_attribute_of_the_wrong_type_is_refused_before_the_crawl(tmp_path, at
     assert remedy in caught.value.remedy
 
 
+class OfScrapy:
+    def process_item(self, item):
+        return item
+
+
+class Misspelt:
+    def on_start(self, worker):
+        pass
+
+    def befor_save(self, response, items):
+        pass
+
+
+class Saving:
+    def before_save(self, response, items):
+        pass
+
+    def save(self, items):
+        pass
+
+
+class Static:
+    @staticmethod
+    def before_save(response, items):
+        pass
+
+    @classmethod
+    def on_stop(cls, worker):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("hook", "problem", "remedy"),
+    [
+        (OfScrapy(), "an OfScrapy without a hook; skitter does not call process_item", "write before_save(self, "),
+        (Misspelt(), "a Misspelt with the method befor_save", "did you mean before_save?"),
+        ("hookbad:Hk", "a string: 'hookbad:Hk'", "write hooks = [Hk()]"),
+        (Saving, "the class Saving instead of an object; before_save needs one", "write hooks = [Saving()]"),
+        (OfScrapy, "the class OfScrapy without a hook", "write before_save"),
+        (5, "an int without a hook: 5", "define one of before_request, "),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_hook_that_would_never_be_called_is_refused_before_the_crawl(tmp_path, hook, problem, remedy):
+    for attributes, overrides in (({"hooks": [Saving(), hook]}, None), ({}, RunOverrides(hooks=[hook]))):
+        spider = type("Own", (Spider,), {"start_urls": ["http://h.test/"], **attributes})
+        with pytest.raises(SpiderError) as caught:
+            JobBuilder(JobSpec(job="own", spider="-", home=str(tmp_path)), spider, overrides)
+        assert caught.value.field == "hooks"
+        assert problem in str(caught.value)
+        assert remedy in caught.value.remedy
+
+
+@pytest.mark.parametrize("hook", [Saving(), Static, Static()], ids=["object", "class", "static"])
+def test_a_collection_with_a_hook_and_other_methods_is_accepted(tmp_path, hook):
+    assert len(built(tmp_path, hooks=[hook]).hooks()["before_save"]) == 1
+
+
+def test_every_hook_that_replaces_a_method_of_scrapy_exists():
+    assert {hook.partition("(")[0] for hook in HOOKS.values()} <= set(POINTS)
+
+
 def test_a_rule_with_a_misspelt_method_is_refused_before_the_crawl(tmp_path):
     rules = (Rule(LinkExtractor(), "parse_itme"),)
     with pytest.raises(SpiderError) as caught:
@@ -114,13 +178,24 @@ def test_every_translation_of_a_setting_names_one_that_exists():
 class Ported(Spider):
     start_urls = ("http://127.0.0.1:9/",)
     redis_key = "x"
+    http_user = "ann"
+
+    def process_item(self, item):
+        return item
 
     def closed(self, reason):
         pass
 
 
 def test_names_of_scrapy_that_are_never_used_are_known():
-    assert [name for name, _ in unused_attributes(Ported)] == ["closed", "redis_key"]
+    assert [name for name, _ in unused_attributes(Ported)] == [
+        "closed",
+        "http_user",
+        "process_item",
+        "redis_key",
+    ]
+    calls_back = type("Own", (Spider,), {"process_item": lambda self, response: None})
+    assert unused_attributes(calls_back) == []
     for own in (Spider, PageSpider, TaskSpider, RecipeSpider):
         assert unused_attributes(own) == []
     assert all(ATTRIBUTES.values())

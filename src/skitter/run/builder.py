@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import os
 import platform
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -20,7 +20,7 @@ from skitter.frontier.records import Entry, JobInfo, JobState
 from skitter.plugins import needing
 from skitter.request import Request
 from skitter.run.job import JobFolder, JobSpec
-from skitter.run.loader import build_spider, check_spider, load_spider_class
+from skitter.run.loader import build_spider, check_hooks, check_spider, load_spider_class
 from skitter.run.passes import NOTE, Passes, decode_passes
 from skitter.scope import Scope
 from skitter.secrets import credentials_in, referenced_argument, referenced_secret
@@ -124,6 +124,9 @@ class JobBuilder:
             spider = build_spider(load_spider_class(spec.spider) if spider is None else spider, arguments)
         self.spider: Spider = spider
         check_spider(spider)
+        check_hooks(self._overrides.hooks)
+        if isinstance(spider.hooks, Collection):  # a generator can be read only once
+            check_hooks(spider.hooks)
         attributes = {"monitors": spider.monitors, "item_schema": spider.item_schema}
         self.settings: Settings = build_settings(
             {name: value for name, value in attributes.items() if value},

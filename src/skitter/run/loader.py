@@ -15,10 +15,12 @@ from threading import get_ident
 from types import ModuleType
 from typing import Any, Protocol, runtime_checkable
 
-from skitter.errors import SkitterError, SpiderError
+from skitter.errors import SkitterError, SpiderError, close_names, with_article
+from skitter.foreign_names import HOOKS
 from skitter.run.job import RECIPES, is_file, split_reference
 from skitter.spider import Spider
 from skitter.worker.callbacks import describe, find_method
+from skitter.worker.hooks import POINTS
 
 _MODULE_PREFIX = "skitter_spider_"
 """Prefix of the names of modules that were loaded from a file."""
@@ -286,6 +288,48 @@ def check_list(spider: Spider, name: str, value: Any, *, has_texts: bool) -> Non
                 remedy="yield requests in async def start(self)" if name == "start_urls" else "use strings",
                 field=name,
             )
+
+
+_NEAR = 0.85
+"""Similarity of a misspelt name to that of a hook."""
+
+
+def check_hooks(hooks: Iterable[object]) -> None:
+    """Raise :class:`~skitter.errors.SpiderError` for a hook collection that has no hook, or whose hooks cannot be called."""
+    for collection in hooks:
+        problem, remedy = _problem_of_hooks(collection)
+        if problem:
+            raise SpiderError(f"hooks contains {problem}", remedy=remedy, field="hooks")
+
+
+def _problem_of_hooks(collection: object) -> tuple[str, str]:
+    if isinstance(collection, str):
+        name = collection.rpartition(":")[2].rpartition(".")[2]
+        return f"a string: {collection!r:.80}", f"import the class, and write hooks = [{name}()]"
+    kind = collection if inspect.isclass(collection) else type(collection)
+    shown = f"the class {kind.__name__}" if kind is collection else with_article(kind.__name__)
+    points = [point for point in POINTS if find_method(collection, point) is not None]
+    if kind is collection:
+        needs_self = [point for point in points if inspect.isfunction(inspect.getattr_static(kind, point))]
+        if needs_self:
+            return (
+                f"{shown} instead of an object; {needs_self[0]} needs one",
+                f"write hooks = [{kind.__name__}()]",
+            )
+    names = [name for name in dir(collection) if not name.startswith("_")]
+    for name in names:
+        near = close_names(name, POINTS, cutoff=_NEAR)
+        if near and name not in POINTS and find_method(collection, name) is not None:
+            return (
+                f"{shown} with the method {name}; no hook has this name",
+                f"did you mean {near[0]}? If not, rename it",
+            )
+    if points:
+        return "", ""
+    for name in names:
+        if name in HOOKS:
+            return f"{shown} without a hook; skitter does not call {name}", f"write {HOOKS[name]} instead"
+    return f"{shown} without a hook: {collection!r:.80}", f"define one of {', '.join(POINTS)}"
 
 
 def _check_rule(spider: Spider, rule: object) -> None:
