@@ -118,7 +118,7 @@ class Static:
         (OfScrapy, "the class OfScrapy without a hook", "write before_save"),
         (5, "an int without a hook: 5", "define one of before_request, "),
     ],
-    ids=str,
+    ids=["for Scrapy", "misspelt", "a string", "a class", "a class for Scrapy", "a number"],
 )  # fmt: skip
 def test_a_hook_that_would_never_be_called_is_refused_before_the_crawl(tmp_path, hook, problem, remedy):
     for attributes, overrides in (({"hooks": [Saving(), hook]}, None), ({}, RunOverrides(hooks=[hook]))):
