@@ -36,6 +36,9 @@ class Books(Spider):
         self.stats.inc_value("details")
         return {{"path": response.url}}
 
+    def review(self, response, book, *, stars=1):
+        return {{"book": book, "stars": stars, "page": response.meta["page"]}}
+
     def broken(self, response):
         return response.nothing
 
@@ -69,6 +72,23 @@ def test_parse_shows_items_and_requests_with_what_the_crawl_would_refuse(shop, t
         ["parse", "POST", "host", "http://elsewhere.invalid/"],
     ]
     assert not (tmp_path / ".skitter").exists()
+
+
+def test_the_callback_gets_its_keyword_arguments_and_the_meta_of_its_request(shop, tmp_path):
+    command = ("parse", shop.url, "--spider", "books.py:Books", "-c", "review", "--json")
+    result = skitter(
+        *command, "--cbkwargs", '{"book": {"id": 7}, "stars": 3}', "-m", '{"page": [2]}', cwd=tmp_path
+    )
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["items"] == [{"book": {"id": 7}, "stars": 3, "page": [2]}]
+
+
+@pytest.mark.parametrize("option", ["--meta", "--cbkwargs"])
+@pytest.mark.parametrize("text", ["page=2", "[2]", "{", '{"page": 1e999}'])
+def test_meta_and_keyword_arguments_are_json_objects(shop, tmp_path, option, text):
+    line = complaint("parse", shop.url, "--spider", "books.py:Books", option, text, cwd=tmp_path)
+    assert f"invalid value for {option}: {text!r}" in line
+    assert "write a JSON object" in line
 
 
 def test_the_table_of_items_has_all_fields_and_cuts_long_values():

@@ -6,13 +6,27 @@ import asyncio
 import inspect
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import click
+import msgspec
 
 from skitter.cli.console import FAILED, aligned, complain, say
 from skitter.cli.fetch import robots_option, single_settings
 from skitter.cli.options import argument_option, complete_file, json_option, pairs, setting_option
 from skitter.errors import SkitterError, UsageError
+
+
+def _read_object(_context: click.Context, parameter: click.Parameter, text: str) -> dict[str, Any]:
+    """Return the values of a JSON object. Raises :class:`~skitter.errors.UsageError`."""
+    try:
+        return msgspec.json.decode(text, type=dict[str, Any])
+    except msgspec.DecodeError as error:
+        raise UsageError(
+            f"invalid value for {parameter.opts[0]}: {text!r:.80} ({error})",
+            remedy="""write a JSON object, such as '{"page": 2}'""",
+            field=parameter.name,
+        ) from error
 
 
 @click.command()
@@ -25,6 +39,14 @@ from skitter.errors import SkitterError, UsageError
     help="Spider whose callback is called.",
 )
 @click.option("--callback", "-c", metavar="NAME", help="Callback to call. [default: parse]")
+@click.option(
+    "--meta", "-m", metavar="JSON", default="{}", callback=_read_object,
+    help="Values for `meta` of the request, as a JSON object.",
+)  # fmt: skip
+@click.option(
+    "--cbkwargs", metavar="JSON", default="{}", callback=_read_object,
+    help="Keyword arguments for the callback (`cb_kwargs`), as a JSON object.",
+)  # fmt: skip
 @argument_option
 @robots_option
 @setting_option
@@ -33,6 +55,8 @@ def parse(
     url: str,
     spider: str,
     callback: str | None,
+    meta: dict[str, Any],
+    cbkwargs: dict[str, Any],
     arguments: tuple[str, ...],
     robots: bool,
     settings: tuple[str, ...],
@@ -54,8 +78,9 @@ def parse(
     name, _ = find_spider(spider)
     values = single_settings(settings, robots=robots)
     spec = JobSpec(job="single", spider=name, arguments=dict(pairs("-a", arguments)), settings=values)
+    request = Request(url, callback, meta=meta, cb_kwargs=cbkwargs)
     try:
-        response, items, requests = asyncio.run(try_callback(spec, Request(url, callback)))
+        response, items, requests = asyncio.run(try_callback(spec, request))
     except FetchError as error:
         complain(f"{error.kind}: {error}", error.remedy)
         return FAILED
