@@ -721,7 +721,7 @@ class Settings(FrontierSettings, frozen=True, kw_only=True):
     )] = None
     invalid_items: Annotated[Literal["keep", "drop", "fail"], Setting(
         "What to do with an item that violates `item_schema`: `keep` or `drop` it, or `fail` its page. It is counted in any"
-        " case.", api=True,
+        " case; a dropped one also as `dropped_items/invalid`.", api=True,
     )] = "keep"
     group_key: Annotated[str | None, Setting(
         "Key of `meta` by whose values pages and items are counted. Requests from a page inherit its value.", api=True,

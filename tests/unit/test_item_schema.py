@@ -159,5 +159,6 @@ async def test_invalid_items_are_counted_and_kept_dropped_or_fail_their_page(
     assert (len(ran.items), len(ran.letters)) == (items, letters)
     assert ran.counters.get("items", 0) == items
     assert ran.counters["invalid"] == 5
+    assert ran.counters.get("dropped_items/invalid", 0) == (5 if policy == "drop" else 0)
     assert (ran.counters["invalid/price/type"], ran.counters["invalid/price/missing"]) == (4, 1)
     assert {error.partition(":")[0] for error in ran.letters.values()} <= {"invalid"}

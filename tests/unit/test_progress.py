@@ -123,11 +123,17 @@ def test_a_summary_that_cannot_be_written_says_so(tmp_path):
     assert caught.value.field == "summary"
 
 
+def test_the_summary_shows_the_dropped_items():
+    ended = result()
+    ended.status.counters.update({"dropped_items/hook": 1_200, "dropped_items/invalid": 5})
+    assert dict(summary_rows(summary_of(ended, 0)))["dropped"] == "1,205 (hook 1,200, invalid 5)"
+
+
 def test_the_summary_omits_empty_sections():
     rows = dict(summary_rows(summary_of(result(), 0)))
     assert rows["failed"] == "4 (status/404 3, timeout 1)"
     assert rows["left"] == "84 waiting"
-    assert "reason" not in rows
+    assert not {"reason", "dropped"} & rows.keys()
     bare = reading(counters={})
     empty = RunResult(
         job="j", state=JobState.FINISHED, reason="", seconds=0.0, before=bare, status=bare, outputs=["-"]

@@ -327,6 +327,33 @@ async def test_before_save_may_change_the_items(run):
     assert ran.counters["items"] == 2
 
 
+@pytest.mark.parametrize(
+    ("action", "kept", "dropped"), [(None, 1, 2), (HookAction.STOP, 1, 2), (HookAction.DROP, 0, 3)]
+)
+async def test_items_that_before_save_removes_are_counted(run, action, kept, dropped):
+    class Choosy(Hooked):
+        def parse(self, response):
+            yield from ({"number": number} for number in range(3))
+
+        def before_save(self, response, items):
+            del items[1:]
+            return action
+
+    ran = await run(pages={"/": []}, spider_class=Choosy)
+    assert (len(ran.items), ran.counters["dropped_items/hook"]) == (kept, dropped)
+
+
+async def test_items_of_a_page_that_before_save_retries_are_counted_once(run):
+    class Retrying(Hooked):
+        def before_save(self, response, items):
+            items.clear()
+            self.tries = getattr(self, "tries", 0) + 1
+            return HookAction.RETRY if self.tries == 1 else None
+
+    ran = await run(pages={"/": []}, spider_class=Retrying)
+    assert (ran.spider.tries, ran.items, ran.counters["dropped_items/hook"]) == (2, [], 1)
+
+
 async def test_an_exception_at_the_start_fails_the_crawl_before_anything_is_fetched(run):
     ran = await run({("on_start", "/"): RuntimeError("no database")})
     assert "hook on_start: RuntimeError: no database" in str(ran.failure)

@@ -53,6 +53,9 @@ class Summary(msgspec.Struct, kw_only=True):
     """Number of failed attempts that were retried."""
     refused_by_reason: dict[str, int]
     """Number of URLs that were refused, by reason: ``duplicate``, ``host``, ``depth``, ``robots`` and so on."""
+    dropped_items: dict[str, int]
+    """Number of items that callbacks yielded and that are in no output, by reason: ``invalid``, ``hook``, ``noindex``,
+    ``tdm``."""
     statuses: dict[str, int]
     """Number of answers by HTTP status."""
     outputs: list[str]
@@ -108,6 +111,7 @@ def job_summary(
         added=status.added, queued=status.queued, delayed=status.delayed, in_flight=status.leased,
         done=status.done, failed=status.failed, failed_by_kind=failures(counters),
         retried_by_kind=kinds(counters, "retried"), refused_by_reason=kinds(counters, "refused"),
+        dropped_items=kinds(counters, "dropped_items"),
         statuses=kinds(counters, "status"), outputs=outputs, pass_number=status.pass_number,
     )  # fmt: skip
 
@@ -119,6 +123,7 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
     rows = [
         ("pages", f"{total:,}" if here == total else f"{total:,} ({here:,} in this run)"),
         ("items", f"{summary.items:,}"),
+        ("dropped", _dropped(summary.dropped_items)),
         ("received", amount(summary.bytes)),
         ("time", f"{duration(summary.seconds)}, {summary.pages_per_second:,.1f} pages/s"),
         (f"pass {summary.pass_number}", _changes(summary.changes)),
@@ -130,6 +135,10 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
         ("output", ", ".join("standard output" if output == "-" else output for output in summary.outputs)),
     ]
     return [(name, text) for name, text in rows if text]
+
+
+def _dropped(items: dict[str, int]) -> str:
+    return with_kinds(sum(items.values()), items)
 
 
 def _changes(totals: dict[str, int]) -> str:

@@ -56,7 +56,8 @@ POINTS = (
     After the fetch, with any status, before the retry rules and the callback. May return another
     :class:`~skitter.response.Response`, which replaces the original.
 ``before_save(response, items)``
-    After the callback. ``items`` is a list that may be changed in place.
+    After the callback. ``items`` is a list that may be changed in place. Items that it removes are counted as
+    ``dropped_items/hook``.
 ``after_save(response, items)``
     When the items are durable, before the request is committed.
 ``on_error(request, error)``

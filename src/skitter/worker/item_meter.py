@@ -88,6 +88,7 @@ class ItemMeter:
                     field, kind = violations[0]
                     raise InvalidItem(f"{kind} in field {field!r}" if field else kind)
                 if self._policy == "drop":
+                    page.count("dropped_items/invalid")
                     continue
             kept.append(item)
         return kept

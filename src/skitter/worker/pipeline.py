@@ -800,16 +800,23 @@ class RequestPipeline:
         page.items, page.batches, page.entries = found.items, found.batches, found.entries
         if page.items and self._settings.item_meta_fields:
             page.items = with_meta_fields(page.items, page.request, self._settings.item_meta_fields)
-        if page.items and self._before_save_hooks:
-            action = await page.run_hook("before_save", self._hooks.run("before_save", response, page.items))
-            if not self._continues(page, action, "before_save"):
-                return results
+        if page.items and self._before_save_hooks and not await self._before_save(page, response):
+            return results
         if page.items and self._meter is not None:
             page.items = self._meter.measure(page.items, page)
         _count_links(page, found)
         if page.draft is not None and self.revisits is not None:
             page.items = self.revisits.select(page.items, page)
         return [] if DUPLICATE_CONTENT in found.refused else results
+
+    async def _before_save(self, page: Page, response: Response | None) -> bool:
+        """Run the ``before_save`` hooks, and count the items that they remove. Return whether processing continues."""
+        before = len(page.items)
+        action = await page.run_hook("before_save", self._hooks.run("before_save", response, page.items))
+        goes_on = self._continues(page, action, "before_save")
+        if action is not HookAction.RETRY and len(page.items) < before:
+            page.count("dropped_items/hook", before - len(page.items))
+        return goes_on
 
     def _note_duplicate(self, page: Page, found: CallbackResult) -> None:
         """Count a page that has the same content as another one, and drop its links if the settings say so."""
