@@ -127,6 +127,7 @@ async def test_a_request_that_kills_owners_becomes_a_dead_letter(start):
     assert await job.counts() == {"failed": 1}
     (letter,) = await job.frontier.dead_letters.list()
     assert (letter.lost, letter.error[:6]) == (3, "lost: ")
+    assert (await job.status()).counters["failed/lost"] == 1
 
 
 async def test_ids_are_never_used_again_after_a_kill(start):

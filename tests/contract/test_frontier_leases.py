@@ -56,6 +56,7 @@ async def test_losses_up_to_the_bound_go_back_and_one_more_is_a_dead_letter(star
     (letter,) = await job.frontier.dead_letters.list()
     assert letter.lost == 4
     assert letter.error.startswith("lost: ")
+    assert (await job.status()).counters["failed/lost"] == 1
 
 
 async def test_suspects_spread_out_in_time(job):

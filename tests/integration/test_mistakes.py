@@ -401,3 +401,26 @@ def test_each_spider_of_a_package_with_several_runs_by_its_module_and_its_file(c
     refused = skitter("run", "shelf.spiders", cwd=tmp_path)
     assert refused.returncode == 2
     assert "contains no spider" in refused.stderr
+
+
+def test_a_request_that_kills_its_worker_is_shown_with_its_kind_and_no_reason_is_promised(serve, tmp_path):
+    url = serve(Scripted({"/": []})).url
+    (tmp_path / "killer.py").write_text(
+        f"import os, signal\nfrom skitter import Spider\n\n\nclass Killer(Spider):\n    start_urls = ['{url}']\n\n"
+        "    def parse(self, response):\n        os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    command = ("run", "killer.py", "--no-robots", "--workers", 2, "-s", "max_worker_crashes=0")
+    ran = skitter(*command, "-o", "items.jsonl", cwd=tmp_path)
+    assert ran.returncode == 1
+    assert re.search(r"^  failed +1 \(lost 1\)$", ran.stderr, re.MULTILINE), ran.stderr
+    assert "the reasons are above" not in ran.stderr
+    assert "`skitter failures list killer` lists the failed requests" in ran.stderr
+
+
+def test_the_reasons_are_above_only_in_the_run_that_logs_them(serve, tmp_path):
+    server = serve(Scripted({}))
+    command = ("crawl", server.url, "--no-robots", "--job", "empty", "-o", "items.jsonl")
+    first, again = skitter(*command, cwd=tmp_path).stderr, skitter(*command, cwd=tmp_path).stderr
+    assert f"seed {server.url}: status/404" in first.partition("the reasons are above")[0]
+    assert "the reasons are above; `skitter failures list empty` lists them again" in first
+    assert "the reasons are above" not in again

@@ -208,10 +208,12 @@ class ForegroundRun:
         )
 
     def _explain_empty_run(self, result: RunResult) -> None:
-        remedy = "the reasons are above"
+        remedies = ["the reasons are above"] if _has_logged_reasons(result) else []
         if result.status.failed and not self._is_in_memory():
-            remedy += f"; {self._letters_hint()} lists them again, and `skitter failures retry {self._spec.job}` queues them again"
-        self._complain(result.empty_because, remedy)
+            them = "them again" if remedies else "the failed requests"
+            retry = f"`skitter failures retry {self._spec.job}` queues them again"
+            remedies.append(f"{self._letters_hint()} lists {them}, and {retry}")
+        self._complain(result.empty_because, "; ".join(remedies))
 
     def _complain(self, message: str, remedy: str) -> None:
         """Print an error in the format of the log."""
@@ -263,6 +265,16 @@ class ForegroundRun:
             log.info("%s", text, extra={"fields": fields})
         else:
             say(text)
+
+
+def _has_logged_reasons(result: RunResult) -> bool:
+    """Whether this run has logged why seeds have no page. An owner that finds a lost request, or a later run, does not."""
+    before = result.before.counters
+    return logging.getLogger("skitter.crawl").isEnabledFor(logging.WARNING) and any(
+        count > before.get(name, 0)
+        for name, count in result.counters.items()
+        if name.startswith(("failed/", "refused/")) and name != "failed/lost"
+    )
 
 
 def _metrics_address(text: str) -> tuple[str, int]:

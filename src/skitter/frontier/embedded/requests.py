@@ -476,6 +476,7 @@ class RequestTable:
         self._job.count({"leases/lost": 1})
         row = held.row._replace(lost=held.row.lost + 1)
         if row.lost > self._job.options.max_worker_crashes:
+            self._job.count({"failed/lost": 1})
             self._mark_dead(row, lost_error(row.lost), now)
         else:
             self._requeue(row, now + retry_delay_after_loss(row.lost), now)

@@ -223,6 +223,8 @@ class SqliteTables:
         if lost:
             counters = self.counters()
             counters["leases/lost"] = counters.get("leases/lost", 0) + lost
+            if dead:
+                counters["failed/lost"] = counters.get("failed/lost", 0) + dead
             self.file.execute("UPDATE job SET counters = ?", (pack_counters(counters),))
         self.file.execute("UPDATE job SET sequence = sequence + ?", (dead,))
         self.file.execute("COMMIT")

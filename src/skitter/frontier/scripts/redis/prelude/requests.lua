@@ -248,6 +248,7 @@ local split, is_banned, enqueue_again, insert, report, put_outbox, dequeue, read
     rest = pack('>I2I2', attempt, lost) .. sub(rest, 5)
     count('leases/lost', 1)
     if lost > config.max_worker_crashes then
+      count('failed/lost', 1)
       mark_dead(name, key, rest, format('lost: %d workers were lost with this request', lost))
     else
       -- Requests that may kill workers are spread out in time, so that one of them does not affect the others.
