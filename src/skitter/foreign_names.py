@@ -168,6 +168,42 @@ HOOKS = {
 }
 """The hook that takes the place of a method of Scrapy's middlewares, pipelines and extensions."""
 
+META = {
+    "allow_offsite": "set allowed_domains or the setting scope",
+    "autothrottle_dont_adjust_delay": "remove it, or use the setting delay",
+    "bindaddress": "remove it",
+    "cookiejar": "write Request(session='NAME')",
+    "dont_cache": "remove it; the setting cache_dir is for development",
+    "dont_merge_cookies": "write Request(session='NAME') with a name of its own",
+    "dont_obey_robotstxt": "use the setting robots",
+    "dont_redirect": "add the statuses to the setting allowed_statuses",
+    "dont_retry": "write Request(max_retries=0)",
+    "download_fail_on_dataloss": "remove it",
+    "download_maxsize": "write Request(max_body=...)",
+    "download_slot": "use the setting limit_rules",
+    "download_timeout": "write Request(timeout=...)",
+    "download_warnsize": "write Request(max_body=...)",
+    "ftp_password": "remove it: skitter fetches http and https",
+    "ftp_user": "remove it: skitter fetches http and https",
+    "give_up_log_level": "remove it",
+    "handle_httpstatus_all": "add the statuses to the setting allowed_statuses",
+    "handle_httpstatus_list": "add the statuses to the setting allowed_statuses",
+    "max_retry_times": "write Request(max_retries=...)",
+    "playwright": "write Request(fetcher='browser')",
+    "playwright_context": "write Request(session='NAME')",
+    "playwright_context_kwargs": "use the setting browser_context",
+    "playwright_include_page": "write Request(browsing={'keep_page': True})",
+    "playwright_page_event_handlers": "write Request(browsing={'record': REGEXP})",
+    "playwright_page_goto_kwargs": "write Request(browsing={'wait_until': ...})",
+    "playwright_page_init_callback": "write Request(browsing={'init_script': ...})",
+    "playwright_page_methods": "write Request(browsing={'actions': [...]})",
+    "proxy": "write Request(proxy=...), or request.replace(proxy=...) in a hook",
+    "referrer_policy": "send request.referer in the hook before_request",
+    "splash": "write Request(fetcher='browser')",
+    "verbatim_url": "remove it",
+}
+"""What to write instead of a key of ``meta`` that Scrapy, scrapy-playwright or scrapy-splash reads."""
+
 NAMES = {
     "CSVFeedSpider": "write Spider, and read response.csv_rows()",
     "CloseSpider": "return HookAction.STOP from a hook, or set max_pages, max_items or time_limit",

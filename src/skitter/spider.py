@@ -55,6 +55,9 @@ class Spider:
     """Names of generator callbacks whose batches of links (``follow_all``) enter the queue while the callback runs, so that
     they need not be in memory together. If such a callback raises an exception, the links before it are followed all the same.
     Their pages list others, so a pass with ``revisit_share`` always fetches them."""
+    own_meta: bool = False
+    """Whether all keys of ``meta`` are the spider's own. By default, those that only Scrapy would use are pointed out, and
+    a request with ``meta["proxy"]`` fails, because it would be sent from the own address."""
     hooks: Sequence[object] = ()
     """Hook collections: objects whose methods have the names of hook points."""
 

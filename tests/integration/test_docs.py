@@ -314,6 +314,11 @@ def test_the_guide_for_scrapy_users_has_every_setting_that_a_run_recognises():
     assert listed - foreign_names.SETTINGS.keys() == set()
 
 
+def test_the_guide_for_scrapy_users_has_every_key_of_meta_that_a_run_points_out():
+    text = (DOCS / "guides" / "scrapy.md").read_text()
+    assert set(re.findall(r'`meta\["(\w+)"\]`', text)) == {*foreign_names.META, "depth"}
+
+
 def test_the_guide_for_scrapy_users_has_every_name_that_an_error_translates():
     text = (DOCS / "guides" / "scrapy.md").read_text()
     members = {name for names in foreign_names.MEMBERS.values() for name in names}

@@ -1,6 +1,7 @@
 """Mistakes in spiders are named where they are made, with what to write instead."""
 
 import logging
+import re
 from inspect import signature
 
 import pytest
@@ -16,6 +17,7 @@ from skitter.foreign_names import (
     CRAWLEE_SETTINGS,
     HOOKS,
     MEMBERS,
+    META,
     NAMES,
     SETTINGS,
     remedy_for,
@@ -394,3 +396,80 @@ async def test_log_logger_and_settings_are_as_in_scrapy(serve, tmp_path, caplog)
         ran = await crawled(serve, tmp_path, parse, custom_settings={"max_retries": 7})
     assert ran.items == [{"limit": 7}]
     assert "heard" in caplog.text
+
+
+KEYS_OF_SCRAPY = {
+    "cookiejar": 1,
+    "handle_httpstatus_list": [404],
+    "playwright": True,
+    "own": 1,
+    "dont_retry": False,
+}
+
+
+async def test_a_key_of_meta_that_only_scrapy_uses_is_pointed_out_once(serve, tmp_path, caplog):
+    logging.getLogger("skitter").propagate = True
+
+    def parse(self, response):
+        yield response.follow_all("a", meta=KEYS_OF_SCRAPY)
+
+    with caplog.at_level(logging.WARNING):
+        await crawled(serve, tmp_path, parse)
+    assert sorted(re.findall(r"does not use meta\['(\w+)'\]", caplog.text)) == [
+        "cookiejar",
+        "handle_httpstatus_list",
+        "playwright",
+    ]
+    assert "write Request(session='NAME')" in caplog.text
+    caplog.clear()
+    with caplog.at_level(logging.WARNING):
+        await crawled(serve, tmp_path / "own", parse, own_meta=True)
+        await crawled(
+            serve,
+            tmp_path / "used",
+            parse,
+            custom_settings={
+                "item_meta_fields": ("playwright", "handle_httpstatus_list"),
+                "group_key": "cookiejar",
+            },
+        )
+    assert "does not use meta" not in caplog.text
+
+
+class Proxying:
+    def __init__(self, point):
+        setattr(self, point, lambda request: request.replace(meta={"proxy": "http://127.0.0.1:9"}))
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"start": lambda self: each(Request(self.start_urls[0], meta={"proxy": "http://127.0.0.1:9"}))},
+        {"hooks": [Proxying("before_request")]},
+        {"hooks": [Proxying("before_send")]},
+    ],
+    ids=["start", "before_request", "before_send"],
+)
+async def test_a_proxy_in_meta_is_refused_before_the_request_is_sent(serve, tmp_path, attributes):
+    site = Scripted({"/": []})
+    server = serve(site)
+    spider = type(
+        "Own", (Spider,), {"start_urls": [server.url], "parse": lambda self, response: {}, **attributes}
+    )
+    ran = await CrawlHarness(spider, tmp_path).run()
+    assert ran.items == []
+    assert "RequestError: skitter does not use meta['proxy']" in ran.letters["/"]
+    assert "write Request(proxy=...)" in ran.letters["/"]
+    assert site.visits == []
+
+
+async def each(request):
+    yield request
+
+
+def test_every_remedy_for_a_key_of_meta_names_what_exists():
+    for remedy in META.values():
+        if field := re.search(r"Request\((\w+)=", remedy):
+            assert field[1] in Request.__struct_fields__
+        if setting := re.search(r"setting (\w+)", remedy):
+            assert setting[1] in Settings.__struct_fields__

@@ -23,6 +23,7 @@ from skitter.errors import (
     DeferRequest,
     FrontierError,
     PageTooComplex,
+    RequestError,
     RetryRequest,
     StoreError,
     UndecodableRecord,
@@ -43,6 +44,7 @@ from skitter.item import item_fields
 from skitter.links import Links
 from skitter.request import Request, decode_request
 from skitter.response import Response
+from skitter.foreign_names import META
 from skitter.settings import Settings
 from skitter.spider import Spider
 from skitter.web.headers import parse_retry_after
@@ -139,6 +141,10 @@ class RequestPipeline:
         self._origins = Origins(settings)
         self._failed_seeds = 0
         self._has_warned_of_blocking = False
+        self._known_meta = {
+            *settings.fingerprint_keys, *settings.item_meta_fields, *filter(None, [settings.group_key])
+        }  # fmt: skip
+        """Keys of ``meta`` that the job uses, and keys of Scrapy that were pointed out."""
         self._spider = spider
         self._settings = settings
         self._fetcher = fetcher
@@ -363,6 +369,8 @@ class RequestPipeline:
         self, page: Page, request: Request, inflight: InflightRequest
     ) -> Coroutine[Any, Any, Response | None]:
         """Return the response; ``None`` if the request must not be sent now."""
+        if request.meta:
+            self._check_meta(request)
         traps = self._links.traps
         if traps is not None and traps.has_closed and page.request.depth and traps.is_closed(page.lease.url):
             return self._refuse_pattern(page, inflight)
@@ -379,6 +387,25 @@ class RequestPipeline:
         if has_answered:
             return self._send(page, request, inflight, _KNOWN)
         return self._contact(page, request, inflight)
+
+    def _check_meta(self, request: Request) -> None:
+        """Point out the keys of Scrapy in ``meta``, each once. Raises :class:`~skitter.errors.RequestError` for a proxy."""
+        if self._spider.own_meta:
+            return
+        for name in META.keys() & request.meta.keys() - self._known_meta - {*request.fingerprint_keys}:
+            value = request.meta[name]
+            if value is None or value is False:
+                continue
+            if name == "proxy":
+                if request.proxy is None:
+                    raise RequestError(
+                        "skitter does not use meta['proxy'], and would send the request from its own address",
+                        remedy=META[name],
+                        field="meta",
+                    )
+                continue
+            self._known_meta.add(name)
+            log.warning("%s: skitter does not use meta[%r]; %s", request.url, name, META[name])
 
     async def _refuse_pattern(self, page: Page, inflight: InflightRequest) -> None:
         """Finish a request whose URL pattern is closed."""
@@ -459,6 +486,8 @@ class RequestPipeline:
         request, action = await page.run_hook("before_send", self._hooks.revise("before_send", request))
         if not self._continues(page, action, "before_send"):
             raise _Decided
+        if request.meta:
+            self._check_meta(request)
         if not inflight.may_send():
             raise _ReleaseLease
         download, media = page.download, self.media

@@ -36,6 +36,7 @@ class CollectorSpider(Spider):
     """
 
     group: ClassVar[CollectorGroup]
+    own_meta = True  # it is the ctx of the requests
 
     def __init__(self, visits: Sequence[Any] = (), **arguments: Any) -> None:
         super().__init__()
