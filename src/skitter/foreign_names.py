@@ -204,6 +204,12 @@ META = {
 }
 """What to write instead of a key of ``meta`` that Scrapy, scrapy-playwright or scrapy-splash reads."""
 
+FIELDS = {
+    "flags": "write meta",
+    "formdata": "write Request.form(url, {...}), or response.form({...}) for a form of the page",
+}
+"""What to write instead of an argument of Scrapy's requests."""
+
 NAMES = {
     "CSVFeedSpider": "write Spider, and read response.csv_rows()",
     "CloseSpider": "return HookAction.STOP from a hook, or set max_pages, max_items or time_limit",
@@ -320,7 +326,7 @@ def remedy_for(error: BaseException) -> str | None:
     if isinstance(error, TypeError) and (
         found := re.match("Unexpected keyword argument '(.+)'$", str(error))
     ):
-        return CRAWLEE_ARGUMENTS.get(found[1])  # of a struct: Request(url, label=...)
+        return FIELDS.get(found[1]) or CRAWLEE_ARGUMENTS.get(found[1])  # Request(url, label=...)
     if not isinstance(error, AttributeError):
         return None
     name = str(error.name)

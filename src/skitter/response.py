@@ -145,6 +145,13 @@ class Response:
         captured: Mapping[str, Any] = _NOTHING,
         page: Any = None,
     ) -> None:
+        given: Any = body
+        if isinstance(given, str):
+            raise UsageError(
+                "the body of a response must be bytes, not str",
+                remedy="write body=text.encode()",
+                field="body",
+            )
         self.url = url
         self.status = status
         self.body = body

@@ -109,7 +109,7 @@ class Declaration(msgspec.Struct, frozen=True):
             reason = "" if wanted else f": {error}"
             raise SettingsError(
                 f"setting {self.name} cannot be {self._shown(value)}{reason}",
-                remedy=f"give {wanted or f'a value of type {type_name(self.type)}'}",
+                remedy=f"give {wanted or _EXAMPLES.get(self.name) or f'a value of type {type_name(self.type)}'}",
                 field=self.name,
             ) from error
 
@@ -139,6 +139,11 @@ class Declaration(msgspec.Struct, frozen=True):
         return text
 
 
+_EXAMPLES = {
+    "limit_rules": 'a list of objects in JSON, such as [{"domain_glob": "*.example.org", "delay": 5}]',
+    "queues": 'an object in JSON, such as {"slow": {"concurrency": 1}}',
+}
+"""Values of settings whose type says too little."""
 _WORDS = {"yes": True, "on": True, "true": True, "no": False, "off": False, "false": False}
 
 

@@ -9,7 +9,7 @@ import pytest
 import skitter
 from crawl_harness import CrawlHarness, Scripted
 from skitter import JobSpec, LinkExtractor, Request, Response, Rule, Settings, Spider
-from skitter.errors import RequestError, SettingsError, SpiderError, StoreError
+from skitter.errors import RequestError, SettingsError, SpiderError, StoreError, UsageError
 from skitter.foreign_names import (
     ATTRIBUTES,
     CRAWLEE_ARGUMENTS,
@@ -212,6 +212,8 @@ PAGE = Response("http://h.test/", body=b"<p>", request=Request("http://h.test/")
         ("from skitter import CrawlSpider", "write Spider, with the same rules"),
         ("skitter.FormRequest('http://h.test/')", "Request.form(url"),
         ("skitter.Item", "write a dataclass"),
+        ("skitter.Request('http://h.test/', formdata={'a': 1})", "Request.form(url, {...})"),
+        ("page.follow('/a', formdata={'a': 1})", "Request.form(url, {...})"),
         ("page.headers.getlist('Set-Cookie')", "getall"),
         ("page.ip_address", "write response.ip"),
         ("Ported().crawler.stats", "self.stats"),
@@ -233,9 +235,17 @@ def test_an_error_about_a_name_of_scrapy_or_crawlee_says_what_to_write_instead(s
 
 @pytest.mark.parametrize(
     "statement",
-    ["skitter.Spyder", "from skitter import Spyder", "page.bodi", "None.copy", "import nothing_here",
-     "skitter.Request('http://h.test/', labl='BOOK')"],
-)  # fmt: skip
+    [
+        "skitter.Spyder",
+        "skitter.Request('http://h.test/', formdatum=1)",
+        "len(5)",
+        "from skitter import Spyder",
+        "page.bodi",
+        "None.copy",
+        "import nothing_here",
+        "skitter.Request('http://h.test/', labl='BOOK')",
+    ],
+)
 def test_other_names_have_no_such_remedy(statement):
     with pytest.raises((AttributeError, ImportError, TypeError)) as caught:
         exec(statement, {"skitter": skitter, "page": PAGE})
@@ -473,3 +483,30 @@ def test_every_remedy_for_a_key_of_meta_names_what_exists():
             assert field[1] in Request.__struct_fields__
         if setting := re.search(r"setting (\w+)", remedy):
             assert setting[1] in Settings.__struct_fields__
+
+
+def test_a_response_with_a_text_as_its_body_is_refused_at_once():
+    with pytest.raises(UsageError, match="must be bytes") as caught:
+        Response("http://h.test/", body="text")
+    assert caught.value.remedy == "write body=text.encode()"
+
+
+def test_a_class_within_a_function_is_named_as_the_cause(tmp_path):
+    class Local(Spider):
+        start_urls = ("http://h.test/",)
+
+    spec = JobSpec(job="own", spider=Local, home=str(tmp_path))
+    with pytest.raises(SpiderError, match=r"Local is a class within a function") as caught:
+        JobBuilder(spec)
+    assert "spider_class=" in caught.value.remedy
+    assert isinstance(JobBuilder(spec, Local).spider, Local)
+
+
+def test_a_setting_of_objects_is_explained_by_an_example():
+    for name in ("limit_rules", "queues"):
+        with pytest.raises(SettingsError) as caught:
+            build_settings({name: "x"})
+        example = caught.value.remedy.partition("such as ")[2]
+        settings = build_settings({name: example})
+        settings.politeness()
+        assert getattr(settings, name)

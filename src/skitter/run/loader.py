@@ -195,6 +195,11 @@ def _import_remedy(path: Path, error: Exception) -> str:
 
 
 def _module_by_name(name: str) -> ModuleType:
+    if "<locals>" in name:
+        raise SpiderError(
+            f"{name.replace(':', '.')} is a class within a function, which cannot be found by its name",
+            remedy="define the class at the top level of its module, or pass it to Crawl(spec, spider_class=...)",
+        )
     if not all(part.isidentifier() for part in name.split(".")):
         what = "is a folder" if Path(name).is_dir() else "is neither a Python file, a module nor a recipe"
         raise SpiderError(

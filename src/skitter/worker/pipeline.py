@@ -39,12 +39,12 @@ from skitter.fetch.contract import (
 from skitter.fetch.robots_rules import product_token
 from skitter.fetch.tdmrep import PATH as TDM_PATH
 from skitter.fetch.tdmrep import TdmFiles
+from skitter.foreign_names import META
 from skitter.frontier.records import Entry, Lease, PageVisit, Resolution
 from skitter.item import item_fields
 from skitter.links import Links
 from skitter.request import Request, decode_request
 from skitter.response import Response
-from skitter.foreign_names import META
 from skitter.settings import Settings
 from skitter.spider import Spider
 from skitter.web.headers import parse_retry_after
