@@ -125,9 +125,13 @@ class Declaration(msgspec.Struct, frozen=True):
             try:
                 return msgspec.json.decode(text)
             except msgspec.DecodeError as error:
+                remedy = "check its quotes, commas and brackets"
+                if self.is_list and self.name not in SETTINGS_OF_SECRETS:
+                    as_list = msgspec.json.encode([text]).decode()
+                    remedy += f"; a single text that begins with a bracket is written {self.name}={as_list}"
                 raise SettingsError(
                     f"setting {self.name}: invalid JSON {self._shown(text)}: {error}",
-                    remedy="check its quotes, commas and brackets",
+                    remedy=remedy,
                     field=self.name,
                 ) from error
         if self.is_list:

@@ -510,3 +510,12 @@ def test_a_setting_of_objects_is_explained_by_an_example():
         settings = build_settings({name: example})
         settings.politeness()
         assert getattr(settings, name)
+
+
+@pytest.mark.parametrize("pattern", ["[pc]/[0-9]+$", "[a-z]+\\.html", '["a"'])
+def test_a_pattern_that_begins_with_a_bracket_is_shown_as_a_list(pattern):
+    with pytest.raises(SettingsError, match="invalid JSON") as caught:
+        build_settings({"allow": pattern})
+    name, _, value = caught.value.remedy.rpartition(" ")[2].partition("=")
+    assert name == "allow"
+    assert build_settings({name: value}).allow == (pattern,)
