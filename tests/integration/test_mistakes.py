@@ -424,3 +424,7 @@ def test_the_reasons_are_above_only_in_the_run_that_logs_them(serve, tmp_path):
     assert f"seed {server.url}: status/404" in first.partition("the reasons are above")[0]
     assert "the reasons are above; `skitter failures list empty` lists them again" in first
     assert "the reasons are above" not in again
+    assert (
+        "already finished; `skitter failures retry empty` queues its failed requests again; or use --fresh"
+        in again
+    )

@@ -297,7 +297,10 @@ def _headline(result: RunResult, go_on: str) -> str:
             " again; if its disk is lost, crawl again with --fresh"
         )
     if result.already_finished:
-        return f"{job} was already finished; use --fresh to start over, or --recrawl to fetch its pages again"
+        remedy = "use --fresh to start over, or --recrawl to fetch its pages again"
+        if result.status.failed:
+            remedy = f"`skitter failures retry {result.job}` queues its failed requests again; or {remedy}"
+        return f"{job} was already finished; {remedy}"
     if result.state is JobState.FINISHED:
         return f"{job} is finished"
     if result.state is JobState.PAUSED:
