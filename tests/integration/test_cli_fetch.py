@@ -88,6 +88,14 @@ def test_the_shell_has_the_response_and_fetches_others(serve, tmp_path, prompt):
     ]
 
 
+def test_the_shell_has_the_request_of_the_last_response(serve, tmp_path, prompt):
+    address = serve(site).url_of
+    commands = f"print('url:', request.url)\nr = fetch(Request('{address('/gone')}', meta={{'page': 2}}))\nprint('meta:', request.meta)\n"
+    result = skitter("shell", address("/page"), cwd=tmp_path, stdin=commands, environment=prompt)
+    assert f"url: {address('/page')}\n" in result.stdout
+    assert "meta: {'page': 2}\n" in result.stdout
+
+
 def test_a_page_that_the_shell_cannot_fetch_is_one_line(serve, free_port, tmp_path, prompt):
     commands = f"fetch('http://127.0.0.1:{free_port}/')\nprint('still here')\n"
     result = skitter(
@@ -99,9 +107,10 @@ def test_a_page_that_the_shell_cannot_fetch_is_one_line(serve, free_port, tmp_pa
     assert "still here" in result.stdout
 
 
-def test_the_shell_shows_the_response_in_a_browser(serve, tmp_path):
+@pytest.mark.parametrize("call", ["view()", "view(response)"])
+def test_the_shell_shows_the_response_in_a_browser(serve, tmp_path, call):
     result = skitter(
-        "shell", serve(site).url_of("/page"), cwd=tmp_path, stdin="print(view())\n",
+        "shell", serve(site).url_of("/page"), cwd=tmp_path, stdin=f"print({call})\n",
         environment={"BROWSER": "echo shown %s", "TMPDIR": str(tmp_path)},
     )  # fmt: skip
     assert f"shown file://{tmp_path}/skitter-" in result.stdout

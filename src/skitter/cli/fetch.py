@@ -42,7 +42,10 @@ browser_option = click.option(
 def fetch(
     url: str, browser: bool, screenshot: Path | None, verbose: bool, robots: bool, settings: tuple[str, ...]
 ) -> int:
-    """Fetch a page, follow its redirects, and print its body. Exits with 1 if the server does not answer."""
+    """Fetch a page, follow its redirects, and print its body. Exits with 1 if the server does not answer.
+
+    With --screenshot, the picture takes the place of the body.
+    """
     from skitter.fetch.contract import FetchError
 
     options = single_settings(settings, robots=robots, browser=browser or screenshot is not None)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from skitter.response import Response
 
 _BANNER = """\
+request     {request!r}
 response    {response!r}
 fetch(url)  fetch another page (or a Request) and make it the response
 view()      show the response in a browser"""
@@ -61,13 +62,14 @@ class ShellSession:
         self._loop.stop()
 
     def fetch(self, request: Request | str) -> Response:
-        """Fetch a page and make it the ``response``."""
+        """Fetch a page and make it the ``response``, and what was sent the ``request``."""
         response = self._names["response"] = self._loop.run(self._fetcher.fetch(request))
+        self._names["request"] = response.request
         return response
 
-    def view(self) -> bool:
-        """Show the response in a browser. Return whether there is a browser."""
-        response: Response = self._names["response"]
+    def view(self, response: Response | None = None) -> bool:
+        """Show a response in a browser, by default the last one. Return whether there is a browser."""
+        response = self._names["response"] if response is None else response
         suffix = ".html" if response.is_html else ".txt" if response.is_text else ".bin"
         with tempfile.NamedTemporaryFile(prefix="skitter-", suffix=suffix, delete=False) as file:
             file.write(response.body)
