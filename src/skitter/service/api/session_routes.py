@@ -35,9 +35,8 @@ def add_session_routes(app: FastAPI, context: AuthContext, features: Sequence[st
     @app.post("/session", status_code=201)
     async def open_session(identity: IdentityParam, request: Request, response: Response) -> dict[str, Any]:
         """Exchange the token of the call for a session cookie, as the console does."""
-        if not tokens.use_up(
-            identity.caller
-        ):  # before the first await: of concurrent calls, one opens a session
+        # Before the first await, so that only one of several concurrent calls opens a session.
+        if not tokens.use_up(identity.caller):
             raise TokenUsed(
                 "this token has opened its session", remedy="use the browser that opened the console"
             )
