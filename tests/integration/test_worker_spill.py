@@ -8,6 +8,7 @@ from crawl_harness import CrawlHarness, Scripted
 from skitter import Request, Spider
 from skitter.frontier.records import Entry, JobState, Outcome, Resolution
 from skitter.worker import spill
+from skitter.worker.committer import Committer
 from skitter.worker.inflight import QueueCapacity
 from skitter.worker.seeds import SeedKeyReader
 from skitter.worker.spill import SpilledPage, SpillQueue
@@ -84,6 +85,21 @@ async def test_a_crawl_with_a_small_frontier_obtains_everything(bench, workers):
     assert len(ran.items) == ran.status.done == 1_500
     # What each worker sends between two answers, and what has to be let in for anything to go on.
     assert crawl.frontier.most < max(250, 150 * workers)
+
+
+async def test_the_totals_of_a_worker_include_the_pages_that_waited_for_room(bench, monkeypatch):
+    committers, run = [], Committer.run
+
+    async def recorded(committer):
+        committers.append(committer)
+        await run(committer)
+
+    monkeypatch.setattr(Committer, "run", recorded)
+    ran = await bench(tree(500, 10), max_queued=50, concurrency=4).run()
+    (committer,) = committers
+    names = ("pages", "items", "bytes")
+    assert committer.committed == {name: ran.counters[name] for name in names}
+    assert committer.committed["pages"] == 500
 
 
 async def test_without_a_limit_the_same_crawl_fills_the_frontier(bench):

@@ -42,7 +42,10 @@ def test_xhtml_content_keeps_its_markup():
     assert "<b>x</b></div>" in found.summary
 
 
-@pytest.mark.parametrize("body", [b"", b"<html><body>x</body></html>", b"{", b'{"items": 3}', b"[]", b"text"])
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"<html><body>x</body></html>", b"{", b'{"items": 3}', b'{"items": ["\xff"]}', b"[]", b"text"],
+)
 def test_another_document_is_an_error(body):
     with pytest.raises(FeedError):
         list(read_feed(body, URL))

@@ -54,6 +54,13 @@ def test_encodings_and_packing(encoding, pack):
         assert urls(pack(lines)) == ["https://example.com/1", "https://example.com/2"]
 
 
+def test_an_invalid_alternate_is_left_out():
+    broken = MAP.replace(
+        "<xhtml:link", '<xhtml:link rel="alternate" hreflang="fr" href="http://["/><xhtml:link'
+    )
+    assert next(read_sitemap(broken.encode(), URL)).alternates == {"de": "https://example.com/de/a"}
+
+
 def test_indexes_feeds_and_robots_txt():
     assert list(read_sitemap(INDEX.encode(), URL)) == [
         SitemapEntry("https://example.com/1.xml.gz", is_sitemap=True)

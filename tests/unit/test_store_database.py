@@ -113,7 +113,7 @@ async def test_a_server_that_is_away_is_waited_for_and_that_is_said_once(no_paus
 async def test_an_outage_timeout_is_an_error_with_a_remedy(no_pauses):
     store = await store_over(DictDriver(away=10**9), outage_timeout=0.05)
     with pytest.raises(
-        StoreError, match=r"dict://here has been away for 0.05 s: connection refused"
+        StoreError, match=r"dict://here has been unavailable for 0.05 s: connection refused"
     ) as caught:
         await store.write([page(1, {"n": 1})])
     assert "run the same command again" in caught.value.remedy

@@ -124,7 +124,7 @@ class Backoff:
                     self.outage.meet(f"is unavailable (%s); retrying for at most {self._seconds:g} s", reason)
                 if now >= deadline:
                     raise StoreError(
-                        f"{self._name} has been away for {self._seconds:g} s: {reason}",
+                        f"{self._name} has been unavailable for {self._seconds:g} s: {reason}",
                         remedy="start the server, then run the same command again: nothing that was committed is lost",
                     ) from reason
                 await self.wait(deadline - now)

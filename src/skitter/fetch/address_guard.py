@@ -53,7 +53,7 @@ _METADATA = frozenset(
         ),
     )
 )  # fmt: skip
-"""Servers with the credentials of a cloud machine. A seed opens one only if it names its very address."""
+"""Servers with the credentials of a cloud machine. A seed opens one only if it is that exact IP address."""
 _LOOPBACK = _networks("127.0.0.0/8", "::1/128")
 _OPENED_WHOLE = _networks("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "198.18.0.0/15")
 _UNIQUE_LOCAL = IPv6Network("fc00::/7")
@@ -115,12 +115,12 @@ class AddressGuard:
 
     def allows(self, ip: str) -> bool:
         """Return whether a connection to an IP address is allowed. ``ip`` may contain a zone (``fe80::1%eth0``)."""
-        reason = self._known.get(ip)
-        if reason is None:
+        is_allowed = self._known.get(ip)
+        if is_allowed is None:
             if len(self._known) >= _MAX_REMEMBERED:
                 self._known.clear()
-            reason = self._known[ip] = self._decide(ip)
-        return reason
+            is_allowed = self._known[ip] = self._decide(ip)
+        return is_allowed
 
     def check_url(self, url: str) -> None:
         """Check the host of a URL without looking it up: an IP address in any spelling, and ``localhost``.

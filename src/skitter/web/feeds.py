@@ -53,7 +53,7 @@ def _json_entries(body: bytes, url: str) -> Iterator[FeedEntry]:
     check_json(body, DEFAULT_MEMORY // 2, is_fixed=True)  # beside two bodies of 64 MB, packed and unpacked
     try:
         feed = msgspec.json.decode(body.removeprefix(b"\xef\xbb\xbf"))
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError):
         feed = None
     items = feed.get("items") if isinstance(feed, dict) else None
     if not isinstance(items, list):

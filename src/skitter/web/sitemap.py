@@ -10,7 +10,6 @@ import codecs
 import re
 from collections.abc import Iterator
 from itertools import chain
-from urllib.parse import urljoin
 
 import msgspec
 from lxml import etree
@@ -184,7 +183,8 @@ def _entry(element: etree._Element, url: str, *, is_sitemap: bool) -> SitemapEnt
         if name == "link":
             href = child.get("href")
             if child.get("rel", "alternate") == "alternate" and href is not None and child.get("hreflang"):
-                alternates[child.get("hreflang", "")] = urljoin(url, href)
+                if (alternate := normalize(href, url)) is not None:
+                    alternates[child.get("hreflang", "")] = alternate
             elif text or child.get("rel", "alternate") == "alternate":  # RSS; Atom
                 values.setdefault("loc", text or href or "")
         elif name == "guid" and child.get("isPermaLink", "true") == "true":  # RSS

@@ -285,14 +285,16 @@ class Committer:
 
         ``cache_generation``: the generation of the link cache when the commit started.
         """
-        counters = [page.counters for page in pages]
-        for name in self.committed:
-            self.committed[name] += sum([counts.get(name, 0) for counts in counters])
+        self._add_to_totals([page.counters for page in pages])
         if cache_generation != self._links.cache.generation:
             return  # the frontier may have refused links that it would now accept
         for page in pages:
             for batch in page.batches:
                 self._links.cache.learn(batch.urls)
+
+    def _add_to_totals(self, counters: list[dict[str, int]]) -> None:
+        for name in self.committed:
+            self.committed[name] += sum([counts.get(name, 0) for counts in counters])
 
     def _end_traces(self, outcomes: list[Outcome], answers: list[bool], seconds: float) -> None:
         for outcome, accepted in zip(outcomes, answers, strict=True):
@@ -341,6 +343,7 @@ class Committer:
         for page, is_accepted in zip(pages, accepted, strict=True):
             if not is_accepted:
                 _log_late(page.url)
+        self._add_to_totals([outcome.counters for outcome in compress(outcomes, accepted)])
         return [page.outcome.lease_id for page in pages]
 
     async def _after_save(self, page: Page) -> bool:

@@ -118,7 +118,7 @@ class Heartbeat:
             self._owner.call_soon_threadsafe(self._has_begun.set)
 
     async def _beat(self) -> None:
-        is_open = False
+        is_open = has_failed = False
         while not self._stopping.is_set():
             try:
                 if not is_open:
@@ -129,8 +129,14 @@ class Heartbeat:
                 pause = HEARTBEAT_SECONDS
             except SkitterError as error:  # the worker reports the same error after its own calls
                 log.debug("no heartbeat: %s", error)
-                await self._liveness.close()
                 is_open, pause = False, _RETRY_SECONDS
+            except Exception:  # without heartbeats, others would take the leases of a worker that is alive
+                log.log(logging.DEBUG if has_failed else logging.ERROR, "no heartbeat", exc_info=True)
+                has_failed, is_open, pause = True, False, _RETRY_SECONDS
+            if not is_open:
+                with contextlib.suppress(Exception):  # it is opened again
+                    await self._liveness.close()
             self._owner.call_soon_threadsafe(self._has_begun.set)
             await wait_until_set(self._stopping, pause)
-        await self._liveness.close()
+        with contextlib.suppress(Exception):  # the worker ends
+            await self._liveness.close()

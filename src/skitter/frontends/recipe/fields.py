@@ -328,7 +328,7 @@ def to_datetime(text: str, formats: Sequence[str] = (), locale: str | None = Non
     for read in (datetime.fromisoformat, parsedate_to_datetime):
         try:
             return read(text)
-        except ValueError:
+        except (ValueError, OverflowError):
             continue
     raise ValueError(f"{text!r:.60} is not a date in ISO 8601 or RFC 5322: set `format` or `locale`")
 
