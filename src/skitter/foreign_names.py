@@ -204,7 +204,7 @@ META = {
 }
 """What to write instead of a key of ``meta`` that Scrapy, scrapy-playwright or scrapy-splash reads."""
 
-FIELDS = {
+ARGUMENTS = {
     "flags": "write meta",
     "formdata": "write Request.form(url, {...}), or response.form({...}) for a form of the page",
 }
@@ -326,7 +326,7 @@ def remedy_for(error: BaseException) -> str | None:
     if isinstance(error, TypeError) and (
         found := re.match("Unexpected keyword argument '(.+)'$", str(error))
     ):
-        return FIELDS.get(found[1]) or CRAWLEE_ARGUMENTS.get(found[1])  # Request(url, label=...)
+        return ARGUMENTS.get(found[1]) or CRAWLEE_ARGUMENTS.get(found[1])  # Request(url, label=...)
     if not isinstance(error, AttributeError):
         return None
     name = str(error.name)

@@ -9,10 +9,11 @@ from contextlib import closing
 import msgspec
 import pytest
 
+from skitter._utils.concurrency import cancel_and_wait
 from skitter.errors import UndecodableRecord
 from skitter.fetch.cookies import CookieJars, NoCookies
 from skitter.fetch.identity.contract import SourceError
-from skitter.fetch.identity.cookies import CookieFile, JarCookies, SharedCookies, read_cookies
+from skitter.fetch.identity.cookies import CookieFile, CookieKeeper, JarCookies, SharedCookies, read_cookies
 from skitter.request import Request
 from skitter.response import Response
 from skitter.web.urls import registered_domain
@@ -238,3 +239,30 @@ async def test_text_beyond_ascii_in_a_cookie_file_is_sent_as_utf8(tmp_path):
     path = tmp_path / "cookies.txt"
     path.write_text(f"# Netscape HTTP Cookie File\n.site.test\tTRUE\t/\tFALSE\t{FAR}\tname\tö\n", "utf-8")
     assert await seen_by(await jars_of(path), "http://site.test/") == [{"name=ö"}]
+
+
+async def test_a_write_of_cookies_that_is_cancelled_is_repeated_by_the_last_one():
+    class SlowNotes(dict):
+        async def put(self, key, value, ttl):
+            if not self.is_fast:
+                writing.set()
+                await asyncio.Event().wait()
+            self[key] = value
+
+    notes, writing, begun = SlowNotes(), asyncio.Event(), []
+
+    async def begin():
+        begun.append(True)
+
+    notes.is_fast = False
+    jars = CookieJars()
+    keeper = CookieKeeper(jars, notes, begin)
+    url = "https://example.com/"
+    jars.absorb(Response(url, headers=b"Set-Cookie: a=1\r\n", request=Request(url)))
+    saving = asyncio.create_task(keeper.run())
+    await writing.wait()
+    await cancel_and_wait([saving])
+    assert not notes
+    notes.is_fast = True
+    await keeper.save()
+    assert (len(notes), len(begun)) == (1, 1)

@@ -180,6 +180,9 @@ class NodeStatus(Record, kw_only=True):
     """Whether it has a folder of spiders."""
 
 
+_OfJob = TypeVar("_OfJob", TaskList, PassHistory)
+
+
 class Records:
     """Typed access to the records in a key-value store."""
 
@@ -221,18 +224,18 @@ class Records:
 
     async def tasks(self, job: JobRecord) -> tuple[TaskList, bytes | None]:
         """Return the tasks of a job and their record, for a comparison."""
-        data = await self.store.get("tasks", job.name)
-        found = None if data is None else decode(data, TaskList)
-        if found is None or found.job_created != job.created:
-            found = TaskList(job_created=job.created)
-        return found, data
+        return await self._of_job("tasks", job, TaskList)
 
     async def passes(self, job: JobRecord) -> tuple[PassHistory, bytes | None]:
         """Return the history of a job and its record, for a comparison."""
-        data = await self.store.get("passes", job.name)
-        found = None if data is None else decode(data, PassHistory)
+        return await self._of_job("passes", job, PassHistory)
+
+    async def _of_job(self, kind: str, job: JobRecord, record: type[_OfJob]) -> tuple[_OfJob, bytes | None]:
+        """Return a record of a job, an empty one if there is none or a deleted job of its name has it, and what is stored."""
+        data = await self.store.get(kind, job.name)
+        found = None if data is None else decode(data, record)
         if found is None or found.job_created != job.created:
-            found = PassHistory(job_created=job.created)
+            found = record(job_created=job.created)
         return found, data
 
     async def nodes(self) -> dict[str, NodeStatus]:

@@ -126,7 +126,7 @@ class Heartbeat:
                     is_open = True
                 if dead := await self._liveness.beat(self._worker):
                     self._owner.call_soon_threadsafe(self._on_dead, dead)
-                pause = HEARTBEAT_SECONDS
+                pause, has_failed = HEARTBEAT_SECONDS, False
             except SkitterError as error:  # the worker reports the same error after its own calls
                 log.debug("no heartbeat: %s", error)
                 is_open, pause = False, _RETRY_SECONDS

@@ -140,16 +140,19 @@ class CookieKeeper:
 
     async def save(self) -> None:
         """Store the jars that have changed since the last call."""
-        changed, self._changed = self._changed, set()
         self._has_changed.clear()
-        if changed and not self._has_begun:
+        if self._changed and not self._has_begun:
             await self._begin()
             self._has_begun = True
-        for session, site in changed:
+        for session, site in tuple(self._changed):
             jar = self._jars.jar(session, site)
-            await self._notes.put(
-                _key(session, site), _encode(CookieJar() if jar is None else jar), _RETENTION
-            )
+            stored = _encode(CookieJar() if jar is None else jar)
+            self._changed.discard((session, site))
+            try:
+                await self._notes.put(_key(session, site), stored, _RETENTION)
+            except BaseException:  # the end of the run cancels it, and calls it once more
+                self._changed.add((session, site))
+                raise
 
 
 def _key(session: str, site: str) -> str:
