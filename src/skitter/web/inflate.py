@@ -16,7 +16,7 @@ GZIP_MAGIC = b"\x1f\x8b"
 GZIP, ZLIB, RAW = 31, 15, -15
 """The formats, as values of ``wbits``."""
 _BROKEN: type[Exception] = isal_zlib.IsalError  # type: ignore[assignment]  # its stub declares it as an instance
-_MAX_PART = 1 << 20
+_MAX_PART = 1 << 16
 _WINDOW = 32 * 1024
 
 
@@ -50,7 +50,7 @@ class Inflater:
         return self._stream is None and self._streams > 0
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Yield the decoded data in parts of at most 1 MiB.
+        """Yield the decoded data in parts of at most 64 KiB.
 
         Raises :class:`InflateError` for invalid data, and for more than ``MAX_STREAMS`` members.
         """
