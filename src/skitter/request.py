@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
+from functools import lru_cache
 from types import AsyncGeneratorType, CoroutineType, GeneratorType, MethodType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode, urlsplit
@@ -251,10 +252,30 @@ _CALLED = (GeneratorType, AsyncGeneratorType, CoroutineType)
 """What a call of a callback returns."""
 
 
+class CallbackName(str):
+    """The name of a callback that user code has passed as a function.
+
+    It is equal to the plain name, which is all that is stored.
+    """
+
+    __slots__ = ("function",)
+    function: Callable[..., Any]
+    """The function. A worker checks that the spider has it under this name."""
+
+    def __reduce__(self) -> tuple[type[str], tuple[str]]:
+        return str, (str(self),)
+
+
 def name_of_callback(callback: Any) -> str:
     """Return the name under which a callback is stored. Raises :class:`~skitter.errors.RequestError` for a callback without a name."""
+    if callback.__class__ is CallbackName:  # the request is a copy
+        return callback
+    return _name_of_method(callback) if callback.__class__ is MethodType else _name_of_function(callback)
+
+
+def _name_of_function(callback: Any) -> CallbackName:
     name = getattr(callback, "__name__", None)
-    if not isinstance(callback, MethodType) and isinstance(callback, _CALLED):
+    if isinstance(callback, _CALLED):
         raise RequestError(
             f"callback is the result of calling {name}(...), not a method",
             remedy=f"pass the method: self.{name}, and its arguments as cb_kwargs",
@@ -265,7 +286,13 @@ def name_of_callback(callback: Any) -> str:
             f"callback {callback!r} has no name that a worker could look up",
             remedy="pass a method of the spider, or its name as a string",
         )
-    return name
+    found = CallbackName(name)
+    found.function = callback
+    return found
+
+
+_name_of_method = lru_cache(maxsize=16)(_name_of_function)
+"""Only names of methods are cached: a nested function would keep its page in memory."""
 
 
 def _codec(encoding: str) -> str:
@@ -290,7 +317,13 @@ def _to_bytes(body: Any) -> bytes:
     )
 
 
-_encode = msgspec.msgpack.Encoder().encode
+def _plain_name(value: object) -> str:
+    if isinstance(value, CallbackName):
+        return str(value)
+    raise NotImplementedError  # which msgspec reports with the type
+
+
+_encode = msgspec.msgpack.Encoder(enc_hook=_plain_name).encode
 _decode = msgspec.msgpack.Decoder(Request).decode
 _VERSION_BYTE = bytes([RECORD_VERSION])
 _REJECTED = b"!"

@@ -140,12 +140,17 @@ async def test_a_missing_file_is_an_error_in_its_item(crawl):
 
 
 async def test_a_required_file_makes_a_dead_letter_that_can_be_replayed(crawl):
-    answers = (Answer(b"", status=404), Answer(b"", status=404), a_file(PDF))
+    published = False
+
+    def answer(_):
+        return a_file(PDF) if published else Answer(b"", status=404)
+
     report = await crawl(
-        {"/": page("a.pdf", "b.pdf"), "/a.pdf": answers, "/b.pdf": a_file(OTHER)}, files_required=True
+        {"/": page("a.pdf", "b.pdf"), "/a.pdf": answer, "/b.pdf": a_file(OTHER)}, files_required=True
     )
     assert report.items == []
     assert [error.partition(":")[0] for error in report.letters.values()] == ["status/404"]
+    published = True
     await report.again.frontier.dead_letters.replay()
     report = await report.again.run()
     assert [one["checksum"] for one in report.items[0]["files"]] == [sha(PDF), sha(OTHER)]

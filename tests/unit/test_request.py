@@ -1,7 +1,9 @@
 """Request: immutable, stored without loss or refused, one identity a request."""
 
+import copy
 import datetime as dt
 import enum
+import pickle
 
 import msgspec
 import pytest
@@ -163,6 +165,8 @@ def test_callbacks_are_kept_by_name():
     request = Request("http://h/", Spider().parse_it, errback=parse_page)
     assert (request.callback, request.errback) == ("parse_it", "parse_page")
     assert request.replace(callback=parse_page).callback == "parse_page"
+    assert copy.deepcopy(request) == pickle.loads(pickle.dumps(request)) == request
+    assert type(decode_request(request.url, encode_request(request)).callback) is str
 
 
 @pytest.mark.parametrize("callback", [lambda response: None, 5, object()])

@@ -1,5 +1,6 @@
 """Mistakes in spiders are named where they are made, with what to write instead."""
 
+import functools
 import logging
 import re
 from inspect import signature
@@ -300,6 +301,146 @@ async def test_a_relative_url_in_a_request_is_an_error_with_the_remedy(serve, tm
     ran = await crawled(serve, tmp_path, lambda self, response: [Request("mailto:x@y"), Request("http://[")])
     assert ran.letters == {}
     assert (ran.counters["refused/scheme"], ran.counters["refused/unparsable"]) == (1, 1)
+
+
+class Helper:
+    def parse_page(self, response):
+        yield {"of": "helper"}
+
+    @staticmethod
+    def parse_static(response):
+        yield {"of": "helper"}
+
+
+def nested():
+    def parse_page(response):
+        yield {"of": "function"}
+
+    return parse_page
+
+
+def logged(method):
+    @functools.wraps(method)
+    def wrapper(*arguments):
+        return method(*arguments)
+
+    return wrapper
+
+
+class Base(Spider):
+    def parse(self, response):
+        yield from self.requests(response)
+
+    def parse_page(self, response):
+        yield {"of": "base"}
+
+    @staticmethod
+    def parse_static(response):
+        yield {"of": "static"}
+
+    @classmethod
+    def parse_class(cls, response):
+        yield {"of": cls.__name__}
+
+    @logged
+    def parse_wrapped(self, response):
+        yield {"of": "wrapped"}
+
+    @functools.singledispatchmethod
+    def parse_any(self, response):
+        yield {"of": "any"}
+
+    parse_other = parse_page
+
+
+class Sub(Base):
+    def parse_page(self, response):
+        yield {"of": "sub"}
+
+
+FOREIGN = {
+    "method": lambda self: Helper().parse_page,
+    "nested": lambda self: nested(),
+    "static": lambda self: Helper.parse_static,
+    "super": lambda self: super(Sub, self).parse_page,
+    "spider": lambda self: Sub().parse_page,
+    "alias": lambda self: self.parse_other,
+    "partial": lambda self: functools.update_wrapper(functools.partial(self.parse_page), self.parse_page),
+}
+
+
+@pytest.mark.parametrize("foreign", FOREIGN.values(), ids=FOREIGN)
+async def test_a_callback_of_another_object_is_not_replaced_by_the_method_with_its_name(
+    serve, tmp_path, foreign
+):
+    forms = (
+        lambda self, response, callback: [Request(f"{response.url}a", callback)],
+        lambda self, response, callback: [Request(f"{response.url}a", errback=callback)],
+        lambda self, response, callback: [Request(f"{response.url}a", callback, method="POST")],
+        lambda self, response, callback: [Request(f"{response.url}a", callback).replace(priority=1)],
+        lambda self, response, callback: [response.follow("/a", callback)],
+        lambda self, response, callback: [response.follow_all("a", callback)],
+        # The second is in the batch of the first.
+        lambda self, response, callback: [
+            response.follow(
+                "/a", self.parse_static if callback.__name__ == "parse_static" else self.parse_page
+            ),
+            response.follow("/b", callback),
+        ],
+    )
+    for number, form in enumerate(forms):
+        server = serve(Scripted({"/": ["/a", "/b"], "/a": [], "/b": []}))
+
+        class Own(Sub):
+            start_urls = (server.url,)
+
+            def requests(self, response, form=form):
+                return form(self, response, foreign(self))
+
+        ran = await CrawlHarness(Own, tmp_path / str(number)).run()
+        assert ran.items == []
+        assert "is not the method 'parse_" in ran.letters["/"]
+        assert "pass a method of the spider, such as self.parse_" in ran.letters["/"]
+
+
+async def test_every_kind_of_method_of_the_spider_can_be_passed_as_a_callback(serve, tmp_path):
+    server = serve(Scripted({"/": [], **{f"/{number}": [] for number in range(8)}}))
+
+    class Own(Sub):
+        start_urls = (server.url,)
+
+        def requests(self, response):
+            methods = (self.parse_page, self.parse_static, self.parse_class, self.parse_wrapped, self.parse_any,
+                       Sub.parse_page, Base.parse_class, Base.parse_page)  # fmt: skip
+            for number, method in enumerate(methods):
+                yield response.follow(f"/{number}", method)
+
+    ran = await CrawlHarness(Own, tmp_path).run()
+    assert ran.letters == {}
+    assert sorted(item["of"] for item in ran.items) == sorted(
+        ["sub", "static", "Own", "wrapped", "any", "sub", "Own", "sub"]
+    )
+
+
+async def test_a_start_request_and_a_rule_with_a_callback_of_another_object_are_refused(serve, tmp_path):
+    server = serve(Scripted({"/": []}))
+
+    class Own(Sub):
+        async def start(self):
+            yield Request(server.url, Helper().parse_page)
+
+    ran = await CrawlHarness(Own, tmp_path).run()
+    assert "callback Helper.parse_page is not the method 'parse_page'" in str(ran.failure)
+    with pytest.raises(SpiderError, match=r"callback Helper\.parse_page is not the method"):
+        JobBuilder(
+            JobSpec(job="own", spider="-", home=str(tmp_path)),
+            type("Ruled", (Sub,), {"rules": [Rule(LinkExtractor(), Helper().parse_page, follow=True)]}),
+        )
+
+
+def test_a_rule_of_a_base_class_stands_for_the_method_that_overrides_it(tmp_path):
+    ruled = type("Ruled", (Sub,), {"rules": [Rule(LinkExtractor(), Base.parse_page)]})
+    JobBuilder(JobSpec(job="own", spider="-", home=str(tmp_path)), ruled)
 
 
 @pytest.mark.parametrize("query", ["a::text", "a"])

@@ -17,9 +17,10 @@ from typing import Any, Protocol, runtime_checkable
 
 from skitter.errors import SkitterError, SpiderError, close_names, with_article
 from skitter.foreign_names import HOOKS
+from skitter.request import name_of_callback
 from skitter.run.job import RECIPES, is_file, split_reference
 from skitter.spider import Spider
-from skitter.worker.callbacks import describe, find_method
+from skitter.worker.callbacks import CallbackRunner, describe, find_method
 from skitter.worker.hooks import POINTS
 
 _MODULE_PREFIX = "skitter_spider_"
@@ -353,6 +354,9 @@ def _check_rule(spider: Spider, rule: object) -> None:
                 remedy="define the method, or correct the rule",
                 field="rules",
             )
+    for function in (rule.callback, rule.errback):
+        if function is not None and not isinstance(function, str):
+            CallbackRunner().find(spider, name_of_callback(function))
 
 
 def _wrong(spider: Spider, name: str, value: object, wanted: str, remedy: str = "") -> SpiderError:

@@ -14,14 +14,14 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
 from itertools import islice
 from pathlib import Path
-from types import GeneratorType, TracebackType
+from types import GeneratorType, MethodType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from skitter.errors import SkitterError, SpiderError, close_names
 from skitter.foreign_names import remedy_for
 from skitter.item import is_item, is_selector
 from skitter.links import Links, SkippedLinks
-from skitter.request import Request
+from skitter.request import CallbackName, Request
 from skitter.spider import RULES, Spider
 
 if TYPE_CHECKING:
@@ -149,6 +149,27 @@ def _remedy_without_callback(spider: Spider, name: str) -> str:
     return f"did you mean {near[0]}?" if near else f"define the method {name}(self, response)"
 
 
+def _is_own(spider: Spider, passed: CallbackName, method: Callable[..., Any]) -> bool:
+    """Return whether the function that was passed is the method that a worker finds by its name."""
+    function = passed.function
+    if function == method:
+        return True
+    classes, plain = type(spider).__mro__, _undecorated(function)
+    if isinstance(function, MethodType):
+        owner = function.__self__
+        return (owner is spider or owner in classes) and plain == _undecorated(method)
+    # A function of a class, as in a rule of a base class, stands for the method that overrides it.
+    own = [method, *(vars(each)[passed] for each in classes if passed in vars(each))]
+    return any(plain is _undecorated(each) for each in own)
+
+
+def _undecorated(method: Any) -> Any:
+    return inspect.unwrap(method.__func__ if isinstance(method, _BOUND) else method)
+
+
+_BOUND = (MethodType, classmethod, staticmethod)
+
+
 async def _with_rules(
     runner: CallbackRunner,
     spider: Spider,
@@ -184,6 +205,13 @@ class CallbackRunner:
             name = name or "parse"
             rules = spider.rules if name == "parse" else ()
         callback = find_method(spider, name) if name else None
+        if callback is not None and isinstance(name, CallbackName) and not _is_own(spider, name, callback):
+            raise SpiderError(
+                f"callback {callable_name(name.function)} is not the method {name!r} of spider {spider.name!r}",
+                remedy=f"callbacks are stored by name: pass a method of the spider, such as self.{name}, "
+                "and its arguments as cb_kwargs",
+                field="callback",
+            )
         if rules and (callback is not None or name in {"", "parse"}):
             return partial(_with_rules, self, spider, callback)
         if callback is None:
@@ -279,7 +307,8 @@ async def _results_of_other(returned: Any) -> list[Any]:
 class CallbackNames:
     """Checks callback names when a page yields a request.
 
-    Otherwise a misspelt name would be stored, even in dead letters.
+    Otherwise a misspelt name would be stored, even in dead letters, and a function of another object would be replaced
+    by the method of the spider with its name.
     """
 
     def __init__(self, spider: Spider) -> None:
@@ -291,9 +320,10 @@ class CallbackNames:
         """Raise :class:`~skitter.errors.SpiderError` if the callback or the errback does not exist."""
         callback, errback = request.callback, request.errback
         for name in (callback,) if errback is None else (callback, errback):
-            if name not in self._known:
+            known = name.function if isinstance(name, CallbackName) else name
+            if known not in self._known:
                 self._find(self._spider, name if isinstance(name, str) else None)
-                self._known.add(name)
+                self._known.add(known)
 
 
 def unsupported_result(result: object) -> SpiderError:

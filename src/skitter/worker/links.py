@@ -27,7 +27,7 @@ from skitter.item import is_item
 from skitter.links import Links, SkippedLinks
 from skitter.politeness import Politeness
 from skitter.queues import DEFAULT_QUEUE, slot_in
-from skitter.request import Request, encode_request, fingerprint
+from skitter.request import CallbackName, Request, encode_request, fingerprint
 from skitter.scope import Scope
 from skitter.secrets import authorization_of_userinfo
 from skitter.web.urls import (
@@ -456,11 +456,14 @@ class LinkCollector:
         if not new:
             return
         batched: list[Request] = []
+        names = self.callback_names
         for request in requests:
             url = request.url
             if url not in new:
                 continue
             new.remove(url)
+            if names is not None:  # methods of two objects may have one name, and be in one batch
+                names.check(request)
             if url.startswith(_WEB_SCHEMES) and not ("@" in url and split_userinfo(url)[1]):
                 batched.append(request)
             else:
@@ -632,8 +635,12 @@ class LinkCollector:
     def entry(self, request: Request) -> Entry | str:
         """Return a request as an entry for the frontier, or the reason to refuse it.
 
-        Raises :class:`~skitter.errors.RequestError` for a request that cannot be stored.
+        Raises :class:`~skitter.errors.RequestError` for a request that cannot be stored, and
+        :class:`~skitter.errors.SpiderError` if its callback is a function of another object than the spider.
         """
+        passed = CallbackName in (request.callback.__class__, request.errback.__class__)
+        if passed and self.callback_names is not None:
+            self.callback_names.check(request)
         return self._entry(request, {})
 
     def slot_of(self, url: str, queue: str = "") -> str:
