@@ -70,6 +70,16 @@ def all_scripts(*, on_disk: bool = False) -> dict[str, LuaScript]:
     return scripts
 
 
+@cache
+def _report_snapshots(where: str) -> None:
+    """Log what a server without an append-only file may lose, once per process: a run opens several connections."""
+    log.info(
+        "frontier %s has no append-only file: if the server dies, the job returns to its last snapshot"
+        " (set appendonly yes on the server)",
+        where,
+    )
+
+
 class ServerConnection(Protocol):
     """The connection to the server of some keys."""
 
@@ -243,11 +253,7 @@ class RedisServer:
                 field="maxmemory-policy",
             )
         if not (info.get("aof_enabled") or is_kvrocks(info)):
-            log.info(
-                "frontier %s has no append-only file: if the server dies, the job returns to its last snapshot"
-                " (set appendonly yes on the server)",
-                self.where,
-            )
+            _report_snapshots(self.where)
 
     def _check_redis(self, info: dict[str, Any]) -> None:
         version = str(info["redis_version"])
