@@ -56,7 +56,7 @@ from skitter.worker.callbacks import (
     results_of,
     traceback_of,
 )
-from skitter.worker.control import CrawlControl
+from skitter.worker.crawl_control import CrawlControl
 from skitter.worker.directives import DirectiveRules
 from skitter.worker.hooks import HookAction
 from skitter.worker.inflight import InflightRequest

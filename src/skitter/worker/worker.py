@@ -23,7 +23,7 @@ from skitter.response import Response
 from skitter.worker import DRAIN_SECONDS, WorkerParts
 from skitter.worker.callbacks import describe
 from skitter.worker.committer import Committer
-from skitter.worker.control import CrawlControl
+from skitter.worker.crawl_control import CrawlControl
 from skitter.worker.heartbeat import WorkerReporter
 from skitter.worker.hooks import call
 from skitter.worker.inflight import REPORT_DELAY, Inflight, make_queue_budget
