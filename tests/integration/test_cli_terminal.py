@@ -11,7 +11,7 @@ from skitter.cli.console import aligned, fitted
 from skitter.cli.live_view import live_table
 from skitter.cli.tables import top_rows
 from skitter.frontier.records import FrontierStatus, JobState
-from skitter.run.control import JobStatus
+from skitter.run.job_access import JobStatus
 from skitter.testing import Answer
 
 ROWS = [["JOB", "PAGES", "HOSTS", "OLD"], ["a-long-name", "1,234,567", "12", "3.0 s"]]

@@ -12,7 +12,7 @@ from skitter.frontends.tasks.task_file import TaskFile, TaskFileSpider
 from skitter.frontier.embedded.frontier import EmbeddedFrontier
 from skitter.frontier.options import SettingsChanges
 from skitter.politeness import HostLimits
-from skitter.run.control import change_settings
+from skitter.run.job_access import change_settings
 from skitter.testing import Answer
 
 RECIPE = """name: {name}

@@ -10,7 +10,7 @@ from skitter.frontier.options import FrontierContext, FrontierSettings, Settings
 from skitter.frontier.records import JobState, SeedProgress
 from skitter.frontier.redis.cluster_frontier import RedisClusterFrontier
 from skitter.frontier.stats import StatsDimension, StatsRow
-from skitter.run.control import jobs_on
+from skitter.run.job_access import jobs_on
 
 
 @pytest.fixture

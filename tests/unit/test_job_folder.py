@@ -7,7 +7,7 @@ from contextlib import nullcontext
 import pytest
 
 from skitter.errors import UsageError
-from skitter.run import control
+from skitter.run import job_access
 from skitter.run.job import JobFolder, JobSpec
 from skitter.service.config import RunFolder
 
@@ -49,9 +49,9 @@ async def test_the_file_of_an_idle_job_is_not_read_on_the_event_loop(tmp_path, m
         return noted
 
     for name in ("read_status", "read_changes", "read_note"):
-        monkeypatch.setattr(control, name, noting(getattr(control, name)))
-    monkeypatch.setattr(control, "live_frontier", lambda _: nullcontext())
+        monkeypatch.setattr(job_access, name, noting(getattr(job_access, name)))
+    monkeypatch.setattr(job_access, "live_frontier", lambda _: nullcontext())
     folder = RunFolder(JobSpec(job="job", spider="shop:Shop", home=str(tmp_path)))
-    assert (await control.job_status(folder)).state == "new"
+    assert (await job_access.job_status(folder)).state == "new"
     assert threads
     assert threading.current_thread() not in threads

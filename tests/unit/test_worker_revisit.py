@@ -28,7 +28,9 @@ def page_of(request=None, memory=None):
 
 def revisits(number=2, **settings):
     settings.setdefault("changes", "all")
-    return Revisits(Settings(**settings), number, renders_pages=False)
+    found = Revisits(Settings(**settings), renders_pages=False)
+    found.begin_pass(number, None)
+    return found
 
 
 def visited(asker, headers=(), body=b"body", items=(), results=(), memory=None, status=200):
@@ -276,7 +278,9 @@ def schedule_for_none():
 
 
 def asker_with(schedule, **options):
-    return Revisits(Settings(changes="all"), 2, renders_pages=False, schedule=schedule, **options)
+    found = Revisits(Settings(changes="all"), renders_pages=False, **options)
+    found.begin_pass(2, schedule)
+    return found
 
 
 def memory_with(history=ChangeHistory(0.0), digest=DIGEST):  # noqa: B008 - immutable

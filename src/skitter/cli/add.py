@@ -19,8 +19,8 @@ from skitter.errors import SkitterError, UsageError
 
 if TYPE_CHECKING:
     from skitter.frontier.records import AddResult, Entry
-    from skitter.run.control import OpenFrontier
     from skitter.run.job import JobFolder
+    from skitter.run.job_access import OpenFrontier
     from skitter.run.seeding import SeedParser
 
 BATCH_SIZE = 1_000
@@ -95,7 +95,7 @@ class _Adding:
         self._bad_count = 0
 
     async def run(self, folder: JobFolder, priority: int, callback: str | None, queue: str) -> None:
-        from skitter.run.control import open_frontier
+        from skitter.run.job_access import open_frontier
         from skitter.run.seeding import SeedParser
 
         async with open_frontier(folder) as reached:

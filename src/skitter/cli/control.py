@@ -39,8 +39,8 @@ _CONSEQUENCES = {
 """What a table that is incomplete means to the user."""
 
 if TYPE_CHECKING:
-    from skitter.run.control import OpenFrontier
     from skitter.run.job import JobFolder
+    from skitter.run.job_access import OpenFrontier
 
 
 @click.command()
@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 def jobs(as_json: bool) -> None:
     """List the jobs in this folder."""
     from skitter.cli.tables import job_lines, problem_lines, to_json
-    from skitter.run.control import job_statuses
     from skitter.run.job import all_jobs
+    from skitter.run.job_access import job_statuses
 
     found = asyncio.run(job_statuses(all_jobs()))
     if as_json:
@@ -67,7 +67,7 @@ def jobs(as_json: bool) -> None:
 async def pause(folder: JobFolder) -> None:
     """Pause a job: fetch nothing until it is resumed. Its workers keep running."""
     from skitter.frontier.records import JobState
-    from skitter.run.control import open_frontier
+    from skitter.run.job_access import open_frontier
 
     async with open_frontier(folder) as reached:
         before = await reached.frontier.status()
@@ -133,7 +133,7 @@ def resume(folder: JobFolder, workers: int | None, spider: str | None, show: Sho
 async def _end_pause(folder: JobFolder) -> bool:
     """End the pause of a job that a process runs. Return whether a process runs it."""
     from skitter.frontier.records import JobState
-    from skitter.run.control import live_frontier
+    from skitter.run.job_access import live_frontier
 
     async with live_frontier(folder) as reached:
         if reached is None:
@@ -156,7 +156,7 @@ async def stop(folder: JobFolder) -> None:
     """
     from skitter.frontier.records import JobState
     from skitter.frontier.rpc.client import RemoteFrontier
-    from skitter.run.control import job_status, live_frontier
+    from skitter.run.job_access import job_status, live_frontier
 
     async with live_frontier(folder) as reached:
         if reached is None:
@@ -189,7 +189,7 @@ async def config(folder: JobFolder, pairs_: tuple[str, ...], reset: bool) -> Non
     The reference of settings marks those that can change during a run.
     """
     from skitter.cli.tables import change_texts
-    from skitter.run.control import change_settings, changes_of, open_frontier
+    from skitter.run.job_access import change_settings, changes_of, open_frontier
 
     changes = changes_of(pairs(f"skitter config {folder.job}", pairs_))
     async with open_frontier(folder) as reached:
@@ -213,7 +213,7 @@ async def purge(folder: JobFolder, host: str, ban: bool, unban: bool) -> None:
 
     Hosts that share their limits (a domain, or a limit rule) are purged together. The URLs stay known.
     """
-    from skitter.run.control import open_frontier
+    from skitter.run.job_access import open_frontier
 
     if ban and unban:
         raise UsageError("--ban and --unban cannot be combined", remedy="use one of them", field="--unban")
@@ -238,7 +238,7 @@ def repair(job: str) -> int:
     """
     from skitter.frontier.embedded.repair import repair_file
     from skitter.frontier.embedded.tables import file_of
-    from skitter.run.control import find_job
+    from skitter.run.job_access import find_job
 
     folder = find_job(job, None)
     frontier = folder.read().frontier
@@ -280,7 +280,7 @@ async def browser_rules(folder: JobFolder, as_json: bool, reset: bool, host: str
     """
     from skitter.browser.adaptive import read_rules, reset_rules
     from skitter.cli.tables import to_json
-    from skitter.run.control import open_frontier
+    from skitter.run.job_access import open_frontier
 
     async with open_frontier(folder) as reached:
         notes = reached.frontier.notes

@@ -93,8 +93,8 @@ class Demo:
     def _compare(self) -> int:
         from msgspec import json
 
-        from skitter.run.control import dead_letters
         from skitter.run.job import JobFolder
+        from skitter.run.job_access import dead_letters
 
         origins = self._server.origins
         reachable = self._site.expected_pages(origins)

@@ -44,7 +44,7 @@ async def export(folder: JobFolder, output: str, folders: tuple[Path, ...], forc
     Each item is written exactly once. Items are stored in part files on the machines of their workers. If part files are missing, the items of the others
     are written, the missing files are listed, and the exit status is 1.
     """
-    from skitter.run.control import outputs
+    from skitter.run.job_access import outputs
     from skitter.store.committed import CommittedRanges, split_by_presence
     from skitter.store.contract import parts_folder
     from skitter.store.file_output import FileOutput

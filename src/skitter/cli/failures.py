@@ -93,7 +93,7 @@ async def drop(folder: JobFolder, ids: tuple[int, ...], kind: str | None) -> Non
 async def _settle(
     folder: JobFolder, ids: Sequence[int], kind: str | None, *, again: bool
 ) -> tuple[int, bool]:
-    from skitter.run.control import open_frontier
+    from skitter.run.job_access import open_frontier
 
     chosen = None
     if ids or kind is not None:
@@ -106,7 +106,7 @@ async def _settle(
 async def _find(folder: JobFolder, ids: Sequence[int], kind: str | None) -> list[DeadLetter]:
     """Return the selected dead letters. Raises :class:`~skitter.errors.UsageError` for an unknown id."""
     from skitter.observe.dead_letters import DeadLetterFilter
-    from skitter.run.control import dead_letters
+    from skitter.run.job_access import dead_letters
 
     found: list[DeadLetter] = []
     after = 0

@@ -20,7 +20,7 @@ from skitter._utils.concurrency import wait_until_set
 from skitter._utils.visible import visible
 from skitter.cli.tables import status_lines, top_rows
 from skitter.errors import SkitterError
-from skitter.run.control import JobStatus
+from skitter.run.job_access import JobStatus
 
 Look = Callable[[], Awaitable[list[JobStatus]]]
 

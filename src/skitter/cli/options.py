@@ -158,7 +158,7 @@ def with_job(command: Command) -> Command:
 
     @wraps(command)
     def run(job: str, frontier: str | None, **values: Any) -> Any:
-        from skitter.run.control import find_job
+        from skitter.run.job_access import find_job
 
         result = command(folder=find_job(job, frontier), **values)
         return asyncio.run(result) if inspect.iscoroutine(result) else result

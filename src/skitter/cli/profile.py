@@ -93,7 +93,7 @@ async def _profile(
 
 async def _local_workers(folder: JobFolder, name_or_pid: str) -> list[int]:
     """Return the process ids of the workers of a job on this machine. Raises :class:`~skitter.errors.UsageError`."""
-    from skitter.run.control import job_status
+    from skitter.run.job_access import job_status
 
     workers = (await job_status(folder)).workers
     local = [worker.report for worker in workers if worker.report.host == os.uname().nodename]

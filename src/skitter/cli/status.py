@@ -17,8 +17,8 @@ from skitter.errors import SkitterError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from skitter.run.control import JobStatus
     from skitter.run.job import JobFolder
+    from skitter.run.job_access import JobStatus
 
 _interval = click.option(
     "--interval", type=click.FloatRange(min=0.1), default=1.0, show_default=True, metavar="SECONDS",
@@ -42,7 +42,7 @@ def status(folder: JobFolder, watch: bool, plot: bool, interval: float, as_json:
     --json prints one JSON object. With --watch, it prints one object per line.
     """
     from skitter.cli.tables import status_lines, to_json, to_json_line
-    from skitter.run.control import job_status
+    from skitter.run.job_access import job_status
 
     if not watch:
         found = asyncio.run(job_status(folder))
@@ -115,8 +115,8 @@ def top(interval: float, as_json: bool, frontier: str | None) -> None:
     from skitter.cli.tables import problem_lines, to_json, top_lines
 
     async def look() -> list[JobStatus]:
-        from skitter.run.control import job_statuses, jobs_on
         from skitter.run.job import all_jobs
+        from skitter.run.job_access import job_statuses, jobs_on
 
         return await job_statuses(all_jobs() if frontier is None else await jobs_on(frontier))
 
@@ -151,8 +151,8 @@ async def stats(folder: JobFolder, prefix: str, by: str | None, limit: int, as_j
     """
     from skitter.cli.tables import counter_lines, tally_lines, to_json
     from skitter.frontier.stats import StatsDimension
-    from skitter.run.control import job_status
-    from skitter.run.control import stats as read_stats
+    from skitter.run.job_access import job_status
+    from skitter.run.job_access import stats as read_stats
 
     if by is not None:
         found = await read_stats(folder, StatsDimension(by), 10**9 if prefix else limit)
@@ -191,8 +191,8 @@ async def report(folder: JobFolder, output: Path, hosts: int) -> None:
     """
     from skitter.frontier.stats import StatsDimension
     from skitter.observe.report import MAX_LETTERS, report_html
-    from skitter.run.control import dead_letters, job_status
-    from skitter.run.control import stats as read_stats
+    from skitter.run.job_access import dead_letters, job_status
+    from skitter.run.job_access import stats as read_stats
 
     status = await job_status(folder)
     exists = status.counts is not None
@@ -221,7 +221,7 @@ async def changes(folder: JobFolder, kinds: tuple[str, ...], as_json: bool) -> N
     the pass is finished.
     """
     from skitter.cli.tables import to_json
-    from skitter.run.control import page_changes
+    from skitter.run.job_access import page_changes
 
     found = await page_changes(folder, frozenset(kinds or _LISTED_CHANGES))
     found.sort(key=lambda page: (_PAGE_CHANGES.index(page.change), page.url))

@@ -16,7 +16,7 @@ from skitter.frontier.workers import WorkerStatus, queues_without_workers
 from skitter.monitors import describe
 from skitter.observe.dead_letters import letter_fields, moment
 from skitter.observe.figures import amount, duration, failures, kinds, listed, with_kinds
-from skitter.run.control import JobStatus
+from skitter.run.job_access import JobStatus
 
 
 def to_json(value: Any) -> str:

@@ -3,93 +3,109 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable
-from typing import Any
-
-import msgspec
+from collections.abc import Hashable
+from typing import Any, Protocol
 
 from skitter.html.limits import MemoryMeter
 
 
-class Engine(msgspec.Struct, frozen=True):
-    """The functions of one HTML5 engine. Callers treat its nodes (elements and the document) as opaque objects."""
+class Engine(Protocol):
+    """An HTML5 engine. Callers treat its nodes (elements and the document) as opaque objects."""
 
-    anchors: bool
-    """Whether ``:is()`` and ``:scope`` work, so that a query can be restricted to an element."""
+    @property
+    def anchors(self) -> bool:
+        """Whether ``:is()`` and ``:scope`` work, so that a query can be restricted to an element."""
 
-    in_parts: bool
-    """Whether ``parse_metered`` parses in parts, so that it can end early."""
+    @property
+    def in_parts(self) -> bool:
+        """Whether ``parse_metered`` parses in parts, so that it can end early."""
 
-    parse: Callable[[str], Any]
-    """Parse a page by the WHATWG rules in no-quirks mode, and return the document."""
+    @property
+    def extras(self) -> EngineExtras | None:
+        """``None`` if the engine has only the methods of this protocol."""
 
-    parse_metered: Callable[[str, MemoryMeter], Any]
-    """Parse a large page in the same way, in parts. Raises :class:`~skitter.errors.PageTooComplex` when the memory is
-    used up, and :class:`~skitter.html.limits.TakesLong` when the time of the meter is."""
+    def parse(self, text: str, /) -> Any:
+        """Parse a page by the WHATWG rules in no-quirks mode, and return the document."""
 
-    root: Callable[[Any], Any]
-    """Return the ``html`` element of a document."""
+    def parse_metered(self, text: str, meter: MemoryMeter, /) -> Any:
+        """Parse a large page in the same way, in parts.
 
-    select: Callable[[Any, str], list[Any]]
-    """Return all matches of a CSS query below a node, in document order."""
+        Raises :class:`~skitter.errors.PageTooComplex` when the memory is used up, and
+        :class:`~skitter.html.limits.TakesLong` when the time of the meter is.
+        """
 
-    first: Callable[[Any, str], Any]
-    """Return the first match of a CSS query below a node, or ``None``."""
+    def root(self, document: Any, /) -> Any:
+        """Return the ``html`` element of a document."""
 
-    matches: Callable[[Any, str], bool]
-    """Return whether the element itself matches a CSS query."""
+    def select(self, node: Any, css: str, /) -> list[Any]:
+        """Return all matches of a CSS query below a node, in document order."""
 
-    texts: Callable[[Any], list[str]]
-    """Return the text nodes that are children of an element."""
+    def first(self, node: Any, css: str, /) -> Any:
+        """Return the first match of a CSS query below a node, or ``None``."""
 
-    deep_texts: Callable[[Any], list[str]]
-    """Return all text nodes inside an element, in document order."""
+    def matches(self, node: Any, css: str, /) -> bool:
+        """Return whether the element itself matches a CSS query."""
 
-    nested_texts: Callable[[list[Any]], list[str]]
-    """Return, in document order, the text nodes whose parent is one of the elements. The elements are in document order."""
+    def texts(self, node: Any, /) -> list[str]:
+        """Return the text nodes that are children of an element."""
 
-    outermost: Callable[[list[Any]], list[Any]]
-    """Return the elements that are not inside another one of them. The elements are in document order."""
+    def deep_texts(self, node: Any, /) -> list[str]:
+        """Return all text nodes inside an element, in document order."""
 
-    values: Callable[[Any, str, str], list[str]]
-    """Return the values of an attribute of all elements with a given name that have it, for a whole document."""
+    def nested_texts(self, nodes: list[Any], /) -> list[str]:
+        """Return, in document order, the text nodes whose parent is one of the elements.
 
-    attribute: Callable[[Any, str], str | None]
-    """Return the value of an attribute: ``""`` for an attribute without a value, ``None`` if it is missing."""
+        The elements are in document order.
+        """
 
-    attributes: Callable[[Any], dict[str, str]]
-    """Return all attributes in the order of the page."""
+    def outermost(self, nodes: list[Any], /) -> list[Any]:
+        """Return the elements that are not inside another one of them. The elements are in document order."""
 
-    tag: Callable[[Any], str]
-    """Return the element's name in lower case."""
+    def values(self, document: Any, tag: str, attribute: str, /) -> list[str]:
+        """Return the values of an attribute of all elements with a given name that have it, for a whole document."""
 
-    html: Callable[[Any], str]
-    """Return the outer HTML."""
+    def attribute(self, node: Any, name: str, /) -> str | None:
+        """Return the value of an attribute: ``""`` for an attribute without a value, ``None`` if it is missing."""
 
-    content: Callable[[Any], list[Any]]
-    """Return the child nodes of an element: elements and comments as nodes, text as strings."""
+    def attributes(self, node: Any, /) -> dict[str, str]:
+        """Return all attributes in the order of the page."""
 
-    comment: Callable[[Any], str | None]
-    """Return the text of a comment, or ``None`` if the node is not a comment."""
+    def tag(self, node: Any, /) -> str:
+        """Return the element's name in lower case."""
 
-    key: Callable[[Any], Hashable]
-    """Return a value that identifies a node within its document."""
+    def html(self, node: Any, /) -> str:
+        """Return the outer HTML."""
 
-    remove: Callable[[Any], None]
-    """Remove a node from the tree. The node itself stays usable."""
+    def content(self, node: Any, /) -> list[Any]:
+        """Return the child nodes of an element: elements and comments as nodes, text as strings."""
 
-    markdown: Callable[[Any, str], str] | None
-    """Return a node as Markdown, with links relative to a base URL made absolute. ``None``: the engine cannot."""
+    def comment(self, node: Any, /) -> str | None:
+        """Return the text of a comment, or ``None`` if the node is not a comment."""
 
-    structured_data: Callable[[Any, str], dict[str, Any]] | None
-    """Return the structured data of a document (see ``Response.structured_data``) with URLs relative to a base URL made
-    absolute. ``None``: the engine cannot."""
+    def key(self, node: Any, /) -> Hashable:
+        """Return a value that identifies a node within its document."""
 
-    xpath: Callable[..., Any] | None
-    """``xpath(node, query, namespaces=, **variables)`` evaluates XPath 1.0. Nodes of text and attributes are strings.
+    def remove(self, node: Any, /) -> None:
+        """Remove a node from the tree. The node itself stays usable."""
 
-    Raises ValueError for a query that it cannot evaluate; the query may still be valid. ``None``: the engine has no XPath.
-    """
+
+class EngineExtras(Protocol):
+    """What only some engines can do."""
+
+    def markdown(self, node: Any, base_url: str, /) -> str:
+        """Return a node as Markdown, with links relative to a base URL made absolute."""
+
+    def structured_data(self, document: Any, base_url: str, /) -> dict[str, Any]:
+        """Return the structured data of a document (see ``Response.structured_data``).
+
+        URLs relative to a base URL are made absolute.
+        """
+
+    def xpath(self, node: Any, query: str, namespaces: dict[str, str] | None = None, **variables: Any) -> Any:
+        """Evaluate XPath 1.0. Nodes of text and attributes are strings.
+
+        Raises ValueError for a query that it cannot evaluate; the query may still be valid.
+        """
 
 
 DOCTYPE = "<!DOCTYPE html>"

@@ -10,57 +10,12 @@ from typing import Any
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-from skitter.html.engine import Engine, in_standards_mode
+from skitter.html.engine import Engine, EngineExtras, in_standards_mode
 from skitter.html.limits import MemoryMeter, check_nesting
-
-
-def _parse(text: str) -> LexborNode:
-    # The compiled parser cannot take a lone surrogate, which JSON can contain.
-    root = LexborHTMLParser(in_standards_mode(text.encode("utf-8", "replace").decode())).root
-    assert root is not None  # the parser always creates one
-    document = root.parent
-    assert document is not None
-    doctype = document.child
-    if doctype is not None and doctype.tag == "-doctype":
-        doctype.decompose()  # the engine would count it as a sibling of <html>
-    return document
-
-
-def _parse_metered(text: str, meter: MemoryMeter) -> LexborNode:
-    check_nesting(text, meter)
-    return _parse(text)
-
-
-def _select(node: LexborNode, css: str) -> list[LexborNode]:
-    # css() tests the node itself too, and returns a match of two selectors of a group twice, in the order of the group.
-    # Nodes are compared by memory address, because == compares their HTML.
-    matches = {match.mem_id: match for match in node.css(css)}
-    matches.pop(node.mem_id, None)
-    if "," not in css or len(matches) < 2:
-        return list(matches.values())
-    return [inner for inner in node.traverse() if inner.mem_id in matches]
 
 
 def _text_nodes(node: LexborNode) -> Iterator[LexborNode]:
     return (inner for inner in node.traverse(include_text=True) if inner.is_text_node)
-
-
-def _nested_texts(nodes: list[LexborNode]) -> list[str]:
-    parents = {node.mem_id for node in nodes}
-    return [
-        text.text_content or ""
-        for top in _outermost(nodes)
-        for text in _text_nodes(top)
-        if text.parent is not None and text.parent.mem_id in parents
-    ]
-
-
-def _outermost(nodes: list[LexborNode]) -> list[LexborNode]:
-    kept: set[int] = set()
-    for node in nodes:
-        if kept.isdisjoint(_ancestors(node)):
-            kept.add(node.mem_id)
-    return [node for node in nodes if node.mem_id in kept]
 
 
 def _ancestors(node: LexborNode) -> Iterator[int]:
@@ -70,53 +25,127 @@ def _ancestors(node: LexborNode) -> Iterator[int]:
         above = above.parent
 
 
-def _content(node: LexborNode) -> list[Any]:
-    return [
-        (child.text_content or "") if child.is_text_node else child
-        for child in node.iter(include_text=True)
-        if child.is_text_node or child.is_element_node or child.is_comment_node
-    ]
+class LexborEngine:
+    """Implements :class:`~skitter.html.engine.Engine`."""
+
+    __slots__ = ()
+
+    anchors = False
+    in_parts = False
+    extras: EngineExtras | None = None
+
+    @staticmethod
+    def parse(text: str) -> LexborNode:
+        # The compiled parser cannot take a lone surrogate, which JSON can contain.
+        root = LexborHTMLParser(in_standards_mode(text.encode("utf-8", "replace").decode())).root
+        assert root is not None  # the parser always creates one
+        document = root.parent
+        assert document is not None
+        doctype = document.child
+        if doctype is not None and doctype.tag == "-doctype":
+            doctype.decompose()  # the engine would count it as a sibling of <html>
+        return document
+
+    @staticmethod
+    def parse_metered(text: str, meter: MemoryMeter) -> LexborNode:
+        check_nesting(text, meter)
+        return LexborEngine.parse(text)
+
+    @staticmethod
+    def root(document: LexborNode) -> LexborNode:
+        return document.css("html")[0]
+
+    @staticmethod
+    def select(node: LexborNode, css: str) -> list[LexborNode]:
+        # css() tests the node itself too, and returns a match of two selectors of a group twice, in the order of the group.
+        # Nodes are compared by memory address, because == compares their HTML.
+        matches = {match.mem_id: match for match in node.css(css)}
+        matches.pop(node.mem_id, None)
+        if "," not in css or len(matches) < 2:
+            return list(matches.values())
+        return [inner for inner in node.traverse() if inner.mem_id in matches]
+
+    @staticmethod
+    def first(node: LexborNode, css: str) -> LexborNode | None:
+        return next(iter(LexborEngine.select(node, css)), None)
+
+    @staticmethod
+    def matches(node: LexborNode, css: str) -> bool:
+        # css_matches() would also return True for a match below the node.
+        return any(match.mem_id == node.mem_id for match in node.css(css)[:1])
+
+    @staticmethod
+    def texts(node: LexborNode) -> list[str]:
+        return [child.text_content or "" for child in node.iter(include_text=True) if child.is_text_node]
+
+    @staticmethod
+    def deep_texts(node: LexborNode) -> list[str]:
+        return [text.text_content or "" for text in _text_nodes(node)]
+
+    @staticmethod
+    def nested_texts(nodes: list[LexborNode]) -> list[str]:
+        parents = {node.mem_id for node in nodes}
+        return [
+            text.text_content or ""
+            for top in LexborEngine.outermost(nodes)
+            for text in _text_nodes(top)
+            if text.parent is not None and text.parent.mem_id in parents
+        ]
+
+    @staticmethod
+    def outermost(nodes: list[LexborNode]) -> list[LexborNode]:
+        kept: set[int] = set()
+        for node in nodes:
+            if kept.isdisjoint(_ancestors(node)):
+                kept.add(node.mem_id)
+        return [node for node in nodes if node.mem_id in kept]
+
+    @staticmethod
+    def values(document: LexborNode, tag: str, attribute: str) -> list[str]:
+        return [found.attributes[attribute] or "" for found in document.css(f"{tag}[{attribute}]")]
+
+    @staticmethod
+    def attribute(node: LexborNode, name: str) -> str | None:
+        return (node.attributes[name] or "") if name in node.attributes else None
+
+    @staticmethod
+    def attributes(node: LexborNode) -> dict[str, str]:
+        return {name: value or "" for name, value in node.attributes.items()}
+
+    @staticmethod
+    def tag(node: LexborNode) -> str:
+        return str(node.tag).lower()
+
+    @staticmethod
+    def html(node: LexborNode) -> str:
+        return (node.html or "").replace("&nbsp;", "\xa0")
+
+    @staticmethod
+    def content(node: LexborNode) -> list[Any]:
+        return [
+            (child.text_content or "") if child.is_text_node else child
+            for child in node.iter(include_text=True)
+            if child.is_text_node or child.is_element_node or child.is_comment_node
+        ]
+
+    @staticmethod
+    def comment(node: LexborNode) -> str | None:
+        return (node.html or "")[4:-3] if node.is_comment_node else None
+
+    @staticmethod
+    def key(node: LexborNode) -> int:
+        return node.mem_id
+
+    @staticmethod
+    def remove(node: LexborNode) -> None:
+        # remove() would free the memory of the node. An empty text takes its place and is removed instead.
+        parent, following = node.parent, node.next
+        node.replace_with("")
+        placeholder = (
+            parent.last_child if following is None and parent is not None else following and following.prev
+        )
+        assert placeholder
+        placeholder.decompose()
 
 
-def _remove(node: LexborNode) -> None:
-    # remove() would free the memory of the node. An empty text takes its place and is removed instead.
-    parent, following = node.parent, node.next
-    node.replace_with("")
-    placeholder = (
-        parent.last_child if following is None and parent is not None else following and following.prev
-    )
-    assert placeholder
-    placeholder.decompose()
-
-
-LEXBOR = Engine(
-    anchors=False,
-    in_parts=False,
-    parse=_parse,
-    parse_metered=_parse_metered,
-    root=lambda document: document.css("html")[0],
-    select=_select,
-    first=lambda node, css: next(iter(_select(node, css)), None),
-    # css_matches() would also return True for a match below the node.
-    matches=lambda node, css: any(match.mem_id == node.mem_id for match in node.css(css)[:1]),
-    texts=lambda node: [
-        child.text_content or "" for child in node.iter(include_text=True) if child.is_text_node
-    ],
-    deep_texts=lambda node: [text.text_content or "" for text in _text_nodes(node)],
-    nested_texts=_nested_texts,
-    outermost=_outermost,
-    values=lambda document, tag, name: [
-        found.attributes[name] or "" for found in document.css(f"{tag}[{name}]")
-    ],
-    attribute=lambda node, name: (node.attributes[name] or "") if name in node.attributes else None,
-    attributes=lambda node: {name: value or "" for name, value in node.attributes.items()},
-    tag=lambda node: str(node.tag).lower(),
-    html=lambda node: (node.html or "").replace("&nbsp;", "\xa0"),
-    content=_content,
-    comment=lambda node: (node.html or "")[4:-3] if node.is_comment_node else None,
-    key=lambda node: node.mem_id,
-    remove=_remove,
-    markdown=None,
-    structured_data=None,
-    xpath=None,
-)
+LEXBOR: Engine = LexborEngine()

@@ -24,7 +24,7 @@ from threading import RLock
 from typing import TYPE_CHECKING, Any, final, overload
 
 from skitter.errors import PageTooComplex, QueryError, UsageError
-from skitter.html.engine import Engine
+from skitter.html.engine import Engine, EngineExtras
 from skitter.html.limits import (
     DEFAULT_MEMORY,
     TakesLong,
@@ -163,9 +163,9 @@ class ParsedHtml:
         query = through_tbody(query, "" if engine.comment(node) is not None else engine.tag(node))
         if self.namespaces:
             namespaces = self.namespaces | dict(namespaces or {})
-        if engine.xpath is not None:
+        if (extras := engine.extras) is not None:
             try:
-                return engine.xpath(node, query, namespaces and dict(namespaces), **variables)
+                return extras.xpath(node, query, dict(namespaces) if namespaces else None, **variables)
             except (ValueError, TypeError):
                 pass  # a function or a regular expression that only lxml supports, or an invalid query
         tree = self.lxml_tree()
@@ -180,15 +180,18 @@ class ParsedHtml:
         nodes = ((root, tree.node_of(root)) for root in roots)
         return [root if node is None else node for root, node in nodes]
 
-    def required(self, name: str) -> Callable[..., Any]:
-        """Return an optional function of the engine. Raises :class:`~skitter.errors.UsageError` if it has no such function."""
-        function: Callable[..., Any] | None = getattr(self.engine, name)
-        if function is None:
+    def extras_for(self, method: str) -> EngineExtras:
+        """Return what only some engines can do. Raises :class:`~skitter.errors.UsageError` if this one cannot.
+
+        ``method``: the method that the user has called.
+        """
+        extras = self.engine.extras
+        if extras is None:
             raise UsageError(
-                f"{name}() needs the package turbohtml, which is not installed",
+                f"{method}() needs the package turbohtml, which is not installed",
                 remedy="pip install turbohtml, on a platform that it supports",
             )
-        return function
+        return extras
 
     def text_content(self, node: Any) -> str:
         """Return the text nodes inside an element, with a line break between blocks."""
@@ -546,7 +549,7 @@ class Selector:
         Relative links become absolute with ``base_url``. Raises :class:`~skitter.errors.UsageError` on platforms without
         ``turbohtml``.
         """
-        return self._page.required("markdown")(self._node, base_url)  # type: ignore[no-any-return]
+        return self._page.extras_for("markdown").markdown(self._node, base_url)
 
     def structured_data(self, base_url: str = "") -> dict[str, Any]:
         """Return the structured data of the whole page; see :meth:`Response.structured_data`.
@@ -554,7 +557,7 @@ class Selector:
         Raises :class:`~skitter.errors.UsageError` on platforms without ``turbohtml``.
         """
         page = self._page
-        return page.required("structured_data")(page.document, base_url)  # type: ignore[no-any-return]
+        return page.extras_for("structured_data").structured_data(page.document, base_url)
 
     @property
     def root(self) -> Any:

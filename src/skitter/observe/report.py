@@ -12,7 +12,7 @@ from skitter.frontier.stats import StatsRow
 from skitter.monitors import describe
 from skitter.observe.dead_letters import moment
 from skitter.observe.figures import amount, duration, kinds, milliseconds
-from skitter.run.control import JobStatus
+from skitter.run.job_access import JobStatus
 from skitter.worker.timings import BOUNDS, CALLBACK, COMMIT, FETCH, STORE, WAIT, quantile
 
 MAX_LETTERS = 100

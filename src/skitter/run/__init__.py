@@ -1,1 +1,1 @@
-"""The life of a run: the job and its folder, the worker processes, outputs, and control from outside."""
+"""The life of a run: the job and its folder, the worker processes, outputs, and access from outside."""

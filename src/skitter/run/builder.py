@@ -29,6 +29,7 @@ from skitter.spider import Spider
 from skitter.stats import Stats
 from skitter.store.contract import ArchiveStore, Output, Store, StoreContext
 from skitter.store.outputs import archive_stores_for, open_output, stores_for
+from skitter.worker import WorkerParts
 from skitter.worker.callbacks import CallbackNames, CallbackRunner
 from skitter.worker.hooks import Hooks
 from skitter.worker.routing import ItemWriter, OutputRouter, RoutedStores
@@ -382,7 +383,7 @@ class JobBuilder:
 
             site_file_fetcher = RecordingFetcher(fetcher, outputs.add_capture)
         await fetcher.open()
-        parts = worker_module.WorkerParts(
+        parts = WorkerParts(
             self.spider,
             self.settings,
             self.link_collector(info),

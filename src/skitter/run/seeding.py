@@ -8,8 +8,8 @@ from skitter.fetch.address_guard import AddressGuard
 from skitter.frontier.records import Entry
 from skitter.request import Request
 from skitter.run.builder import JobBuilder
-from skitter.run.control import OpenFrontier
 from skitter.run.job import JobFolder
+from skitter.run.job_access import OpenFrontier
 from skitter.scope import Scope
 from skitter.settings import api_settings
 from skitter.worker.callbacks import find_method

@@ -14,9 +14,9 @@ from skitter.frontier.registry import make_frontier
 from skitter.frontier.rpc.client import OwnerGone, RemoteFrontier, remote_frontier
 from skitter.frontier.workers import worker_name
 from skitter.run.builder import JobBuilder, RunOverrides
-from skitter.run.control import job_status
 from skitter.run.crawl import Crawl
 from skitter.run.job import JobFolder
+from skitter.run.job_access import job_status
 from skitter.scrapy.job import RunningScrapyJob, public_arguments
 from skitter.scrapy.worker import ScrapyWorker
 

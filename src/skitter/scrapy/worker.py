@@ -9,7 +9,7 @@ from skitter.scrapy.requests import RequestCodec
 from skitter.stats import Stats
 from skitter.worker import DRAIN_SECONDS
 from skitter.worker.committer import Committer
-from skitter.worker.control import CrawlControl
+from skitter.worker.crawl_control import CrawlControl
 from skitter.worker.heartbeat import WorkerReporter
 from skitter.worker.hooks import Hooks
 from skitter.worker.inflight import REPORT_DELAY, Inflight

@@ -16,8 +16,8 @@ from skitter.frontier.stats import OTHERS, StatsDimension, StatsRow
 from skitter.frontier.workers import WorkerStatus, queues_without_workers
 from skitter.observe.dead_letters import DeadLetterFilter, letter_fields
 from skitter.observe.figures import errors
-from skitter.run.control import JobStatus, dead_letters, slots, stats
 from skitter.run.job import JobFolder
+from skitter.run.job_access import JobStatus, dead_letters, slots, stats
 from skitter.settings import Settings, declarations, type_name
 from skitter.worker.timings import FETCH, quantile
 

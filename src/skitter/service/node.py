@@ -29,7 +29,7 @@ from skitter.frontier.contract import NoSuchJob
 from skitter.frontier.options import FrontierContext
 from skitter.frontier.registry import make_frontier
 from skitter.politeness import Politeness
-from skitter.run.control import read_passes
+from skitter.run.job_access import read_passes
 from skitter.run.log_frames import level_name, severity_of
 from skitter.service.jobs import JobService
 from skitter.service.log_collector import LogBuffer

@@ -17,7 +17,7 @@ from skitter.frontier.contract import NoSuchJob
 from skitter.frontier.records import AddResult, Entry
 from skitter.observe.dead_letters import DeadLetterFilter
 from skitter.observe.metrics import JobSample
-from skitter.run.control import (
+from skitter.run.job_access import (
     JobStatus,
     OpenFrontier,
     change_settings,

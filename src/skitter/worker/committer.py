@@ -19,7 +19,7 @@ from skitter.stats import Stats
 from skitter.store.contract import Buffering
 from skitter.worker.bounded_counters import BoundedCounters
 from skitter.worker.callbacks import describe
-from skitter.worker.control import CrawlControl
+from skitter.worker.crawl_control import CrawlControl
 from skitter.worker.hooks import HookAction, Hooks
 from skitter.worker.inflight import Inflight
 from skitter.worker.links import LinkCollector

@@ -12,7 +12,7 @@ from skitter.errors import SkitterError
 from skitter.frontier.contract import Frontier
 from skitter.frontier.records import JobInfo, JobState
 from skitter.worker.committer import Committer
-from skitter.worker.control import CrawlControl
+from skitter.worker.crawl_control import CrawlControl
 from skitter.worker.heartbeat import Heartbeat, WorkerReporter
 from skitter.worker.leaser import Leaser
 

@@ -31,7 +31,6 @@ from skitter.errors import (
 from skitter.fetch.contract import (
     Aborted,
     BodySink,
-    Fetcher,
     FetchError,
     ProxyError,
     fetch_with_hook,
@@ -45,10 +44,9 @@ from skitter.item import item_fields
 from skitter.links import Links
 from skitter.request import Request, decode_request
 from skitter.response import Response
-from skitter.settings import Settings
-from skitter.spider import Spider
 from skitter.web.headers import parse_retry_after
 from skitter.web.urls import origin_of
+from skitter.worker import WorkerParts
 from skitter.worker.callbacks import (
     CallbackPacer,
     CallbackRunner,
@@ -58,13 +56,13 @@ from skitter.worker.callbacks import (
     results_of,
     traceback_of,
 )
-from skitter.worker.control import CrawlControl
+from skitter.worker.crawl_control import CrawlControl
 from skitter.worker.directives import DirectiveRules
-from skitter.worker.hooks import HookAction, Hooks
+from skitter.worker.hooks import HookAction
 from skitter.worker.inflight import InflightRequest
 from skitter.worker.item_meter import InvalidItem, make_item_meter
 from skitter.worker.large_pages import LARGE, LargePageLimiter
-from skitter.worker.links import TURN, CallbackResult, LinkCollector, LinkStream, turns_of
+from skitter.worker.links import TURN, CallbackResult, LinkStream, turns_of
 from skitter.worker.origins import CONTACT_GRACE, Origins, OriginState
 from skitter.worker.page import FILE_CALLBACKS, Page, item_key_of
 from skitter.worker.retry import (
@@ -124,20 +122,24 @@ class RequestPipeline:
     """Processes each leased request up to the decision how its lease ends.
 
     The committer stores items and links.
+
+    ``link_stream``: adds links to the frontier before the commit of their page, for ``streaming_callbacks`` and for pages
+    with very many links. ``tdm_files``: the tdmrep.json of each origin, read before its first page. ``media``: downloads
+    the files that items name. ``revisits``: if the job remembers its pages.
     """
 
     def __init__(
         self,
-        spider: Spider,
-        settings: Settings,
-        fetcher: Fetcher,
-        hooks: Hooks,
-        robots: RobotsGate | None,
-        links: LinkCollector,
+        parts: WorkerParts,
         control: CrawlControl,
+        link_stream: LinkStream,
+        *,
+        robots: RobotsGate | None,
+        tdm_files: TdmFiles | None,
+        media: MediaPipeline | None,
+        revisits: Revisits | None,
     ) -> None:
-        self.revisits: Revisits | None = None
-        """Set if the job remembers its pages, before the first request."""
+        settings, hooks, fetcher = parts.settings, parts.hooks, parts.fetcher
         self._origins = Origins(settings)
         self._failed_seeds = 0
         self._has_warned_of_blocking = False
@@ -145,13 +147,17 @@ class RequestPipeline:
             *settings.fingerprint_keys, *settings.item_meta_fields, *filter(None, [settings.group_key])
         }  # fmt: skip
         """Keys of ``meta`` that the job uses, and keys of Scrapy that were pointed out."""
-        self._spider = spider
+        self._spider = parts.spider
         self._settings = settings
         self._fetcher = fetcher
         self._hooks = hooks
-        self._robots = robots
-        self._links = links
+        self._links = parts.links
         self._control = control
+        self._link_stream = link_stream
+        self._robots = robots
+        self._tdm_files = tdm_files
+        self._media = media
+        self._revisits = revisits
         self._before_request_hooks, self._after_request_hooks = (
             hooks["before_request"],
             hooks["after_request"],
@@ -167,13 +173,6 @@ class RequestPipeline:
         self._large_pages = LargePageLimiter(settings.max_page_memory)
         self._meter = make_item_meter(settings)
         self._directives = DirectiveRules(settings, product_token(settings.user_agent))
-        self.media: MediaPipeline | None = None
-        """Downloads the files that items name."""
-        self.tdm_files: TdmFiles | None = None
-        """Reads the tdmrep.json of each origin before its first page."""
-        self.link_stream: LinkStream | None = None
-        """Adds links to the frontier before the commit of their page: for ``streaming_callbacks``, and for pages
-        with very many links."""
 
     async def process(self, inflight: InflightRequest) -> Page | None:
         """Process one request. ``None``: release its lease."""
@@ -206,7 +205,7 @@ class RequestPipeline:
             self._spider.stats.end(page)
             if page.share or page.open_page is not None:
                 await self._release(page)
-        if self.revisits is not None or request.depth == 0:
+        if self._revisits is not None or request.depth == 0:
             await self._finish(page)
         return page
 
@@ -218,7 +217,7 @@ class RequestPipeline:
 
     async def _finish(self, page: Page) -> None:
         """Follow the known links of a page that is visited again, and report a seed without a page."""
-        if self.revisits is not None and self.revisits.settle(page):
+        if self._revisits is not None and self._revisits.settle(page):
             try:
                 await self._follow_again(page)
             except UndecodableRecord as error:
@@ -227,11 +226,11 @@ class RequestPipeline:
             self._report_seed(page)
 
     async def _process_page(self, page: Page, inflight: InflightRequest) -> None:
-        if self.revisits is not None:
-            self.revisits.begin(page)
-            if not self.revisits.is_due(page):
+        if self._revisits is not None:
+            self._revisits.begin(page)
+            if not self._revisits.is_due(page):
                 inflight.finish_fetch(sent=False)
-                self.revisits.skip(page)
+                self._revisits.skip(page)
                 await self._follow_again(page)
                 return
         request = await self._before_request(page) if self._before_request_hooks else page.request
@@ -330,7 +329,7 @@ class RequestPipeline:
 
     async def _process_file(self, page: Page, inflight: InflightRequest) -> None:
         """Process a request for a file or for the items that wait for it. Raises :class:`_ReleaseLease`."""
-        media = self.media
+        media = self._media
         page.has_output = False
         if media is None:
             inflight.finish_fetch(sent=False)
@@ -437,12 +436,12 @@ class RequestPipeline:
             and not await self._is_allowed(robots, page, request, inflight, origin_state)
         ):
             return None
-        if self.tdm_files is not None and page.download is None:
-            await self._read_tdm_file(self.tdm_files, request.url, inflight)
+        if self._tdm_files is not None and page.download is None:
+            await self._read_tdm_file(self._tdm_files, request.url, inflight)
         if inflight.expires and not inflight.may_send():
             raise _ReleaseLease
-        if page.memory is not None and self.revisits is not None:
-            request = self.revisits.conditional(page, request)
+        if page.memory is not None and self._revisits is not None:
+            request = self._revisits.conditional(page, request)
         if self._before_send_hooks or self._on_headers_hooks or page.download is not None:
             fetching = self._fetch_with_hooks(page, request, inflight)
         else:
@@ -490,7 +489,7 @@ class RequestPipeline:
             self._check_meta(request)
         if not inflight.may_send():
             raise _ReleaseLease
-        download, media = page.download, self.media
+        download, media = page.download, self._media
         if not self._on_headers_hooks and download is None:
             return await self._fetcher.fetch(request, permit=inflight)
 
@@ -599,7 +598,7 @@ class RequestPipeline:
         """Return the directives of robots.txt and tdmrep.json for a page."""
         policy = None if self._robots is None else self._robots.policy(url)
         signals = {} if policy is None else policy.content_signals
-        rule = None if self.tdm_files is None else self.tdm_files.find(url)
+        rule = None if self._tdm_files is None else self._tdm_files.find(url)
         if rule is None:
             return Directives(content_signals=signals)
         return Directives(content_signals=signals, tdm_reservation=rule.reserves, tdm_policy=rule.policy)
@@ -698,7 +697,7 @@ class RequestPipeline:
             self._add(page, hop)
 
     async def _parse(self, page: Page, response: Response, inflight: InflightRequest) -> None:
-        revisits = self.revisits
+        revisits = self._revisits
         if revisits is not None and revisits.is_unchanged(page, response):
             revisits.mark_unchanged(page, response.status)  # its items stay
             await self._follow_again(page)
@@ -728,8 +727,8 @@ class RequestPipeline:
         if page.decision is DONE:
             self._conclude(page, response, results)
             is_long = page.counters.get("links", 0) > 2 * TURN
-            if is_long and self.link_stream is not None and self._settings.max_queued_per_slot is None:
-                page.batches = await self.link_stream.add_most(page.batches)
+            if is_long and self._settings.max_queued_per_slot is None:
+                page.batches = await self._link_stream.add_most(page.batches)
 
     def _find_callback(self, name: object) -> Callable[..., Any]:
         callback = self.callbacks.find(self._spider, _name(name))
@@ -745,13 +744,13 @@ class RequestPipeline:
 
     def _conclude(self, page: Page, response: Response, results: list[Any]) -> None:
         """Complete a page whose callback has succeeded: its items, links and visit."""
-        revisits = self.revisits
+        revisits = self._revisits
         hops: list[Request] = []
         if self._settings.refresh_delay_cap is not None:
             hops = self._follow_refresh(page, response, self._settings.refresh_delay_cap)
         visit = None if revisits is None else revisits.visit(page, results, hops)
         if page.items:
-            self._put_items(page, response.base_url if self.media is not None else "", visit)
+            self._put_items(page, response.base_url if self._media is not None else "", visit)
         if page.has_output:  # otherwise the page is counted when its items are complete
             counters, depth = page.counters, page.request.depth
             counters["pages"] = counters[_DEPTHS[min(depth, _MAX_DEPTH)]] = 1
@@ -768,8 +767,7 @@ class RequestPipeline:
             return False
         traps = self._links.traps
         return (
-            self.link_stream is not None
-            and page.draft is None
+            page.draft is None
             and not self._directives.are_set
             and not self._settings.callback_threads
             and self._settings.max_queued_per_slot is None
@@ -778,14 +776,13 @@ class RequestPipeline:
 
     async def _run_streaming(self, page: Page, results: Any, streamed: CallbackResult) -> list[Any]:
         """Return the results of a callback, without the batches of links that were already added to the frontier."""
-        assert self.link_stream is not None
         if not isinstance(results, Iterator):
             return await results_of(results)
         others: list[Any] = []
         for result in results:
             if result.__class__ is Links:
                 self._links.collect([result], page.request, streamed)
-                await self.link_stream.add(streamed)
+                await self._link_stream.add(streamed)
                 await asyncio.sleep(0)
             else:
                 others.append(result)
@@ -793,10 +790,10 @@ class RequestPipeline:
 
     def _put_items(self, page: Page, base_url: str, visit: PageVisit | None) -> None:
         """Count the items of a page, or let them wait in the frontier for their files, together with its visit."""
-        if page.items and self.media is not None:
+        if page.items and self._media is not None:
             if visit is not None:
                 visit = msgspec.structs.replace(visit, page=page.lease.fingerprint)
-            page.items, held = self.media.hold(page.items, page.request, page.item_key, base_url, visit)
+            page.items, held = self._media.hold(page.items, page.request, page.item_key, base_url, visit)
             page.entries += held
             page.items_request = held[-1] if held else None
             page.has_output = not held
@@ -834,8 +831,8 @@ class RequestPipeline:
         if page.items and self._meter is not None:
             page.items = self._meter.measure(page.items, page)
         _count_links(page, found)
-        if page.draft is not None and self.revisits is not None:
-            page.items = self.revisits.select(page.items, page)
+        if page.draft is not None and self._revisits is not None:
+            page.items = self._revisits.select(page.items, page)
         return [] if DUPLICATE_CONTENT in found.refused else results
 
     async def _before_save(self, page: Page, response: Response | None) -> bool:

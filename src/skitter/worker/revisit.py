@@ -148,23 +148,20 @@ class RevisitSchedule:
 class Revisits:
     """Compares pages with their last visits, for a job with the setting ``changes``.
 
-    ``number``: the pass. ``schedule``: ``None`` if each pass fetches all pages. ``listing_callbacks``: callbacks whose
-    pages each pass fetches, because they list new pages.
+    ``listing_callbacks``: callbacks whose pages each pass fetches, because they list new pages.
     """
 
     def __init__(
         self,
         settings: Settings,
-        number: int,
         *,
         renders_pages: bool,
-        schedule: RevisitSchedule | None = None,
         listing_callbacks: Collection[str] = (),
     ) -> None:
         assert settings.changes is not None
         self._mode = settings.changes
-        self._pass = number
-        self._schedule = schedule
+        self._pass = 1
+        self._schedule: RevisitSchedule | None = None
         self._listing_callbacks = listing_callbacks
         rules = settings.fetcher_rules
         self._conditional = (
@@ -172,6 +169,11 @@ class Revisits:
             and settings.fetcher != "adaptive"
             and not any(rule.get("fetcher", "http") != "http" or rule.get("browsing") for rule in rules)
         )
+
+    def begin_pass(self, number: int, schedule: RevisitSchedule | None) -> None:
+        """Compare pages for another pass from now on. ``schedule``: ``None`` if the pass fetches all pages."""
+        self._pass = number
+        self._schedule = schedule
 
     def begin(self, page: Page) -> None:
         """Prepare a leased page."""

@@ -9,14 +9,10 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from skitter.errors import CrawlFailed, SkitterError
-from skitter.fetch.address_guard import AddressGuard
-from skitter.fetch.contract import Fetcher
 from skitter.fetch.cookies import cookies_in
-from skitter.fetch.identity.contract import Cookies
-from skitter.fetch.identity.cookies import CookieKeeper, CookieSharing
 from skitter.fetch.tdmrep import TdmFiles
 from skitter.frontier.contract import Frontier
 from skitter.frontier.options import SettingsChanges
@@ -24,55 +20,28 @@ from skitter.frontier.records import Entry, JobInfo, JobState, LeaseResult
 from skitter.politeness import HostLimits
 from skitter.request import Request
 from skitter.response import Response
-from skitter.settings import Settings
-from skitter.spider import Spider
-from skitter.worker import DRAIN_SECONDS
+from skitter.worker import DRAIN_SECONDS, WorkerParts
 from skitter.worker.callbacks import describe
 from skitter.worker.committer import Committer
-from skitter.worker.control import CrawlControl
+from skitter.worker.crawl_control import CrawlControl
 from skitter.worker.heartbeat import WorkerReporter
-from skitter.worker.hooks import Hooks, call
+from skitter.worker.hooks import call
 from skitter.worker.inflight import REPORT_DELAY, Inflight, make_queue_budget
 from skitter.worker.lease_loop import LeaseLoop
 from skitter.worker.leaser import Leaser
-from skitter.worker.links import LinkCollector, LinkStream
+from skitter.worker.links import LinkStream
 from skitter.worker.pipeline import RequestPipeline
 from skitter.worker.revisit import Revisits, RevisitSchedule
 from skitter.worker.robots import RobotsGate
-from skitter.worker.routing import ItemWriter
 from skitter.worker.seeds import SeedKeyReader, SeedLoader
 
-if TYPE_CHECKING:  # few crawls download files, and traces need an extra
-    from skitter.store.media import MediaStore
-    from skitter.worker.tracing import Tracer
+if TYPE_CHECKING:  # few crawls download files
+    from skitter.worker.media import MediaPipeline
 
 log = logging.getLogger("skitter.crawl")
 
 _SEED_POLL_INTERVAL = 1.0
 """Seconds between two checks whether another worker has loaded the seeds, or has stopped loading them."""
-
-
-class WorkerParts(NamedTuple):
-    """The parts of a worker that depend on its job."""
-
-    spider: Spider
-    settings: Settings
-    links: LinkCollector
-    hooks: Hooks
-    fetcher: Fetcher
-    site_file_fetcher: Fetcher
-    """Fetches robots.txt and tdmrep.json."""
-    outputs: ItemWriter
-    guard: AddressGuard
-    cookies: Cookies
-    sharing: CookieSharing | None = None
-    """``None`` if the workers of the job do not share cookies on demand."""
-    cookie_keeper: CookieKeeper | None = None
-    """``None`` unless the cookies of a single worker are stored for the next run."""
-    files: MediaStore | None = None
-    """``None`` if the job downloads no files."""
-    tracer: Tracer | None = None
-    """``None`` if the job has no traces."""
 
 
 class Worker:
@@ -112,6 +81,9 @@ class Worker:
         )
         self._control = CrawlControl(frontier, self._inflight)
         self._robots = RobotsGate(parts.site_file_fetcher, frontier, settings) if settings.robots else None
+        self._tdm_files: TdmFiles | None = None
+        if settings.obey_tdm or settings.directives_field is not None:
+            self._tdm_files = TdmFiles(parts.site_file_fetcher, settings.robots_ttl, frontier.notes)
         self._links = parts.links
         self._guard = parts.guard
         self._cookies = parts.cookies
@@ -124,22 +96,18 @@ class Worker:
             self._control,
             self.spider.stats,
         )
-        self._renders_pages = parts.fetcher.capabilities.renders_pages
-        self._pipeline = pipeline = RequestPipeline(
-            self.spider, settings, parts.fetcher, self._hooks, self._robots, self._links, self._control
+        self._revisits = _revisits_of(parts)
+        pipeline = RequestPipeline(
+            parts,
+            self._control,
+            LinkStream(frontier, self._inflight.capacity),
+            robots=self._robots,
+            tdm_files=self._tdm_files,
+            media=_media_of(parts, frontier, name),
+            revisits=self._revisits,
         )
-        pipeline.link_stream = LinkStream(frontier, self._inflight.capacity)
-        if settings.obey_tdm or settings.directives_field is not None:
-            pipeline.tdm_files = TdmFiles(parts.site_file_fetcher, settings.robots_ttl, frontier.notes)
         self.callbacks = pipeline.callbacks
         """Runs the callbacks of the job."""
-        if parts.files is not None:
-            from skitter.worker.media import MediaPipeline  # noqa: PLC0415 - see above
-
-            sends_by_http = parts.fetcher.capabilities.renders_pages or bool(settings.fetcher_rules)
-            pipeline.media = MediaPipeline(
-                parts.files, settings, parts.links, frontier.notes, name, sends_by_http=sends_by_http
-            )
         leaser = Leaser(name, frontier, self._inflight, pipeline, self._committer, self._on_answer)
         self._on_leases = on_leases
         self._sharing = parts.sharing
@@ -190,9 +158,9 @@ class Worker:
         return state
 
     async def _begin_pass(self, number: int) -> None:
-        """Prepare the pipeline for a pass, if the job remembers its pages."""
+        """Prepare for a pass, if the job remembers its pages."""
         self._pass_number = number
-        if self.settings.changes is None:
+        if self._revisits is None:
             return
         share = self.settings.revisit_share
         if share < 1:
@@ -200,13 +168,7 @@ class Worker:
                 self._saving.cancel()
             self._schedule = await RevisitSchedule.load(self._frontier.notes, share, number)
             self._saving = self._control.start(self._schedule.keep_saved(self._frontier.notes))
-        self._pipeline.revisits = Revisits(
-            self.settings,
-            number,
-            renders_pages=self._renders_pages,
-            schedule=self._schedule,
-            listing_callbacks=self.spider.streaming_callbacks,
-        )
+        self._revisits.begin_pass(number, self._schedule)
 
     async def _follow_pass(self) -> None:
         """Continue with a pass that another machine has started before this worker noticed the end of the last one.
@@ -224,8 +186,8 @@ class Worker:
         # Pages that wait for these files must have been cancelled, or they would treat the cancellation as an error.
         if self._robots is not None:
             await self._robots.close()
-        if self._pipeline.tdm_files is not None:
-            await self._pipeline.tdm_files.close()
+        if self._tdm_files is not None:
+            await self._tdm_files.close()
         if self._cookie_keeper is not None:
             with contextlib.suppress(SkitterError):  # a frontier that is gone ends the run anyway
                 await self._cookie_keeper.save()
@@ -359,3 +321,24 @@ class Worker:
         if dropped:
             log.info("task %s is closed: dropped %d waiting requests", task, dropped)
         return dropped
+
+
+def _revisits_of(parts: WorkerParts) -> Revisits | None:
+    if parts.settings.changes is None:
+        return None
+    return Revisits(
+        parts.settings,
+        renders_pages=parts.fetcher.capabilities.renders_pages,
+        listing_callbacks=parts.spider.streaming_callbacks,
+    )
+
+
+def _media_of(parts: WorkerParts, frontier: Frontier, worker: str) -> MediaPipeline | None:
+    if parts.files is None:
+        return None
+    from skitter.worker.media import MediaPipeline  # noqa: PLC0415 - few crawls download files
+
+    sends_by_http = parts.fetcher.capabilities.renders_pages or bool(parts.settings.fetcher_rules)
+    return MediaPipeline(
+        parts.files, parts.settings, parts.links, frontier.notes, worker, sends_by_http=sends_by_http
+    )

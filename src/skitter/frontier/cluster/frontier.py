@@ -14,7 +14,12 @@ from typing import ClassVar, Protocol
 import msgspec
 
 from skitter.frontier.cluster.background import BackgroundTasks, gather_all
-from skitter.frontier.cluster.control import ClusterControl, ClusterDeadLetters, ClusterNotes, ClusterReports
+from skitter.frontier.cluster.control_and_reports import (
+    ClusterControl,
+    ClusterDeadLetters,
+    ClusterNotes,
+    ClusterReports,
+)
 from skitter.frontier.cluster.forwarder import Forwarder
 from skitter.frontier.cluster.leasing import ClusterLeasing
 from skitter.frontier.cluster.partition import ForwardedRequest, Partition

@@ -31,7 +31,7 @@ from skitter.frontier.records import (
 )
 from skitter.frontier.redis.address import parse_address
 from skitter.frontier.redis.config import JobConfig
-from skitter.frontier.redis.control import (
+from skitter.frontier.redis.control_and_reports import (
     RedisControl,
     RedisDeadLetters,
     RedisLiveness,

@@ -18,8 +18,8 @@ from fastapi import FastAPI
 from skitter._version import VERSION
 from skitter.frontier.records import JobState
 from skitter.observe.dead_letters import DeadLetterFilter
-from skitter.run.control import change_settings, changes_of, job_status, live_frontier, open_frontier
 from skitter.run.job import JobFolder
+from skitter.run.job_access import change_settings, changes_of, job_status, live_frontier, open_frontier
 from skitter.service.api.access import ApiTokens
 from skitter.service.api.auth import CONSOLE, AsgiApp, AuthContext, AuthMiddleware
 from skitter.service.api.problems import add_handlers

@@ -1,4 +1,4 @@
-"""Control, notes, reports, dead letters and seed keys of a job in partitions.
+"""The control and the reports of a job in partitions, with its notes and its dead letters.
 
 Each call goes to the partition of its slot or note, to the first partition, or to all partitions.
 """

@@ -1,4 +1,4 @@
-"""Controls a job from outside: opens its frontier, whether a process runs the job or not, and reads its state."""
+"""Access to a job from outside: opens its frontier, whether a process runs the job or not, and reads its state."""
 
 from __future__ import annotations
 

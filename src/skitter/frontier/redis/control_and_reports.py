@@ -1,4 +1,4 @@
-"""The parts of a Redis frontier other than the queue: control, reports, notes and dead letters."""
+"""The control and the reports of a Redis frontier, with its notes, its dead letters and the liveness of its workers."""
 
 from __future__ import annotations
 
