@@ -10,6 +10,7 @@ import codecs
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import lru_cache
 from itertools import chain
 
 import msgspec
@@ -52,11 +53,16 @@ class SitemapEntry(msgspec.Struct, frozen=True):
         lastmod = self.lastmod
         if self.is_publication or len(lastmod) > _MAX_LASTMOD:
             return ""
-        is_old = lastmod < datetime.fromtimestamp(now - _PRECISE_SECONDS, UTC).date().isoformat()
+        is_old = lastmod < _date_of(int(now // 86_400) - _PRECISE_DAYS)
         return lastmod[:10] if is_old and _DATE_AND_TIME.match(lastmod) else lastmod
 
 
-_PRECISE_SECONDS = 7 * 86_400
+@lru_cache(maxsize=1)
+def _date_of(day: int) -> str:
+    return datetime.fromtimestamp(day * 86_400, UTC).date().isoformat()
+
+
+_PRECISE_DAYS = 7
 _MAX_LASTMOD = 64
 _DATE_AND_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]", re.ASCII)
 
