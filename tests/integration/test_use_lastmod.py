@@ -113,6 +113,20 @@ def test_the_lastmod_of_an_unchanged_sitemap_is_remembered(crawl_of):
         assert site.taken() == [*SITEMAPS, "/undated"]
 
 
+def test_the_setting_can_change_from_pass_to_pass(crawl_of):
+    """The sitemap never changes, so its links are remembered from the pass that has parsed it."""
+    site = NewsSite({**OLD, "/undated": ""})
+    site.has_etags = True
+    crawl = crawl_of(site)
+    everything = sorted([*SITEMAPS, *OLD, "/undated"])
+    few = [*SITEMAPS, "/undated"]
+    for use, requested in (
+        ("no", everything), ("yes", everything), ("yes", few), ("no", everything), ("yes", few), ("yes", few)
+    ):  # fmt: skip
+        crawl("-s", f"use_lastmod={use}")
+        assert site.taken() == requested
+
+
 def test_a_later_lastmod_makes_a_page_due_that_the_share_leaves_out(crawl_of):
     site = NewsSite(
         {f"/{number}": before_now(2 * DAY) for number in range(20)} | {f"/u{n}": "" for n in range(20)}

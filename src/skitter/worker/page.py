@@ -99,6 +99,8 @@ class PageSnapshot(msgspec.Struct, array_like=True):
     compressed: bool = False
     history: ChangeHistory | None = None
     """Only with a ``revisit_share`` below 1 or ``use_lastmod``."""
+    has_lastmod: bool = False
+    """Whether the links have the ``lastmod`` that the page states, if it is a sitemap."""
 
 
 class Page(msgspec.Struct, eq=False):

@@ -182,7 +182,9 @@ class Revisits:
         """Prepare a leased page."""
         memory = page.lease.memory
         if memory is not None and not page.request.dont_filter:
-            page.memory = _read(memory)
+            page.memory = found = _read(memory)
+            if self._uses_lastmod and not found.has_lastmod and self._is_listing(page.request):
+                found.etag, found.modified, found.digest = "", "", b""  # parse it again
         if self._mode != "all" and self._pass > 1:  # keyed stores keep one version per pass
             page.item_key = xxhash.xxh3_128_digest(page.item_key, self._pass)
 
@@ -194,13 +196,16 @@ class Revisits:
         memory, request = page.memory, page.request
         if not self._keeps_history or memory is None or memory.history is None or not memory.digest:
             return True
-        if request.depth == 0 or request.callback in self._listing_callbacks:
+        if request.depth == 0 or self._is_listing(request):
             return True
         changed = self._stated_change(request)
         if changed is not None:
             fetched = memory.history.fetched
             return changed > fetched or not trusts_lastmod(page.lease.fingerprint, fetched, time.time())
         return self._schedule is None or self._schedule.is_due(memory.history)
+
+    def _is_listing(self, request: Request) -> bool:
+        return request.callback in self._listing_callbacks
 
     def _stated_change(self, request: Request) -> float | None:
         """Return the time of the last change of a page as its sitemap states it; ``None`` if that is not usable."""
@@ -247,6 +252,7 @@ class Revisits:
             modified=strong_last_modified(response.header("last-modified"), response.header("date")),
             digest=digest,
             history=self._next_history(page, is_changed=True),
+            has_lastmod=self._uses_lastmod,
         )
         return False
 
