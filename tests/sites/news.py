@@ -16,7 +16,8 @@ def before_now(seconds, form="%Y-%m-%dT%H:%M:%SZ"):
 class NewsSite:
     """A site with an index, a sitemap for each of its sections, and articles that link to their comments.
 
-    ``lastmod`` and ``texts``: by path. A page without a text answers 404. ``unlisted``: paths without an entry.
+    ``lastmod`` and ``texts``: by path. A page without a text answers 404. ``POST`` to a path edits all pages whose paths
+    begin with it.
     """
 
     def __init__(self, lastmod, sections=1):
@@ -31,26 +32,36 @@ class NewsSite:
     def __call__(self, visit):
         if visit.target == "/robots.txt":
             return Answer(status=404)
+        if visit.method == "POST":
+            self.edit(visit.target)
+            return Answer(b"")
         self.requested.append(visit.target)
-        origin = f"http://{visit.host}:{visit.port}"
-        if visit.target == "/index.xml":
-            places = (f"<sitemap><loc>{origin}/map{n}.xml.gz</loc></sitemap>" for n in range(self._sections))
-            return self._xml("sitemapindex", places)
-        if visit.target.startswith("/map"):
-            listed = list(self.lastmod)[int(visit.target[4:].partition(".")[0]) :: self._sections]
-            answer = self._xml("urlset", (self._entry(origin, path) for path in listed))
-            answer = Answer(gzip.compress(answer.body, mtime=0), content_type="application/gzip")
-        elif visit.target in self.texts:
-            links = "".join(f'<a href="{link}">x</a>' for link in self.links.get(visit.target, ()))
-            answer = Answer(f"<p>{self.texts[visit.target]}</p>{links}".encode())
-        else:
-            return Answer(status=404)
-        if not self.has_etags:
+        answer = self._answer(visit.target, f"http://{visit.host}:{visit.port}")
+        if not self.has_etags or answer.status != 200:
             return answer
         etag = f'"{hash(answer.body)}"'
         if visit.headers.get("if-none-match") == etag:
             return Answer(status=304)
         return Answer(answer.body, headers={"ETag": etag}, content_type=answer.content_type)
+
+    def _answer(self, path, origin):
+        if path == "/index.xml":
+            places = (f"<sitemap><loc>{origin}/map{n}.xml.gz</loc></sitemap>" for n in range(self._sections))
+            return self._xml("sitemapindex", places)
+        if path.startswith("/map"):
+            listed = list(self.lastmod)[int(path[4:].partition(".")[0]) :: self._sections]
+            answer = self._xml("urlset", (self._entry(origin, page) for page in listed))
+            return Answer(gzip.compress(answer.body, mtime=0), content_type="application/gzip")
+        if path in self.texts:
+            links = "".join(f'<a href="{link}">x</a>' for link in self.links.get(path, ()))
+            return Answer(f"<p>{self.texts[path]}</p>{links}".encode())
+        return Answer(status=404)
+
+    def edit(self, start):
+        """Change the pages whose paths begin like this, with the present time as their lastmod."""
+        edited = [path for path in self.lastmod if path.startswith(start)]
+        self.lastmod |= dict.fromkeys(edited, before_now(0))
+        self.texts |= dict.fromkeys(edited, "second")
 
     def _entry(self, origin, path):
         lastmod = self.lastmod[path]
