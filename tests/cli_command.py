@@ -162,6 +162,10 @@ class SlowingSite:
         self.reached = threading.Event()
         self.go_on = threading.Event()
 
+    def slow_down(self, after):
+        """Take time again after some more requests."""
+        self._left = after
+
     def __call__(self, visit):
         if visit.path == "/robots.txt":
             return Answer(status=404)

@@ -78,6 +78,10 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
         Maximum size of the body in bytes. ``None``: the setting applies.
     ``truncate_body``
         Whether a larger body is cut there, and not an error. ``None``: the setting applies.
+    ``lastmod``
+        When the page last changed, as its sitemap states it: a W3C datetime such as ``2026-11-01``. With the setting
+        ``use_lastmod``, it decides whether a remembered page is fetched again. Empty, the default: unknown. Neither
+        children nor the targets of redirects inherit it.
     ``proxy``
         Proxy URL for this request (``http://user:password@host:port``, ``socks5h://...``).
     ``fetcher``
@@ -124,6 +128,7 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     encoding: str | None = None
     max_body: int | None = None
     truncate_body: bool | None = None
+    lastmod: str = ""
 
     def __post_init__(self) -> None:
         if self.url.__class__ is not str:

@@ -265,6 +265,11 @@ class FrontierSettings(msgspec.Struct, frozen=True, kw_only=True):
         " chooses the pages whose copies benefit most, by how often they have changed. Seeds and new pages are always fetched.",
         above=0, max=1, api=True,
     )] = 1.0
+    use_lastmod: Annotated[bool, Setting(
+        "Let the `lastmod` of a sitemap decide whether a pass of a job with `changes` fetches a remembered page again: it does so"
+        " if `lastmod` is later than the last fetch. Pages without a usable `lastmod` are fetched as usual.",
+        api=True,
+    )] = False
     refetch_failed: Annotated[bool, Setting(
         "Queue a failed request again when another link to it is found.", api=True,
     )] = False
@@ -342,6 +347,12 @@ class FrontierSettings(msgspec.Struct, frozen=True, kw_only=True):
                 "revisit_share needs changes",
                 remedy="set changes to all, changed or new, so that the job remembers its pages",
                 field="revisit_share",
+            )
+        if self.changes is None and self.use_lastmod:
+            raise SettingsError(
+                "use_lastmod needs changes",
+                remedy="set changes to all, changed or new, so that the job remembers its pages",
+                field="use_lastmod",
             )
         if self.seen_filter == "compact" and self.visited_ttl is not None:
             raise SettingsError(

@@ -54,7 +54,7 @@ class Spider:
     streaming_callbacks: Sequence[str] = ()
     """Names of generator callbacks whose batches of links (``follow_all``) enter the queue while the callback runs, so that
     they need not be in memory together. If such a callback raises an exception, the links before it are followed all the same.
-    Their pages list others, so a pass with ``revisit_share`` always fetches them."""
+    Their pages list others, so a pass always fetches them, also with ``revisit_share`` or ``use_lastmod``."""
     own_meta: bool = False
     """Whether all keys of ``meta`` are the spider's own. By default, those that only Scrapy would use are pointed out, and
     a request with ``meta["proxy"]`` fails, because it would be sent from the own address."""

@@ -6,7 +6,7 @@ import signal
 import sys
 from pathlib import Path
 
-from skitter import Request, Spider
+from skitter import Request, SitemapSpider, Spider
 
 sys.path.append(str(Path(__file__).parents[1]))
 from sites.shop import ShopSpider
@@ -154,3 +154,17 @@ class Priced(Everything):
         if price := response.css(".price::text").get():
             yield {"url": response.url, "price": int(price)}
         yield response.follow_all("a")
+
+
+class Maps(SitemapSpider):
+    """The text of each page of a sitemap."""
+
+    url = ""
+
+    async def start(self):
+        self.sitemap_urls = [f"{self.url}index.xml"]
+        async for request in super().start():
+            yield request
+
+    def parse(self, response):
+        yield {"url": response.url, "text": response.css("p::text").get()}

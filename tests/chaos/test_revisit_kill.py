@@ -9,10 +9,11 @@ import random
 import urllib.request
 
 import pytest
-from crawling import FAST, served
+from crawling import FAST, served, visits
 
 from cli_command import skitter
 from sites.changing import ChangingSite
+from sites.news import before_now
 from skitter.frontier.embedded.inspection import read_status
 from skitter.frontier.records import JobState
 
@@ -114,3 +115,26 @@ def test_kills_lose_no_page_of_passes_that_fetch_a_share(crawling, site_process,
             break
     assert found == new
     assert killed >= 3
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_kills_change_no_choice_by_lastmod(crawling, site_process, seed):
+    rng = random.Random(f"{seed} lastmod")
+    old = {f"/old{number}": before_now(200_000) for number in range(200)}
+    edited = {f"/edited{number}": before_now(200_000) for number in range(200)}
+    site = site_process("sites.news:NewsSite", {"lastmod": old | edited, "sections": 4}, delay=0.01)
+    crawl = crawling(
+        "Maps", workers=2, settings={**FAST, "changes": "all", "use_lastmod": True}, arguments={"url": site.url}
+    )  # fmt: skip
+    killed = run_pass(crawl, site, 1, 1, rng)
+    urllib.request.urlopen(urllib.request.Request(f"{site.url}edited", method="POST")).close()
+    before = visits(site)
+    killed += run_pass(crawl, site, 2, 3, rng, requests=len(edited))
+    assert killed >= 3
+    again = {url.removeprefix(site.url[:-1]) for url in visits(site) - before}
+    assert again == {"/index.xml", *(f"/map{number}.xml.gz" for number in range(4)), *edited}
+    texts = {item["url"].removeprefix(site.url[:-1]): item["text"] for item in crawl.items()}
+    assert texts == dict.fromkeys(old, "first") | dict.fromkeys(edited, "second")
+    assert len(crawl.items()) == len(texts), "an item twice"
+    report = skitter("changes", "job", "--json", "--kind", "skipped", cwd=crawl.folder)
+    assert {page["url"].removeprefix(site.url[:-1]) for page in json.loads(report.stdout)} == set(old)

@@ -36,6 +36,7 @@ FULL = {
     "encoding": "cp1252",
     "max_body": 5_000_000,
     "truncate_body": True,
+    "lastmod": "2026-11-01",
     "priority": -5,
     "queue": "details",
     "depth": 4,

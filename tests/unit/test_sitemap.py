@@ -3,6 +3,7 @@
 import gzip
 import subprocess
 import sys
+from datetime import UTC, datetime
 
 import pytest
 
@@ -74,6 +75,48 @@ def test_indexes_feeds_and_robots_txt():
         SitemapEntry("https://example.com/map.xml", is_sitemap=True),
         SitemapEntry("https://example.com/other.xml", is_sitemap=True),
     ]
+
+
+ARTICLE = '<entry><link href="/a"/>{}</entry>'
+DATED = "<published>2026-11-01</published><updated>2026-11-22T10:00:00Z</updated>"
+NOW = datetime(2026, 11, 28, tzinfo=UTC).timestamp()
+
+
+@pytest.mark.parametrize(
+    ("body", "lastmod", "for_revisit"),
+    [
+        (MAP, "2026-11-01", "2026-11-01"),
+        (RSS, "Sun, 22 Nov 2026", ""),
+        (ATOM, "2026-11-22", "2026-11-22"),
+        (f"<feed>{ARTICLE.format(DATED)}</feed>", "2026-11-22T10:00:00Z", "2026-11-22T10:00:00Z"),
+        (f"<feed>{ARTICLE.format('<published>2026-11-01</published>')}</feed>", "2026-11-01", ""),
+        (
+            '{"items": [{"url": "/a", "date_published": "2026-11-01T00:00:00Z"}]}',
+            "2026-11-01T00:00:00+00:00",
+            "",
+        ),
+    ],
+    ids=["sitemap", "rss", "atom", "atom with both", "atom published", "json"],
+)
+def test_a_time_of_publication_does_not_tell_when_a_page_has_changed(body, lastmod, for_revisit):
+    entry = next(read_sitemap(body.encode(), URL))
+    assert (entry.lastmod, entry.lastmod_for_revisit(NOW)) == (lastmod, for_revisit)
+
+
+@pytest.mark.parametrize(
+    ("lastmod", "for_revisit"),
+    [
+        ("2026-11-21T00:00:00Z", "2026-11-21T00:00:00Z"),
+        ("2026-11-20T23:59:59Z", "2026-11-20"),
+        ("2020-01-02 03:04", "2020-01-02"),
+        ("2027-01-02T03:04Z", "2027-01-02T03:04Z"),
+        ("2020-01", "2020-01"),
+        ("1 Jan 2020 10:00", "1 Jan 2020 10:00"),
+        ("2026-11-21T00:00:00Z" + " " * 100, ""),
+    ],
+)
+def test_an_old_lastmod_is_shortened_to_its_date(lastmod, for_revisit):
+    assert SitemapEntry(URL, lastmod=lastmod).lastmod_for_revisit(NOW) == for_revisit
 
 
 @pytest.mark.parametrize("body", [b"<html><body>not found</body></html>", b"<", b"<!-- -->"])

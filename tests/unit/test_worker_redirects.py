@@ -95,6 +95,10 @@ def test_waiting_times_do_not_go_along():
     assert (request.delay, request.not_before) == (0, 0)
 
 
+def test_the_target_does_not_have_the_lastmod_of_the_listed_url():
+    assert follow(lastmod="2026-11-01").lastmod == ""
+
+
 @pytest.mark.parametrize(
     ("url", "location", "authorization", "cookies"),
     [

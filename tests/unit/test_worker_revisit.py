@@ -1,6 +1,8 @@
 """What a worker remembers of a page, and how it asks for the page again."""
 
 import math
+import time
+from datetime import UTC, datetime
 
 import msgspec
 import pytest
@@ -13,7 +15,16 @@ from skitter.response import Response
 from skitter.settings import Settings
 from skitter.worker.page import ChangeHistory, Page, PageSnapshot
 from skitter.worker.retry import RetryDecision
-from skitter.worker.revisit import Revisits, RevisitSchedule, pack_links, unpack_links, visit_of
+from skitter.worker.revisit import (
+    MAX_TRUST,
+    Revisits,
+    RevisitSchedule,
+    latest_change,
+    pack_links,
+    trusts_lastmod,
+    unpack_links,
+    visit_of,
+)
 
 URL = "http://h.test/page"
 DIGEST = xxhash.xxh3_128_digest(b"body", 200)
@@ -332,3 +343,173 @@ def test_without_a_share_no_history_is_kept():
     page = visited(revisits(), memory=visited(revisits(1)).visit.memory)
     revisits().mark_unchanged(page, 304)
     assert page.visit == PageVisit(PageChange.UNCHANGED, 304)
+
+
+# --- the lastmod of sitemaps --------------------------------------------------------------------------------
+
+HOUR = 3600.0
+NOON = datetime(2026, 11, 10, 12, tzinfo=UTC).timestamp()
+LATER = NOON + 400 * DAY
+
+
+def moment(text):
+    return datetime.fromisoformat(text).timestamp()
+
+
+@pytest.mark.parametrize(
+    ("lastmod", "latest"),
+    [
+        ("2026-11-10T12:00:00Z", "2026-11-10T12:00:01Z"),
+        ("2026-11-10T12:00:00.25z", "2026-11-10T12:00:01Z"),
+        ("2026-11-10T12:00Z", "2026-11-10T12:01:00Z"),
+        ("2026-11-10T21:00:00+09:00", "2026-11-10T12:00:01Z"),
+        ("2026-11-10T08:30:00-0330", "2026-11-10T12:00:01Z"),
+        (" 2026-11-10 12:00:00 +00:00\n", "2026-11-10T12:00:01Z"),
+        ("2026-11-10T12:00:00", "2026-11-11T00:00:01Z"),
+        ("2026-11-10", "2026-11-11T12:00:00Z"),
+        ("2026-11", "2026-12-01T12:00:00Z"),
+        ("2026-12", "2027-01-01T12:00:00Z"),
+        ("2026", "2027-01-01T12:00:00Z"),
+    ],
+)
+def test_a_lastmod_means_the_latest_time_that_it_may_stand_for_and_an_hour_more(lastmod, latest):
+    assert latest_change(lastmod, LATER) == moment(latest) + HOUR
+
+
+@pytest.mark.parametrize(
+    "lastmod",
+    [
+        "", "yesterday", "Tue, 10 Nov 2026 12:00:00 GMT", "10.11.2026", "2026-13-01", "2026-00-01", "2026-02-30", "0000",
+        "9999", "9999-12", "2026-11-10T25:00Z", "2026-11-10T12:00:00+15:00", "2026-11-10T", "20261110",
+        "\uff12026-11-10", "1" * 10_000,
+    ],
+)  # fmt: skip
+def test_an_invalid_lastmod_is_not_used(lastmod):
+    assert latest_change(lastmod, LATER) is None
+
+
+@pytest.mark.parametrize(
+    ("lastmod", "is_used"),
+    [
+        ("2026-11-10T12:59:59Z", True),
+        ("2026-11-10T13:00:01Z", False),
+        ("2026-11-10", True),
+        ("2026-11-11", True),  # it has begun in UTC+14
+        ("2026-11-12", False),
+        ("2026-11", True),
+        ("2026-12", False),
+        ("9999-12-31", False),
+    ],
+)
+def test_a_lastmod_in_the_future_is_not_used(lastmod, is_used):
+    assert (latest_change(lastmod, NOON) is not None) is is_used
+
+
+def stated(seconds):
+    """Return a lastmod that is this number of seconds ago."""
+    return datetime.fromtimestamp(time.time() - seconds, UTC).isoformat(timespec="seconds")
+
+
+def lastmod_asker(schedule=None):
+    settings = Settings(changes="all", use_lastmod=True)
+    found = Revisits(settings, renders_pages=False, listing_callbacks=("parse_sitemap",))
+    found.begin_pass(2, schedule)
+    return found
+
+
+def is_due(asker, lastmod="", fetched=2 * HOUR, **fields):
+    """Return whether a page is due that was fetched this number of seconds ago."""
+    memory = memory_with(ChangeHistory(time.time() - fetched))
+    page = page_of(Request(URL, lastmod=lastmod, **{"depth": 1, **fields}), memory)
+    asker.begin(page)
+    return asker.is_due(page)
+
+
+@pytest.mark.parametrize("schedule", [None, schedule_for_none()], ids=["all", "share"])
+@pytest.mark.parametrize(
+    ("changed", "due"),
+    [(0, True), (HOUR, True), (3 * HOUR - 60, True), (3 * HOUR + 60, False), (400 * DAY, False)],
+)
+def test_a_page_is_due_if_its_lastmod_is_later_than_its_last_fetch(changed, due, schedule):
+    assert is_due(lastmod_asker(schedule), stated(changed)) is due
+
+
+@pytest.mark.parametrize(("days", "due"), [(0, True), (1, None), (2, False), (3, False)])
+def test_a_page_that_was_fetched_on_the_day_of_its_lastmod_is_due(days, due):
+    """A day later, it depends on the hour of the fetch: the date may be that of UTC-12."""
+    fetched = time.time() - 5 * DAY
+    at = datetime.fromtimestamp(fetched, UTC)
+    lastmod = datetime.fromtimestamp(fetched - days * DAY, UTC).date().isoformat()
+    assert is_due(lastmod_asker(), lastmod, 5 * DAY) is ((at.hour <= 12) if due is None else due)
+
+
+@pytest.mark.parametrize("lastmod", ["", "tomorrow", stated(-3 * HOUR)], ids=["none", "invalid", "future"])
+def test_a_page_without_a_usable_lastmod_is_fetched_as_usual(lastmod):
+    assert is_due(lastmod_asker(), lastmod)
+    assert not is_due(lastmod_asker(schedule_for_none()), lastmod)
+
+
+def test_seeds_and_sitemaps_are_fetched_whatever_their_lastmod():
+    old = stated(DAY)
+    assert is_due(lastmod_asker(), old, depth=0)
+    assert is_due(lastmod_asker(), old, callback="parse_sitemap")
+    assert not is_due(lastmod_asker(), old)
+
+
+def test_without_the_setting_a_lastmod_has_no_effect():
+    assert is_due(revisits(), stated(DAY))
+    assert not is_due(asker_with(schedule_for_none()), stated(0))
+
+
+def test_a_page_is_fetched_after_90_days_although_its_lastmod_stays():
+    assert is_due(lastmod_asker(), stated(400 * DAY), MAX_TRUST + 1)
+    assert is_due(lastmod_asker(), stated(400 * DAY), -60), "the clock was set back"
+
+
+def test_the_checks_of_many_pages_are_spread_over_the_90_days():
+    pages = [number.to_bytes(16, "big") for number in range(10_000)]
+    trusted = [sum(trusts_lastmod(page, NOON, NOON + days * DAY) for page in pages) for days in range(91)]
+    assert (trusted[0], trusted[90]) == (10_000, 0)
+    for days, left in enumerate(trusted):
+        assert abs(left - 10_000 * (1 - days / 90)) < 300
+    again = sum(trusts_lastmod(page, NOON + 0.5, NOON + 0.5 + DAY) for page in pages if
+                not trusts_lastmod(page, NOON, NOON + DAY))  # fmt: skip
+    assert again > 50, "the same pages are checked first each time"
+
+
+def test_a_visit_keeps_the_time_at_which_the_fetch_began():
+    asker = lastmod_asker()
+    page = page_of(Request(URL, depth=1))
+    asker.begin(page)
+    page.began = time.monotonic() - 600
+    page.response = Response(URL, 200, body=b"body")
+    assert not asker.is_unchanged(page, page.response)
+    assert page.draft.history.fetched == pytest.approx(time.time() - 600, abs=60)
+
+
+def test_an_unchanged_page_has_a_new_time_of_its_last_fetch():
+    asker = lastmod_asker()
+    page = page_of(Request(URL, depth=1), memory_with(ChangeHistory(5.0)))
+    asker.begin(page)
+    asker.mark_unchanged(page, 304)
+    assert page.visit.change is PageChange.UNCHANGED
+    assert msgspec.msgpack.decode(page.visit.memory, type=PageSnapshot).history.fetched > 5.0
+
+
+def test_the_share_is_chosen_from_the_pages_without_a_usable_lastmod():
+    schedule = RevisitSchedule(0.5, 2, [], 0.0)
+    noted = []
+    schedule.note = noted.append
+    asker = lastmod_asker(schedule)
+    for lastmod in (stated(DAY), "never", ""):
+        page = page_of(Request(URL, lastmod=lastmod, depth=1), memory_with())
+        asker.begin(page)
+        asker.skip(page)
+        asker.mark_unchanged(page, 304)
+    assert len(noted) == 4
+
+
+def test_remembered_links_keep_their_lastmod():
+    links = Links(URL, ["a"], {"lastmod": "2026-11-01"})
+    found, _ = unpack_links(PageSnapshot(links=pack_links([links], ())), URL)
+    assert [request.lastmod for request in found[0]] == ["2026-11-01"]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import re
+import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from skitter.errors import SpiderError
+from skitter.links import Links
 from skitter.request import Request
 from skitter.run.loader import check_list
 from skitter.spider import Spider
@@ -100,6 +102,7 @@ class SitemapSpider(Spider):
         from skitter.web.sitemap import read_sitemap  # noqa: PLC0415 - see above
 
         is_robots = response.url.partition("?")[0].endswith("/robots.txt")
+        uses_lastmod = self.settings.use_lastmod
         read = chosen = 0
 
         def entries() -> Iterator[SitemapEntry]:
@@ -108,44 +111,49 @@ class SitemapSpider(Spider):
                 read += 1
                 yield entry
 
-        pages: dict[str, list[str]] = {}
+        pages: dict[tuple[str, str], list[str]] = {}
         targets = self._targets(
-            entries() if is_robots else self.sitemap_filter(entries()), is_robots=is_robots
+            entries() if is_robots else self.sitemap_filter(entries()),
+            is_robots=is_robots,
+            uses_lastmod=uses_lastmod,
         )
         for number, found in enumerate(targets, start=1):
             if number % _BATCH == 0:
                 yield response.follow_all([])  # other tasks have their turn between two results
-            for url, callback in found:
+            for url, callback, lastmod in found:
                 chosen += 1
                 if callback == _SITEMAP:
                     yield Request(url, self.parse_sitemap, priority=1, max_body=_MAX_BODY)
                     continue
-                batch = pages.setdefault(callback, [])
+                batch = pages.setdefault((callback, lastmod), [])
                 batch.append(url)
-                if len(batch) >= _BATCH:
-                    yield response.follow_all(pages.pop(callback), callback)
-        for callback, batch in pages.items():
-            yield response.follow_all(batch, callback)
+                if len(batch) >= _BATCH and (lastmod or not uses_lastmod):
+                    yield _links(response, pages.pop((callback, lastmod)), callback, lastmod)
+        # A URL may also be listed with its lastmod, and the first request for it counts.
+        for (callback, lastmod), batch in sorted(pages.items(), key=lambda group: not group[0][1]):
+            yield _links(response, batch, callback, lastmod)
         if not chosen:
             self._report_empty(response.url, read, is_robots=is_robots)
 
     def _targets(
-        self, entries: Iterable[SitemapEntry], *, is_robots: bool
-    ) -> Iterator[list[tuple[str, str]]]:
-        """Yield the chosen URLs of each entry, each with its callback."""
+        self, entries: Iterable[SitemapEntry], *, is_robots: bool, uses_lastmod: bool
+    ) -> Iterator[list[tuple[str, str, str]]]:
+        """Yield the chosen URLs of each entry, each with its callback and its ``lastmod``."""
+        now = time.time()
         rules = [(re.compile(pattern).search, callback) for pattern, callback in self.sitemap_rules]
         follow = [re.compile(pattern).search for pattern in self.sitemap_follow]
         for entry in entries:
             if entry.is_sitemap:
                 is_followed = is_robots or any(matches(entry.url) for matches in follow)
-                yield [(entry.url, _SITEMAP)] if is_followed else []
+                yield [(entry.url, _SITEMAP, "")] if is_followed else []
                 continue
             alternates = entry.alternates.values() if self.sitemap_alternate_links else ()
+            lastmod = entry.lastmod_for_revisit(now) if uses_lastmod and entry.lastmod else ""
             found = (
-                (url, next((callback for matches, callback in rules if matches(url)), None))
-                for url in (entry.url, *alternates)
+                (url, next((callback for matches, callback in rules if matches(url)), None), stated)
+                for url, stated in ((entry.url, lastmod), *((alternate, "") for alternate in alternates))
             )
-            yield [(url, callback) for url, callback in found if callback is not None]
+            yield [(url, callback, stated) for url, callback, stated in found if callback is not None]
 
     def _report_empty(self, url: str, entries: int, *, is_robots: bool) -> None:
         """Log why a sitemap led to nothing, the first time as a warning."""
@@ -156,3 +164,7 @@ class SitemapSpider(Spider):
             self._has_warned = True
             text = "%s: sitemap_filter, sitemap_follow and sitemap_rules chose none of its %d entries"
             self.logger.log(level, text, url, entries)
+
+
+def _links(response: Response, urls: list[str], callback: str, lastmod: str) -> Links:
+    return response.follow_all(urls, callback, **({"lastmod": lastmod} if lastmod else {}))

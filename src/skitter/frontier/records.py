@@ -113,7 +113,7 @@ class PageChange(StrEnum):
     UNCHECKED = "unchecked"
     """The page could not be fetched, or a hook skipped it. What is remembered of it stays."""
     SKIPPED = "skipped"
-    """The page was not due (setting ``revisit_share``). What is remembered of it stays."""
+    """The page was not due (settings ``revisit_share`` and ``use_lastmod``). What is remembered of it stays."""
 
 
 class PageVisit(msgspec.Struct, array_like=True, frozen=True):

@@ -9,6 +9,8 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Iterator
+from datetime import UTC, datetime
+from functools import lru_cache
 from itertools import chain
 
 import msgspec
@@ -39,6 +41,30 @@ class SitemapEntry(msgspec.Struct, frozen=True):
     priority: str = ""
     alternates: dict[str, str] = {}
     """URLs of the same page in other languages, by ``hreflang``."""
+    is_publication: bool = False
+    """Whether ``lastmod`` is the time of publication, because a feed states no other."""
+
+    def lastmod_for_revisit(self, now: float) -> str:
+        """Return ``lastmod`` as the field of a request.
+
+        Empty for a text that is too long, and for a time of publication: the page may have changed since. Of a time that is
+        more than a week old, only the date is returned, because the pages of a date share one record.
+        """
+        lastmod = self.lastmod
+        if self.is_publication or len(lastmod) > _MAX_LASTMOD:
+            return ""
+        is_old = lastmod < _date_of(int(now // 86_400) - _PRECISE_DAYS)
+        return lastmod[:10] if is_old and _DATE_AND_TIME.match(lastmod) else lastmod
+
+
+@lru_cache(maxsize=1)
+def _date_of(day: int) -> str:
+    return datetime.fromtimestamp(day * 86_400, UTC).date().isoformat()
+
+
+_PRECISE_DAYS = 7
+_MAX_LASTMOD = 64
+_DATE_AND_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]", re.ASCII)
 
 
 def read_sitemap(body: bytes, url: str) -> Iterator[SitemapEntry]:
@@ -147,7 +173,7 @@ def _of_url(url: str, base: str | None) -> SitemapEntry | None:
 def _of_json_feed(body: bytes, url: str) -> Iterator[SitemapEntry | None]:
     try:
         for entry in read_feed(body, url):
-            yield SitemapEntry(entry.url, lastmod=entry.published) if entry.url else None
+            yield SitemapEntry(entry.url, lastmod=entry.published, is_publication=True) if entry.url else None
     except FeedError as error:
         raise SitemapError(str(error), remedy=error.remedy) from None
 
@@ -190,14 +216,14 @@ def _entry(element: etree._Element, url: str, *, is_sitemap: bool) -> SitemapEnt
         elif name == "guid" and child.get("isPermaLink", "true") == "true":  # RSS
             values["permalink"] = text
         elif text:
-            values.setdefault(_SAME_AS.get(name, name), text)
+            values.setdefault(name, text)
     place = values.get("loc") or values.get("permalink")
     found = normalize(place, url) if place else None
     if found is None or not found.startswith(("http://", "https://")):
         return None
+    changed = values.get("lastmod") or values.get("updated", "")
+    published = values.get("published") or values.get("pubDate", "")
     return SitemapEntry(
-        found, is_sitemap, values.get("lastmod", ""), values.get("changefreq", ""), values.get("priority", ""), alternates
+        found, is_sitemap, changed or published, values.get("changefreq", ""), values.get("priority", ""), alternates,
+        is_publication=not changed and bool(published),
     )  # fmt: skip
-
-
-_SAME_AS = {"updated": "lastmod", "published": "lastmod", "pubDate": "lastmod"}

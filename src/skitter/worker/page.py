@@ -98,7 +98,9 @@ class PageSnapshot(msgspec.Struct, array_like=True):
     """Links and requests that the callback yielded; see :func:`~skitter.worker.revisit.pack_links`."""
     compressed: bool = False
     history: ChangeHistory | None = None
-    """Only with a ``revisit_share`` below 1."""
+    """Only with a ``revisit_share`` below 1 or ``use_lastmod``."""
+    has_lastmod: bool = False
+    """Whether the links have the ``lastmod`` that the page states, if it is a sitemap."""
 
 
 class Page(msgspec.Struct, eq=False):

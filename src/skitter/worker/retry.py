@@ -167,6 +167,7 @@ def _next_hop(
             raise RedirectError(f"redirect/loop: {target} redirects to itself")
     changes: dict[str, object] = {
         "url": target, "redirects": chain, "cookie_hop": cookie_hop, "not_before": 0.0, "delay": 0.0,
+        "lastmod": "",  # it is that of the URL in the sitemap
     }  # fmt: skip
     answered = response.request
     if answered is not None and answered.session != request.session:

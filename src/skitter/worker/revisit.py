@@ -8,9 +8,12 @@ from __future__ import annotations
 import asyncio
 import math
 import random
+import re
+import struct
 import time
 import zlib
 from collections.abc import Collection, Iterator, Sequence
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -162,6 +165,8 @@ class Revisits:
         self._mode = settings.changes
         self._pass = 1
         self._schedule: RevisitSchedule | None = None
+        self._uses_lastmod = settings.use_lastmod
+        self._keeps_history = self._uses_lastmod
         self._listing_callbacks = listing_callbacks
         rules = settings.fetcher_rules
         self._conditional = (
@@ -174,12 +179,15 @@ class Revisits:
         """Compare pages for another pass from now on. ``schedule``: ``None`` if the pass fetches all pages."""
         self._pass = number
         self._schedule = schedule
+        self._keeps_history = self._uses_lastmod or schedule is not None
 
     def begin(self, page: Page) -> None:
         """Prepare a leased page."""
         memory = page.lease.memory
         if memory is not None and not page.request.dont_filter:
-            page.memory = _read(memory)
+            page.memory = found = _read(memory)
+            if self._uses_lastmod and not found.has_lastmod and self._is_listing(page.request):
+                found.etag, found.modified, found.digest = "", "", b""  # parse it again
         if self._mode != "all" and self._pass > 1:  # keyed stores keep one version per pass
             page.item_key = xxhash.xxh3_128_digest(page.item_key, self._pass)
 
@@ -188,19 +196,32 @@ class Revisits:
 
         Seeds, sitemaps, new pages and pages whose items are missing are always due.
         """
-        memory, schedule, request = page.memory, self._schedule, page.request
-        if schedule is None or memory is None or memory.history is None or not memory.digest:
+        memory, request = page.memory, page.request
+        if not self._keeps_history or memory is None or memory.history is None or not memory.digest:
             return True
-        if request.depth == 0 or request.callback in self._listing_callbacks:
+        if request.depth == 0 or self._is_listing(request):
             return True
-        return schedule.is_due(memory.history)
+        changed = self._stated_change(request)
+        if changed is not None:
+            fetched = memory.history.fetched
+            return changed > fetched or not trusts_lastmod(page.lease.fingerprint, fetched, time.time())
+        return self._schedule is None or self._schedule.is_due(memory.history)
+
+    def _is_listing(self, request: Request) -> bool:
+        return request.callback in self._listing_callbacks
+
+    def _stated_change(self, request: Request) -> float | None:
+        """Return the time of the last change of a page as its sitemap states it; ``None`` if that is not usable."""
+        if not self._uses_lastmod or not request.lastmod:
+            return None
+        return latest_change(request.lastmod, time.time())
 
     def skip(self, page: Page) -> None:
         """Record that a page is not fetched in this pass."""
         page.visit = PageVisit(PageChange.SKIPPED)
         page.count("visits/skipped")
-        if self._schedule is not None and page.memory is not None and page.memory.history is not None:
-            self._schedule.note(page.memory.history)
+        if page.memory is not None and page.memory.history is not None:
+            self._note(page, page.memory.history)
 
     def conditional(self, page: Page, request: Request) -> Request:
         """Return the request with the validators of the last visit, if it may be conditional (RFC 9110, 13.1)."""
@@ -234,6 +255,7 @@ class Revisits:
             modified=strong_last_modified(response.header("last-modified"), response.header("date")),
             digest=digest,
             history=self._next_history(page, is_changed=True),
+            has_lastmod=self._uses_lastmod,
         )
         return False
 
@@ -249,18 +271,24 @@ class Revisits:
         page.count("visits/unchanged")
 
     def _next_history(self, page: Page, *, is_changed: bool) -> ChangeHistory | None:
-        """Return the history of a page after a fetch; ``None`` without a schedule."""
-        schedule, memory = self._schedule, page.memory
-        if schedule is None:
+        """Return the history of a page after a fetch; ``None`` if the job keeps none."""
+        if not self._keeps_history:
             return None
-        now = time.time()
+        memory, fetched = page.memory, time.time()
+        if page.began:  # it may have changed during the transfer
+            fetched -= time.monotonic() - page.began
         if memory is None or memory.history is None:
-            history = ChangeHistory(now)
+            history = ChangeHistory(fetched)
         else:
-            history = memory.history.after(now, is_changed=is_changed)
+            history = memory.history.after(fetched, is_changed=is_changed)
         if page.request.depth:
-            schedule.note(history)
+            self._note(page, history)
         return history
+
+    def _note(self, page: Page, history: ChangeHistory) -> None:
+        """Record the history of a page for the next pass, if the schedule and not its ``lastmod`` decides about it."""
+        if self._schedule is not None and self._stated_change(page.request) is None:
+            self._schedule.note(history)
 
     def select(self, items: list[Any], page: Page) -> list[Any]:
         """Return the items of a new or changed page that the job delivers."""
@@ -300,6 +328,65 @@ class Revisits:
         page.visit = PageVisit(change, status)
         page.count(f"visits/{change}")
         return not is_gone
+
+
+_TOLERANCE = 3600.0
+"""Seconds by which the clock of a site may differ from ours, or a cache may answer with an older copy of a page."""
+_LAST_ZONE, _FIRST_ZONE = 12 * 3600.0, 14 * 3600.0
+"""A time without a zone may be that of any zone, from UTC-12 to UTC+14."""
+MAX_TRUST = 90 * 86_400.0
+"""Seconds after which a page is fetched in spite of its ``lastmod``, at the latest."""
+# The forms of https://www.w3.org/TR/NOTE-datetime, and the deviations that are most frequent in sitemaps.
+_LASTMOD = re.compile(
+    r"(\d{4})(?:-(\d\d)(?:-(\d\d)(?:[Tt ](\d\d):(\d\d)(?::(\d\d)(?:[.,]\d+)?)?"
+    r"[ ]?([Zz]|[+-](?:0\d|1[0-4]):?[0-5]\d)?)?)?)?",
+    re.ASCII,
+)
+
+
+@lru_cache(maxsize=256)
+def _period_of(lastmod: str) -> tuple[float, float] | None:
+    """Return the first and the last Unix time that a ``lastmod`` may mean; ``None`` if it is invalid."""
+    found = _LASTMOD.fullmatch(lastmod.strip())
+    if found is None:
+        return None
+    year, month, day, hour, minute, second, zone = found.groups()
+    try:
+        moment = datetime(
+            int(year), int(month or 1), int(day or 1), int(hour or 0), int(minute or 0), int(second or 0), tzinfo=UTC
+        )  # fmt: skip
+        if day is None:
+            years, months = divmod(moment.month - 1 + (12 if month is None else 1), 12)
+            end = moment.replace(year=moment.year + years, month=months + 1).timestamp()
+        else:
+            end = moment.timestamp() + (86_400 if hour is None else 60 if second is None else 1)
+    except ValueError:
+        return None
+    start = moment.timestamp()
+    if zone is None:
+        return start - _FIRST_ZONE, end + _LAST_ZONE
+    offset = 0 if zone in "Zz" else int(zone[:3]) * 3600 + int(zone[0] + zone[-2:]) * 60
+    return start - offset, end - offset
+
+
+def latest_change(lastmod: str, now: float) -> float | None:
+    """Return the last Unix time at which a page may have changed according to its ``lastmod``.
+
+    ``None`` if ``lastmod`` is invalid, or in the future.
+    """
+    period = _period_of(lastmod)
+    if period is None or period[0] > now + _TOLERANCE:
+        return None
+    return period[1] + _TOLERANCE
+
+
+def trusts_lastmod(fingerprint: bytes, fetched: float, now: float) -> bool:
+    """Return whether ``lastmod`` may still decide. If not, the page is fetched because its last fetch was too long ago.
+
+    The time is drawn from the page and its last fetch, so that each pass fetches a similar number of such pages.
+    """
+    drawn = xxhash.xxh3_64_intdigest(fingerprint + struct.pack("<d", fetched)) / 2**64
+    return 0 <= now - fetched <= drawn * MAX_TRUST
 
 
 def without_items(visit: PageVisit) -> PageVisit:

@@ -49,7 +49,13 @@ class RecipeRunner:
             yield from rule.requests(self._scripts)
 
     async def read(
-        self, response: Response, page: str, data: Mapping[str, Any], sitemap: int | None = None
+        self,
+        response: Response,
+        page: str,
+        data: Mapping[str, Any],
+        sitemap: int | None = None,
+        *,
+        uses_lastmod: bool = False,
     ) -> list[RecipeOutput]:
         """Read a page of a kind, or the sitemap of a start.
 
@@ -60,7 +66,8 @@ class RecipeRunner:
         if sitemap is not None:
             if sitemap >= len(self.compiled.starts):
                 raise self._changed(f"start {sitemap + 1}")
-            return list(self.compiled.starts[sitemap].of_sitemap(PageContext(response, page, data)))
+            context = PageContext(response, page, data)
+            return list(self.compiled.starts[sitemap].of_sitemap(context, uses_lastmod=uses_lastmod))
         reader = self.compiled.pages.get(page)
         if reader is None:
             raise SpiderError(
@@ -146,7 +153,9 @@ class RecipeSpider(Spider):
         sitemap: int | None = None,
     ) -> list[Any]:
         """Read a page of the kind that its request names."""
-        return self._marked(await self._runner.read(response, page, data or {}, sitemap), response)
+        uses_lastmod = sitemap is not None and self.settings.use_lastmod
+        results = await self._runner.read(response, page, data or {}, sitemap, uses_lastmod=uses_lastmod)
+        return self._marked(results, response)
 
     async def login(self, response: Response, step: str) -> list[Any]:
         """Perform a step of the login: fill in the form, follow its answer, or start the crawl."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -118,22 +119,27 @@ class StartRule:
             self._url.text_of(filled), method=start.method, headers=headers, body=body, **fields, **spoken
         )
 
-    def of_sitemap(self, context: PageContext) -> Iterator[Links]:
-        """Yield the pages and sitemaps that a sitemap lists."""
-        response = context.response
-        found: dict[bool, list[str]] = {False: [], True: []}
+    def of_sitemap(self, context: PageContext, *, uses_lastmod: bool = False) -> Iterator[Links]:
+        """Yield the pages and sitemaps that a sitemap lists. ``uses_lastmod``: the requests of pages have their ``lastmod``."""
+        response, now = context.response, time.time()
+        pages: dict[str, list[str]] = {}
+        sitemaps: list[str] = []
         for entry in read_sitemap(response.body, response.url):
-            found[entry.is_sitemap].append(entry.url)
+            if entry.is_sitemap:
+                sitemaps.append(entry.url)
+            elif self._admits(entry.url):
+                lastmod = entry.lastmod_for_revisit(now) if uses_lastmod and entry.lastmod else ""
+                pages.setdefault(lastmod, []).append(entry.url)
         parent = response.request
         fields = fields_for(
             self.page, context.data, parent, priority=self._start.priority, queue=self._start.queue
         )
-        pages = [url for url in found[False] if self._admits(url)]
-        if pages:
-            yield from batches(response, pages, fields)
-        if found[True]:
+        # A URL may be listed twice, and the first request for it counts: the one with a lastmod.
+        for lastmod, urls in sorted(pages.items(), key=lambda group: not group[0]):
+            yield from batches(response, urls, {**fields, "lastmod": lastmod} if lastmod else fields)
+        if sitemaps:
             further = {**fields, "cb_kwargs": {**fields["cb_kwargs"], "sitemap": self._place}}
-            yield from batches(response, found[True], further)
+            yield from batches(response, sitemaps, further)
 
     def _admits(self, url: str) -> bool:
         if self._match and not any(pattern.search(url) for pattern in self._match):
