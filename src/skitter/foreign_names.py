@@ -82,6 +82,7 @@ SETTINGS = {
     "METAREFRESH_ENABLED": "write refresh_delay_cap",
     "METAREFRESH_MAXDELAY": "write refresh_delay_cap",
     "NEWSPIDER_MODULE": "remove it: `skitter run` takes the file of a spider",
+    "PLAYWRIGHT_ABORT_REQUEST": "write blocked_resources for kinds of resources, and blocked_urls for patterns of URLs",
     "PLAYWRIGHT_BROWSER_TYPE": "write fetcher='browser'; the browser is Chromium",
     "RANDOMIZE_DOWNLOAD_DELAY": "write jitter",
     "REACTOR_THREADPOOL_MAXSIZE": "write callback_threads",
@@ -302,6 +303,7 @@ CRAWLEE_MEMBERS = {
     },
     "Response": {
         "add_requests": "yield the requests",
+        "block_requests": "set blocked_resources for kinds of resources, and blocked_urls for patterns of URLs",
         "enqueue_links": "write yield response.follow_all(...)",
         "extract_links": "write LinkExtractor(...).extract_links(response)",
         "get_key_value_store": "set files_store, and yield items with file_urls",
