@@ -200,10 +200,17 @@ META = {
     "playwright_page_methods": "write Request(browsing={'actions': [...]})",
     "proxy": "write Request(proxy=...), or request.replace(proxy=...) in a hook",
     "referrer_policy": "send request.referer in the hook before_request",
+    "retry_times": "read response.request.retries, which the engine sets",
     "splash": "write Request(fetcher='browser')",
     "verbatim_url": "remove it",
 }
 """What to write instead of a key of ``meta`` that Scrapy, scrapy-playwright or scrapy-splash reads."""
+
+META_VALUES = {
+    "depth": "read response.depth",
+    "retry_times": "read response.request.retries, or request.retries in a hook or errback",
+}
+"""What to read instead of a value that Scrapy puts into ``meta``."""
 
 ARGUMENTS = {
     "flags": "write meta",
@@ -298,6 +305,7 @@ CRAWLEE_MEMBERS = {
         "label": "write callback",
         "loaded_url": "write response.url",
         "no_retry": "pass max_retries=0 to the request",
+        "retry_count": "read request.retries",
         "unique_key": "write fingerprint_keys, or dont_filter=True",
         "user_data": "write meta",
     },
@@ -329,6 +337,8 @@ def remedy_for(error: BaseException) -> str | None:
         found := re.match("Unexpected keyword argument '(.+)'$", str(error))
     ):
         return ARGUMENTS.get(found[1]) or CRAWLEE_ARGUMENTS.get(found[1])  # Request(url, label=...)
+    if isinstance(error, KeyError):
+        return META_VALUES.get(str(error.args[0])) if error.args else None  # response.meta["retry_times"]
     if not isinstance(error, AttributeError):
         return None
     name = str(error.name)

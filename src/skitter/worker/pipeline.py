@@ -43,7 +43,7 @@ from skitter.foreign_names import META
 from skitter.frontier.records import Entry, Lease, PageVisit, Resolution
 from skitter.item import item_fields
 from skitter.links import Links
-from skitter.request import Request, decode_request
+from skitter.request import Request, decode_request, set_attempt
 from skitter.response import Response
 from skitter.settings import Settings
 from skitter.spider import Spider
@@ -74,6 +74,7 @@ from skitter.worker.retry import (
     RedirectError,
     RetryDecision,
     StatusError,
+    allowed_retries,
     decide_after_failure,
     decide_after_status,
     redirected,
@@ -147,6 +148,7 @@ class RequestPipeline:
         """Keys of ``meta`` that the job uses, and keys of Scrapy that were pointed out."""
         self._spider = spider
         self._settings = settings
+        self._has_no_retries = settings.max_retries == 0
         self._fetcher = fetcher
         self._hooks = hooks
         self._robots = robots
@@ -182,8 +184,7 @@ class RequestPipeline:
             request = decode_request(lease.url, lease.record)
         except UndecodableRecord as error:
             return await self._undecodable(lease, error)
-        page = Page(lease, request, item_key_of(lease, request), inflight.trace)
-        self._spider.stats.begin(page)
+        page = self._begin(inflight, request)
         try:
             if request.callback in FILE_CALLBACKS:
                 await self._process_file(page, inflight)
@@ -208,6 +209,15 @@ class RequestPipeline:
                 await self._release(page)
         if self.revisits is not None or request.depth == 0:
             await self._finish(page)
+        return page
+
+    def _begin(self, inflight: InflightRequest, request: Request) -> Page:
+        lease = inflight.lease
+        if lease.attempt or self._has_no_retries or request.max_retries == 0:
+            is_last = lease.attempt >= allowed_retries(self._settings, request)
+            set_attempt(request, lease.attempt, is_last=is_last)
+        page = Page(lease, request, item_key_of(lease, request), inflight.trace)
+        self._spider.stats.begin(page)
         return page
 
     async def _release(self, page: Page) -> None:
@@ -610,6 +620,7 @@ class RequestPipeline:
             await self._failed(page, error, RetryDecision(Resolution.FAILED, text), is_settled=True)
             return
         if error.is_new:
+            set_attempt(page.request, page.lease.attempt, is_last=False)
             await self._report_error(page, error)
         page.finish(RetryDecision(Resolution.RETRY, text, error.seconds, free=True))
         await self._slow_down(page)
@@ -918,6 +929,8 @@ class RequestPipeline:
     async def _retry_or_give_up(
         self, page: Page, error: BaseException, decision: RetryDecision, *, is_settled: bool
     ) -> bool:
+        is_final = decision.resolution is Resolution.FAILED
+        set_attempt(page.request, page.lease.attempt, is_last=is_final)
         if is_settled:
             await self._report_error(page, error)
         elif self._hooks["on_error"]:
@@ -928,7 +941,6 @@ class RequestPipeline:
                 return isinstance(error, StatusError)
             if not self._continues(page, action, "on_error"):
                 return False
-        is_final = decision.resolution is Resolution.FAILED
         if not (is_final and page.request.errback is not None and await self._run_errback(page, error)):
             page.finish(decision)
         return False
