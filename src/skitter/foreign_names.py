@@ -321,7 +321,7 @@ CRAWLEE_MEMBERS = {
         "proxy_info": "write response.request.proxy",
         "push_data": "yield the item",
         "send_request": "yield a Request with a callback",
-        "session": "write response.request.session",
+        "session": "write response.request.session; to retire it, raise RetryRequest(..., blocked=True)",
         "soup": "write BeautifulSoup(response.text)",
         "use_state": "count with self.stats.inc_value(), or pass values in meta",
     },

@@ -195,6 +195,7 @@ class RequestPipeline:
         except _Decided:
             inflight.finish_fetch()
         except RetryRequest as error:
+            await self._report_blocked(page, error)
             page.forget_user_counts()
             text = f"{_kind_of_user_code(page)}: {error}"
             await self._failed(page, error, self._decide_failure(page, text, retryable=True))
@@ -908,7 +909,8 @@ class RequestPipeline:
             return await self._retry_or_give_up(page, error, decision, is_settled=is_settled)
         except _ReleaseLease:
             page.finish(RetryDecision(Resolution.RETRY, decision.error, free=True))
-        except RetryRequest:  # an errback may retry a request that the retry rules give up
+        except RetryRequest as wish:  # an errback may retry a request that the retry rules give up
+            await self._report_blocked(page, wish)
             page.finish(self._decide_failure(page, decision.error, retryable=True))
         except (Exception, SystemExit) as second:  # noqa: BLE001 - user code: an errback or hook that fails too
             self._error_log.report(page.lease.url, second)
@@ -920,6 +922,13 @@ class RequestPipeline:
                 )
             )
         return False
+
+    async def _report_blocked(self, page: Page, wish: RetryRequest) -> None:
+        """Report to the fetcher that the site has blocked the identity of a page, if user code says so."""
+        report = self._fetcher.capabilities.report_blocked
+        sent = None if page.response is None else page.response.request
+        if wish.blocked and report is not None and sent is not None:
+            await report(sent)
 
     async def _report_error(self, page: Page, error: BaseException) -> None:
         """Report an error to ``on_error``; the hooks cannot change the decision."""
