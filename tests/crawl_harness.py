@@ -99,11 +99,11 @@ class CrawlHarness(JobBuilder):
     """A job without a command line: ``ran = await CrawlHarness(spider, folder, delay=1).run(workers=2)``.
 
     ``frontier``: ``memory``, ``sqlite``, or ``socket`` (the workers share one SQLite frontier over a local socket).
-    ``store``: in place of the store in memory.
+    ``store``: in place of the store in memory. ``processes``: the number of workers that the job knows of.
     """
 
-    def __init__(self, spider, folder, *, frontier="memory", store=None, **settings):
-        spec = JobSpec(job="bench", spider="-", home=str(folder))
+    def __init__(self, spider, folder, *, frontier="memory", store=None, processes=1, **settings):
+        spec = JobSpec(job="bench", spider="-", home=str(folder), workers=processes)
         super().__init__(spec, spider, RunOverrides(settings={**QUICK, **spider.custom_settings, **settings}))
         self.groups = {}
         """Items by page."""

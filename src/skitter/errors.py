@@ -62,7 +62,16 @@ class PageTooComplex(SkitterError):
 
 
 class RetryRequest(SkitterError):
-    """Raised by a callback to fetch its page again. The attempt counts, and the back-off applies."""
+    """Raised by a callback, a hook or an errback to fetch the page again. The attempt counts, and the back-off applies.
+
+    ``blocked``: the site has blocked the identity of the request, as a page with a captcha shows. Its session is retired, its
+    proxy is not used for ``proxy_cooldown`` seconds, and the next attempt has others. Without the settings ``sessions`` and
+    ``proxies``, this has no effect.
+    """
+
+    def __init__(self, message: str, *, blocked: bool = False, remedy: str = "", field: str = "") -> None:
+        super().__init__(message, remedy=remedy, field=field)
+        self.blocked = blocked
 
 
 class DeferRequest(SkitterError):

@@ -82,6 +82,7 @@ SETTINGS = {
     "METAREFRESH_ENABLED": "write refresh_delay_cap",
     "METAREFRESH_MAXDELAY": "write refresh_delay_cap",
     "NEWSPIDER_MODULE": "remove it: `skitter run` takes the file of a spider",
+    "PLAYWRIGHT_ABORT_REQUEST": "write blocked_resources for kinds of resources, and blocked_urls for patterns of URLs",
     "PLAYWRIGHT_BROWSER_TYPE": "write fetcher='browser'; the browser is Chromium",
     "RANDOMIZE_DOWNLOAD_DELAY": "write jitter",
     "REACTOR_THREADPOOL_MAXSIZE": "write callback_threads",
@@ -199,10 +200,17 @@ META = {
     "playwright_page_methods": "write Request(browsing={'actions': [...]})",
     "proxy": "write Request(proxy=...), or request.replace(proxy=...) in a hook",
     "referrer_policy": "send request.referer in the hook before_request",
+    "retry_times": "read response.request.retries, which the engine sets",
     "splash": "write Request(fetcher='browser')",
     "verbatim_url": "remove it",
 }
 """What to write instead of a key of ``meta`` that Scrapy, scrapy-playwright or scrapy-splash reads."""
+
+META_VALUES = {
+    "depth": "read response.depth",
+    "retry_times": "read response.request.retries, or request.retries in a hook or errback",
+}
+"""What to read instead of a value that Scrapy puts into ``meta``."""
 
 ARGUMENTS = {
     "flags": "write meta",
@@ -297,11 +305,13 @@ CRAWLEE_MEMBERS = {
         "label": "write callback",
         "loaded_url": "write response.url",
         "no_retry": "pass max_retries=0 to the request",
+        "retry_count": "read request.retries",
         "unique_key": "write fingerprint_keys, or dont_filter=True",
         "user_data": "write meta",
     },
     "Response": {
         "add_requests": "yield the requests",
+        "block_requests": "set blocked_resources for kinds of resources, and blocked_urls for patterns of URLs",
         "enqueue_links": "write yield response.follow_all(...)",
         "extract_links": "write LinkExtractor(...).extract_links(response)",
         "get_key_value_store": "set files_store, and yield items with file_urls",
@@ -311,7 +321,7 @@ CRAWLEE_MEMBERS = {
         "proxy_info": "write response.request.proxy",
         "push_data": "yield the item",
         "send_request": "yield a Request with a callback",
-        "session": "write response.request.session",
+        "session": "write response.request.session; to retire it, raise RetryRequest(..., blocked=True)",
         "soup": "write BeautifulSoup(response.text)",
         "use_state": "count with self.stats.inc_value(), or pass values in meta",
     },
@@ -327,6 +337,8 @@ def remedy_for(error: BaseException) -> str | None:
         found := re.match("Unexpected keyword argument '(.+)'$", str(error))
     ):
         return ARGUMENTS.get(found[1]) or CRAWLEE_ARGUMENTS.get(found[1])  # Request(url, label=...)
+    if isinstance(error, KeyError):
+        return META_VALUES.get(str(error.args[0])) if error.args else None  # response.meta["retry_times"]
     if not isinstance(error, AttributeError):
         return None
     name = str(error.name)

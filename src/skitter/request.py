@@ -97,6 +97,11 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
         URL of the page that linked to this request, and the chain of URLs that redirected to it. Set by the engine.
     ``cookie_hop``
         Length of that chain when one of its redirects last set a cookie; 0 if none did. Set by the engine.
+    ``retries``
+        Number of retries so far that count: 0 at the first attempt. Set by the engine for each attempt, and not stored.
+    ``is_last_attempt``
+        Whether no retry follows if this attempt fails: ``max_retries`` are used up. For ``on_error`` and an errback, whether
+        the retry rules give the request up, for whatever reason. Set by the engine, and not stored.
     """
 
     url: str
@@ -129,6 +134,8 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     max_body: int | None = None
     truncate_body: bool | None = None
     lastmod: str = ""
+    retries: int = 0
+    is_last_attempt: bool = False
 
     def __post_init__(self) -> None:
         if self.url.__class__ is not str:
@@ -343,13 +350,13 @@ def encode_request(request: Request) -> bytes:
     """Return the stored form of a request: a version byte, then a MessagePack map.
 
     The map does not contain the URL, which is stored next to the record. So the URL is readable, and all links of a page
-    share one record. Raises :class:`~skitter.errors.RequestError` if a field holds a value that MessagePack cannot
+    share one record. Nor does it contain the number of the attempt. Raises :class:`~skitter.errors.RequestError` if a field holds a value that MessagePack cannot
     encode.
     """
     try:
         _refuse_lossy(request.meta, "meta", request.url)
         _refuse_lossy(request.cb_kwargs, "cb_kwargs", request.url)
-        record = _encode(msgspec.structs.replace(request, url="") if request.url else request)
+        record = _encode(msgspec.structs.replace(request, url="", retries=0, is_last_attempt=False))
         _decode(record)  # report a field of the wrong type at once, where the caller made the mistake
     except (TypeError, OverflowError, ValueError, RecursionError, msgspec.MsgspecError) as error:
         raise RequestError(
@@ -403,6 +410,12 @@ def decode_request(url: str, record: bytes) -> Request:
         raise UndecodableRecord(f"stored request is damaged: {error}") from error
     force_setattr(request, "url", url)
     return request
+
+
+def set_attempt(request: Request, retries: int, *, is_last: bool) -> None:
+    """Set the number of the attempt of a leased request. For the engine."""
+    force_setattr(request, "retries", retries)
+    force_setattr(request, "is_last_attempt", is_last)
 
 
 def _unreadable(record: bytes) -> UndecodableRecord:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_
 import msgspec
 from msgspec.structs import force_setattr
 
+from skitter._utils.patterns import compile_pattern
 from skitter._version import VERSION
 from skitter.browsing import WaitUntil
 from skitter.errors import SettingsError, close_names
@@ -599,6 +600,10 @@ class Settings(FrontierSettings, frozen=True, kw_only=True):
         "Kinds of resources that the browser does not load: `image`, `font`, `media`, `stylesheet`, `script`, `xhr`, `fetch`"
         " and others of the DevTools protocol.", api=True,
     )] = ("image", "font", "media")
+    blocked_urls: Annotated[tuple[str, ...], Setting(
+        "Regular expression. The browser does not load sub-requests whose URL matches it, such as those for advertisements. It"
+        " never applies to the page itself.", api=True,
+    )] = ()
     page_timeout: Annotated[float, Setting(
         "Time limit for a page in the browser, with its actions. `Request.timeout` overrides it.",
         unit="s", above=0, api=True,
@@ -817,6 +822,8 @@ class Settings(FrontierSettings, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         FrontierSettings.__post_init__(self)
+        for pattern in self.blocked_urls:
+            _check_pattern("blocked_urls", pattern)
         if not self.contact:
             return
         if not re.fullmatch(_CONTACT, self.contact):
@@ -853,6 +860,17 @@ class Settings(FrontierSettings, frozen=True, kw_only=True):
         return {
             name: _struct(f"queue {name}", fields, QueueLimits, "queues") for name, fields in self.queues.items()
         }
+
+
+def _check_pattern(name: str, pattern: str) -> None:
+    try:
+        compile_pattern(pattern)
+    except re.error as error:
+        raise SettingsError(
+            f"setting {name}: invalid regular expression {pattern!r:.200}: {error}",
+            remedy="correct it; a literal . * ? + ( ) [ ] needs a backslash in front of it",
+            field=name,
+        ) from error
 
 
 def build_settings(*layers: Mapping[str, Any]) -> Settings:

@@ -81,6 +81,42 @@ async def test_credentials_are_sent_to_their_origin_only(serve, tmp_path):
     assert found == {"/": "ann", "/away": "none"}
 
 
+BUSY = """<!doctype html><title>t</title><h1></h1><iframe src=/frame?page></iframe><script>
+    const load = path => fetch(path).then(() => path, () => 'blocked');
+    Promise.all(['/data?page', '/ads/1.js', '/moved'].map(load))
+        .then(found => document.querySelector('h1').textContent = found.join());
+</script>"""
+LOADED = {"wait_for": {"do": "wait", "function": "document.querySelector('h1').textContent"}}
+
+
+@pytest.mark.parametrize("fetcher", ["browser", "adaptive"])
+async def test_urls_that_match_a_pattern_are_blocked_but_never_the_page_itself(serve, tmp_path, fetcher):
+    site = Scripted({
+        "/page": Answer(BUSY.encode()), "/leaves": Answer(b"<title>t</title><h1></h1><script>location = '/page'</script>"),
+        "/frame?page": Answer(b"frame"), "/data?page": Answer(b"data"), "/ads/1.js": Answer(b"ad"),
+        "/moved": Answer(status=302, headers={"Location": "/ads/2.js"}), "/ads/2.js": Answer(b"ad"),
+    })  # fmt: skip
+    url = serve(site).url_of
+    found, ran = await crawl(
+        tmp_path, [Request(url("/leaves"), browsing=LOADED)], fetcher=fetcher, required_selectors=["h1::text"],
+        blocked_urls=["page$", r"/ads/\d+\.js", "^about:"], page_max_requests=2,
+    )  # fmt: skip
+    assert (found, ran.letters) == ({"/page": "blocked,blocked,blocked"}, {})
+    assert {path for path in site.counts if "page" not in path} == {"/leaves", "/moved"}
+    assert {path for path in site.counts if "?" in path} == set()
+
+
+async def test_a_page_with_a_url_that_takes_a_pattern_too_long_fails(serve, tmp_path):
+    slow = f"<h1>slow</h1><script>fetch('/{'a' * 3000}')</script>"
+    site = Scripted({"/slow": Answer(slow.encode()), "/plain": Answer(b"<h1>plain</h1>")})
+    url = serve(site).url_of
+    requests = [Request(url("/slow"), browsing=LOADED), Request(url("/plain"))]
+    found, ran = await crawl(tmp_path, requests, blocked_urls=["(?:(?:a|a)|(?:a|aa))+b$"])
+    assert found == {"/plain": "plain"}
+    assert list(ran.letters) == ["/slow"]
+    assert ran.letters["/slow"].startswith("page_limit: the regular expression")
+
+
 async def test_only_hosts_that_the_settings_name_need_no_valid_certificate(tmp_path):
     answers = {"/a": page(b"<h1>a</h1>", "Content-Type: text/html")}
     async with RawServer(answers, tls=server_side(trustme.CA())) as server:

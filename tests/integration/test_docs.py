@@ -316,7 +316,7 @@ def test_the_guide_for_scrapy_users_has_every_setting_that_a_run_recognises():
 
 def test_the_guide_for_scrapy_users_has_every_key_of_meta_that_a_run_points_out():
     text = (DOCS / "guides" / "scrapy.md").read_text()
-    assert set(re.findall(r'`meta\["(\w+)"\]`', text)) == {*foreign_names.META, "depth"}
+    assert set(re.findall(r'`meta\["(\w+)"\]`', text)) == {*foreign_names.META, *foreign_names.META_VALUES}
 
 
 def test_the_guide_for_scrapy_users_has_every_name_that_an_error_translates():

@@ -11,11 +11,14 @@ import pytest
 from crawl_harness import CrawlHarness, Scripted, page, redirect
 from servers.fetch_proxy import Proxy
 from skitter import HookAction, Request, Spider
-from skitter.errors import SettingsError
+from skitter._utils.notes import BLOCKED
+from skitter.errors import RetryRequest, SettingsError
 from skitter.fetch.contract import BehindProxy, FetcherCapabilities, ProxyError
 from skitter.fetch.http import HttpFetcher
+from skitter.fetch.identity.contract import IdentitySources
 from skitter.fetch.identity.fetcher import IdentityFetcher
 from skitter.fetch.routing import RoutingFetcher
+from skitter.frontier.embedded.frontier import EmbeddedFrontier
 from skitter.frontier.records import JobState
 from skitter.response import Response
 from skitter.settings import Settings
@@ -35,15 +38,16 @@ class Seen(Spider):
 
 @pytest.fixture
 def run(serve, tmp_path):
-    async def run_it(pages=PAGES, spider_class=Seen, workers=1, frontier="memory", **settings):
+    async def run_it(pages=PAGES, spider_class=Seen, workers=1, frontier="memory", processes=1, **settings):
         site = Scripted(pages)
         server = serve(site)
         if "proxies" in settings:
             settings["reuse_connections"] = False  # the test's proxy carries one request a connection
         settings.setdefault("robots", False)  # the tests count every request
-        bench = CrawlHarness(spider_class(url=server.url), tmp_path, frontier=frontier, **settings)
+        spider = spider_class(url=server.url)
+        bench = CrawlHarness(spider, tmp_path, frontier=frontier, processes=processes, **settings)
         ran = await bench.run(workers)
-        ran.site, ran.server = site, server
+        ran.site, ran.server, ran.spider, ran.bench = site, server, spider, bench
         return ran
 
     return run_it
@@ -206,6 +210,147 @@ async def test_a_blocked_session_is_replaced_and_its_page_obtained_by_another(ru
     )  # fmt: skip
     assert (ran.letters, len(ran.items)) == ({}, 13)
     assert ran.counters.get("retried/status/403", 0) == ran.counters.get("status/403", 0)
+
+
+class Suspicious(Seen):
+    """The first identity is blocked: its pages have the status 200, and ask for a captcha."""
+
+    def __init__(self, **arguments):
+        self.blocked = None
+        super().__init__(**arguments)
+        self.attempts = []
+
+    def after_request(self, response):
+        request = response.request
+        self.blocked = self.blocked or (request.session, request.proxy)
+        self.attempts.append((response.url, request.retries, request.session, request.proxy))
+        if self.in_hook:
+            self.check(response)
+
+    def check(self, response):
+        session, proxy = self.blocked
+        sent = response.request
+        if (session and sent.session == session) or (proxy and sent.proxy == proxy):
+            raise RetryRequest("the page asks for a captcha", blocked=True)
+
+    def parse(self, response):
+        self.check(response)
+        yield from super().parse(response)
+
+
+def suspicious(in_hook=False):
+    return lambda **arguments: Suspicious(in_hook=in_hook, **arguments)
+
+
+IDENTITIES = {
+    "user_agents": [f"A/{number}" for number in range(100)],
+    "proxy_cooldown": 1000,
+    "max_retries": 1,
+}
+
+
+@pytest.mark.parametrize("in_hook", [False, True])
+@pytest.mark.parametrize("sources", ["sessions", "proxies", "both"])
+async def test_an_identity_that_a_page_shows_to_be_blocked_is_not_used_again(
+    run, proxies_of, sources, in_hook
+):
+    settings = dict(IDENTITIES)
+    if sources != "sessions":
+        settings["proxies"] = [proxy.http for proxy in await proxies_of(3)]
+    if sources != "proxies":
+        settings["sessions"] = 3
+    ran = await run(spider_class=suspicious(in_hook), concurrency=1, **settings)
+    assert (ran.letters, len(ran.items)) == ({}, 13)
+    (first, _, session, proxy), second, *others = ran.spider.attempts
+    assert second[:2] == (first, 1)
+    for _, _, later_session, later_proxy in (second, *others):
+        assert sources == "proxies" or later_session != session
+        assert sources == "sessions" or later_proxy != proxy
+    assert len(others) == 12
+    assert ran.counters[f"retried/{'hook/after_request' if in_hook else 'callback'}"] == 1
+
+
+@pytest.mark.parametrize("processes", [1, 3])
+async def test_workers_of_a_job_report_blocked_proxies_to_each_other(run, proxies_of, processes):
+    proxies = [proxy.http for proxy in await proxies_of(3)]
+    ran = await run(
+        spider_class=suspicious(), workers=processes, processes=processes, concurrency=1, concurrency_per_slot=12,
+        proxies=proxies, proxy_rotation="host", **IDENTITIES,
+    )  # fmt: skip
+    assert (ran.letters, len(ran.items)) == ({}, 13)
+    with_blocked = [retries for _, retries, _, proxy in ran.spider.attempts if proxy == ran.spider.blocked[1]]
+    assert set(with_blocked) == {0}
+    assert len(with_blocked) <= 2 * processes, "each worker has at most one more in flight"
+    note = await ran.bench.frontier.notes.get(BLOCKED)
+    assert (note is None) is (processes == 1)
+    assert ran.spider.blocked[1].encode() not in (note or b""), "it may contain a password"
+
+
+async def test_a_retry_in_another_worker_uses_neither_the_blocked_proxy_nor_the_session(
+    serve, tmp_path, proxies_of
+):
+    url = serve(Scripted({"/": []})).url
+    settings = {
+        "allow_networks": ["127.0.0.0/8"], "cookies": "shared", "sessions": 1, "reuse_connections": False,
+        "proxies": [proxy.http for proxy in await proxies_of(4)], "proxy_rotation": "host",
+    }  # fmt: skip
+    bench = CrawlHarness(Seen(url=url), tmp_path, **IDENTITIES, **settings)
+    context = bench.frontier_context()
+    frontier = EmbeddedFrontier(context.politeness, context.options)
+    await frontier.open()
+    one, other = bench.fetcher(frontier.notes), bench.fetcher(frontier.notes)
+
+    async def sent(fetcher, **fields):
+        return (await fetcher.fetch(Request(url, **fields))).request
+
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(frontier.close)
+        for fetcher in (one, other):
+            await fetcher.open()
+            stack.push_async_callback(fetcher.close)
+        first = await sent(one)
+        same = await sent(other, session=first.session)
+        assert (same.session, same.proxy) == (first.session, first.proxy)
+        await one.capabilities.report_blocked(first)
+        later = [await sent(other, session=first.session, retries=1), await sent(other), await sent(one)]
+    assert first.session not in {request.session for request in later}
+    assert {request.proxy for request in later} == {later[0].proxy} != {first.proxy}
+
+
+class TwoIdentities(Suspicious):
+    """Chooses other proxies than those of the settings for all pages but the first."""
+
+    def identity_of(self, request):
+        return None if request.url == self.url else IdentitySources(proxies=self.proxies)
+
+
+async def test_a_blocked_proxy_belongs_to_the_identity_that_the_spider_chose(run, proxies_of):
+    default, *own = [proxy.http for proxy in await proxies_of(4)]
+
+    def chooses(**arguments):
+        return TwoIdentities(in_hook=False, proxies=own, blocked=("", own[0]), **arguments)
+
+    ran = await run(spider_class=chooses, proxies=[default], concurrency=1, **IDENTITIES)
+    assert (ran.letters, len(ran.items)) == ({}, 13)
+    used = Counter(proxy for _, _, _, proxy in ran.spider.attempts)
+    assert used[default] == 1
+    assert 1 <= used[own[0]] <= 2, "another request may have been in flight"
+    assert used[own[1]] + used[own[2]] == 12
+
+
+async def test_a_page_without_a_session_or_a_proxy_of_a_list_is_only_retried(run):
+    class Own(Seen):
+        def parse(self, response):
+            if not response.request.retries:
+                raise RetryRequest("the page asks for a captcha", blocked=True)
+            yield {"session": response.request.session}
+
+        async def start(self):
+            yield Request(self.url, session="anna")
+
+    for settings in ({}, {"sessions": 2}):
+        ran = await run(spider_class=Own, **settings)
+        assert (ran.letters, ran.items) == ({}, [{"session": "anna"}])
 
 
 async def test_without_sessions_403_is_final(run):

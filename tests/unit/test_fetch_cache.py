@@ -54,6 +54,14 @@ async def test_other_requests_are_fetched_by_themselves(fetcher, first, second):
         assert (await twice(fetcher, server, first, second))[1] == 2
 
 
+async def test_a_retry_replaces_the_stored_response(fetcher):
+    async with RawServer({"/": page(b"captcha")}) as server:
+        await fetcher.fetch(Request(server.url()))
+        server.answers["/"] = page(b"new")
+        assert (await fetcher.fetch(Request(server.url(), retries=1))).body == b"new"
+        assert (await fetcher.fetch(Request(server.url()))).body == b"new"
+
+
 async def test_a_request_with_no_cache_replaces_the_stored_response(fetcher):
     async with RawServer({"/": page(b"old")}) as server:
         await fetcher.fetch(Request(server.url()))

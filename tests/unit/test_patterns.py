@@ -9,6 +9,7 @@ from skitter.errors import SettingsError
 from skitter.frontends.recipe.compile_context import CompileContext
 from skitter.frontends.recipe.source import RecipeProblems
 from skitter.scope import SLOW_PATTERN, Scope
+from skitter.settings import Settings, build_settings
 
 SLOW = "^(?:(?:a|a)|(?:a|aa))+$"
 TEXT = "a" * 4000 + "b"
@@ -87,3 +88,11 @@ def test_a_url_that_occupies_a_pattern_is_refused(kind):
 def test_the_patterns_of_a_recipe_have_the_limit():
     context = CompileContext(recipe="shop", problems=RecipeProblems(), pages=[])
     assert all(isinstance(pattern, LimitedPattern) for pattern in context.patterns([SLOW, "(a+)+"], "match"))
+
+
+@pytest.mark.parametrize("value", ["/ads/, (", ["*.js"]])
+def test_a_setting_with_a_broken_pattern_is_refused_before_the_crawl(value):
+    with pytest.raises(SettingsError, match="invalid regular expression") as caught:
+        build_settings({"blocked_urls": value})
+    assert caught.value.field == "blocked_urls"
+    assert Settings(blocked_urls=(r"/ads/\d+\.js",)).blocked_urls == (r"/ads/\d+\.js",)

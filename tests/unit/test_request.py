@@ -67,7 +67,7 @@ def parse_page():
 
 
 def test_every_field_is_stored():
-    assert set(FULL) == set(Request.__struct_fields__)
+    assert {*FULL, "retries", "is_last_attempt"} == set(Request.__struct_fields__)
     request = Request(**FULL)
     assert stored(request) == request
     assert all(getattr(stored(request), name) == value for name, value in FULL.items())
@@ -77,6 +77,12 @@ def test_every_field_is_stored():
 def test_each_field_is_stored_alone(name):
     request = Request(FULL["url"], **{name: FULL[name]})
     assert stored(request) == request != Request(FULL["url"])
+
+
+def test_the_number_of_the_attempt_is_not_stored():
+    request = Request("http://h/", retries=3, is_last_attempt=True)
+    assert stored(request) == Request("http://h/")
+    assert encode_request(request) == encode_request(Request("http://h/"))
 
 
 def test_defaults_take_no_room():

@@ -222,6 +222,8 @@ PAGE = Response("http://h.test/", body=b"<p>", request=Request("http://h.test/")
         ("skitter.Settings().getint('RETRY_TIMES')", "settings are attributes"),
         ("page.push_data({})", "yield the item"),
         ("page.request.user_data", "write meta"),
+        ("page.request.retry_count", "read request.retries"),
+        ("page.meta['retry_times']", "read response.request.retries"),
         ("skitter.Request('http://h.test/', label='BOOK')", "write callback=self.METHOD"),
         ("page.follow_all(selector='a')", "write css"),
         ("page.follow_all('a', include='/x')", "write allow"),
@@ -229,7 +231,7 @@ PAGE = Response("http://h.test/", body=b"<p>", request=Request("http://h.test/")
 )
 def test_an_error_about_a_name_of_scrapy_or_crawlee_says_what_to_write_instead(statement, remedy):
     spider = {"skitter": skitter, "page": PAGE, "Ported": Ported}
-    with pytest.raises((AttributeError, ImportError, RequestError, TypeError)) as caught:
+    with pytest.raises((AttributeError, ImportError, KeyError, RequestError, TypeError)) as caught:
         exec(statement, spider)
     assert remedy in describe(caught.value)
 
@@ -243,12 +245,14 @@ def test_an_error_about_a_name_of_scrapy_or_crawlee_says_what_to_write_instead(s
         "from skitter import Spyder",
         "page.bodi",
         "None.copy",
+        "{}['proxy']",
+        "raise KeyError",
         "import nothing_here",
         "skitter.Request('http://h.test/', labl='BOOK')",
     ],
 )
 def test_other_names_have_no_such_remedy(statement):
-    with pytest.raises((AttributeError, ImportError, TypeError)) as caught:
+    with pytest.raises((AttributeError, ImportError, KeyError, TypeError)) as caught:
         exec(statement, {"skitter": skitter, "page": PAGE})
     assert remedy_for(caught.value) is None
 

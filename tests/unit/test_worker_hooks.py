@@ -4,7 +4,7 @@ import pytest
 
 from crawl_harness import CrawlHarness, Scripted, page, redirect
 from skitter import Request, Spider
-from skitter.errors import DeferRequest, SpiderError
+from skitter.errors import DeferRequest, RetryRequest, SpiderError
 from skitter.frontier.records import JobState
 from skitter.testing import Answer
 from skitter.worker.hooks import POINTS, HookAction, Hooks
@@ -407,3 +407,81 @@ async def test_a_page_that_waits_for_robots_txt_has_no_error_when_the_crawl_fail
     ran = await CrawlHarness(spider, tmp_path).run()
     assert ran.failure is not None
     assert (spider.errors, ran.letters) == ([], {})
+
+
+class Counting(Spider):
+    """Notes the number of each attempt at every point that receives a request."""
+
+    def __init__(self, **arguments):
+        super().__init__(**arguments)
+        self.seen = []
+
+    async def start(self):
+        yield Request(f"{self.url}page", errback=self.failed, **self.fields)
+
+    def note(self, point, request):
+        self.seen.append((point, request.retries, request.is_last_attempt))
+
+    def before_request(self, request):
+        self.note("before_request", request)
+        return request.replace(headers={"X-A": "1"})
+
+    def after_request(self, response):
+        self.note("after_request", response.request)
+
+    def on_error(self, request, error):
+        self.note("on_error", request)
+
+    def parse(self, response):
+        self.note("parse", response.request)
+        if response.request.is_last_attempt:
+            yield Request(f"{self.url}next", self.follow)
+        else:
+            raise RetryRequest("not yet")
+
+    def follow(self, response):
+        self.note("next", response.request)
+
+    def failed(self, request, error):
+        self.note("errback", request)
+
+
+@pytest.fixture
+def attempts(serve, tmp_path):
+    async def run_it(pages, frontier="sqlite", fields=None, **settings):
+        spider = Counting(url=serve(Scripted(pages)).url, fields=fields or {})
+        ran = await CrawlHarness(spider, tmp_path, frontier=frontier, robots=False, **settings).run()
+        return spider.seen, ran
+
+    return run_it
+
+
+async def test_every_attempt_has_its_number_and_the_last_one_knows_it(attempts):
+    seen, ran = await attempts({"/page": [], "/next": []}, max_retries=2)
+    points = ("before_request", "after_request", "parse")
+    assert seen == [
+        *((point, 0, False) for point in points), ("on_error", 0, False),
+        *((point, 1, False) for point in points), ("on_error", 1, False),
+        *((point, 2, True) for point in points),
+        ("before_request", 0, False), ("after_request", 0, False), ("next", 0, False),
+    ]  # fmt: skip
+    assert ran.letters == {}
+
+
+@pytest.mark.parametrize(("fields", "settings"), [({"max_retries": 0}, {}), ({}, {"max_retries": 0})])
+async def test_without_retries_the_first_attempt_is_the_last(attempts, fields, settings):
+    seen, _ = await attempts({"/page": [], "/next": []}, fields=fields, **settings)
+    assert [entry for entry in seen if entry[0] == "parse"] == [("parse", 0, True)]
+
+
+async def test_on_error_and_the_errback_know_whether_the_rules_give_a_request_up(attempts):
+    seen, _ = await attempts({"/page": Answer(status=404)})
+    assert seen[1:] == [("after_request", 0, False), ("on_error", 0, True), ("errback", 0, True)]
+
+
+async def test_a_throttled_request_has_more_retries_than_a_failed_one(attempts):
+    answers = (Answer(status=429, headers={"Retry-After": "0"}),) * 3
+    seen, _ = await attempts({"/page": answers, "/next": []}, max_retries=1, max_throttled=2)
+    assert [entry for entry in seen if entry[0] in {"on_error", "errback"}] == [
+        ("on_error", 0, False), ("on_error", 1, False), ("on_error", 2, True), ("errback", 2, True),
+    ]  # fmt: skip

@@ -10,6 +10,8 @@ WRITERS = "skitter:writers"
 """Key of the note with the machines that will still write their items."""
 STOP_REASON = "skitter:stop-reason"
 """Key of the note that says why a callback or a hook has stopped the job."""
+BLOCKED = "skitter:blocked"
+"""Key of the note with the sessions and proxies that callbacks have reported as blocked."""
 DECISIVE = frozenset({OPENED_NETWORKS, WRITTEN, WRITERS})
 """Keys of notes whose absence decides something. Other notes only save work."""
 NOTE_TTL = 10 * 365 * 86_400.0

@@ -13,6 +13,7 @@ from collections.abc import Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urldefrag
 
+from skitter._utils.patterns import SlowPattern, compile_pattern
 from skitter.browser.actions import Recorder, carry_out, wait
 from skitter.browser.client_hints import user_agent_override
 from skitter.browser.cookies import changed_cookies, cookies_to_set
@@ -185,7 +186,8 @@ class Tab:
         self._settings = settings
         self._authorizations = authorizations
         self._proxy = proxy
-        self._blocked = frozenset(name.lower() for name in settings.blocked_resources)
+        self._blocked_kinds = frozenset(name.lower() for name in settings.blocked_resources)
+        self._blocked_urls = [compile_pattern(pattern) for pattern in settings.blocked_urls]
         self._load: PageLoad | None = None
         self._tasks: set[asyncio.Future[Any]] = set()
         self._windows: list[Page] = []
@@ -508,7 +510,7 @@ class Tab:
         """Decide about a sub-request."""
         load = self._load
         if not is_answer:
-            if load is None or _kind_of(event) in self._blocked or _is_prefetch(event):
+            if load is None or _is_prefetch(event) or self._is_blocked(load, event):
                 return await self._fail(event, "BlockedByClient")
             load.requests += 1
             if load.requests > self._settings.page_max_requests:
@@ -519,6 +521,18 @@ class Tab:
             if self._authorizations and _origin(event["request"]["url"]) == _origin(load.url):
                 return await self._continue(event, **self._changed_headers(event, {}))
         return await self._continue(event)
+
+    def _is_blocked(self, load: PageLoad, event: dict[str, Any]) -> bool:
+        """Return whether the settings block a sub-request. A URL that takes a pattern too long ends the page."""
+        if _kind_of(event) in self._blocked_kinds:
+            return True
+        # A URL may have 2 MB, and the search for "ads.*js" takes quadratic time.
+        url = event["request"]["url"][: self._settings.max_url_length] if self._blocked_urls else ""
+        try:
+            return any(pattern.search(url) for pattern in self._blocked_urls)
+        except SlowPattern as error:
+            load.end(PageLimit(str(error), remedy=error.remedy, field="blocked_urls"))
+            return True
 
     async def _on_login(self, event: dict[str, Any]) -> None:
         """Show the page of a server that asks for a user name. The login at a proxy is left to Playwright, which knows it."""

@@ -203,6 +203,9 @@ class FetcherCapabilities(msgspec.Struct, frozen=True, kw_only=True):
     """Number of requests that it fetches at the same time; further ones wait. ``None``: any number."""
     blocked_statuses: frozenset[int] = frozenset()
     """Statuses that end a session. The request is retried with another session."""
+    report_blocked: Callable[[Request], Awaitable[None]] | None = None
+    """Takes a request as it was sent (``response.request``) whose identity the site has blocked, and takes its session and
+    its proxy out of use. The worker calls it before the request is retried. ``None``: the fetcher chooses neither."""
 
 
 @runtime_checkable

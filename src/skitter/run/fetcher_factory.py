@@ -130,6 +130,7 @@ def make_fetcher(
     fetcher: Fetcher = _router(settings, context, jars, keeps_cookies=cookies is None)
     context = msgspec.structs.replace(context, plain=fetcher)
     shares = settings.cookies == "shared" or (settings.cookies == "auto" and sharing is not None)
+    is_fleet = sharing is not None or settings.cookies == "shared"
     file = None
     if settings.cookie_file:
         file = CookieFile(existing_file(settings.cookie_file, "cookie_file=PATH"), jars)
@@ -145,10 +146,13 @@ def make_fetcher(
             return inner  # without a source, no wrapper is needed
         from skitter.fetch.identity.fetcher import IdentityFetcher  # noqa: PLC0415 - see above
 
-        return IdentityFetcher(
+        made = IdentityFetcher(
             inner, user_agents=user_agents, proxies=proxies, sessions=sessions, cookies=cookies,
             jar_per_proxy=per_proxy, cookie_file=file,
         )  # fmt: skip
+        if notes is not None and is_fleet and (proxies is not None or (shares and sessions is not None)):
+            made.share_blocked(notes, settings.proxy_cooldown)
+        return made
 
     if chooser is None:
         fetcher = identified(fetcher, settings, cookies, file)

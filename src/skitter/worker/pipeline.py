@@ -42,7 +42,7 @@ from skitter.foreign_names import META
 from skitter.frontier.records import Entry, Lease, PageVisit, Resolution
 from skitter.item import item_fields
 from skitter.links import Links
-from skitter.request import Request, decode_request
+from skitter.request import Request, decode_request, set_attempt
 from skitter.response import Response
 from skitter.web.headers import parse_retry_after
 from skitter.web.urls import origin_of
@@ -72,6 +72,7 @@ from skitter.worker.retry import (
     RedirectError,
     RetryDecision,
     StatusError,
+    allowed_retries,
     decide_after_failure,
     decide_after_status,
     redirected,
@@ -149,6 +150,7 @@ class RequestPipeline:
         """Keys of ``meta`` that the job uses, and keys of Scrapy that were pointed out."""
         self._spider = parts.spider
         self._settings = settings
+        self._has_no_retries = settings.max_retries == 0
         self._fetcher = fetcher
         self._hooks = hooks
         self._links = parts.links
@@ -181,8 +183,7 @@ class RequestPipeline:
             request = decode_request(lease.url, lease.record)
         except UndecodableRecord as error:
             return await self._undecodable(lease, error)
-        page = Page(lease, request, item_key_of(lease, request), inflight.trace)
-        self._spider.stats.begin(page)
+        page = self._begin(inflight, request)
         try:
             if request.callback in FILE_CALLBACKS:
                 await self._process_file(page, inflight)
@@ -193,6 +194,7 @@ class RequestPipeline:
         except _Decided:
             inflight.finish_fetch()
         except RetryRequest as error:
+            await self._report_blocked(page, error)
             page.forget_user_counts()
             text = f"{_kind_of_user_code(page)}: {error}"
             await self._failed(page, error, self._decide_failure(page, text, retryable=True))
@@ -207,6 +209,15 @@ class RequestPipeline:
                 await self._release(page)
         if self._revisits is not None or request.depth == 0:
             await self._finish(page)
+        return page
+
+    def _begin(self, inflight: InflightRequest, request: Request) -> Page:
+        lease = inflight.lease
+        if lease.attempt or self._has_no_retries or request.max_retries == 0:
+            is_last = lease.attempt >= allowed_retries(self._settings, request)
+            set_attempt(request, lease.attempt, is_last=is_last)
+        page = Page(lease, request, item_key_of(lease, request), inflight.trace)
+        self._spider.stats.begin(page)
         return page
 
     async def _release(self, page: Page) -> None:
@@ -609,6 +620,7 @@ class RequestPipeline:
             await self._failed(page, error, RetryDecision(Resolution.FAILED, text), is_settled=True)
             return
         if error.is_new:
+            set_attempt(page.request, page.lease.attempt, is_last=False)
             await self._report_error(page, error)
         page.finish(RetryDecision(Resolution.RETRY, text, error.seconds, free=True))
         await self._slow_down(page)
@@ -894,7 +906,8 @@ class RequestPipeline:
             return await self._retry_or_give_up(page, error, decision, is_settled=is_settled)
         except _ReleaseLease:
             page.finish(RetryDecision(Resolution.RETRY, decision.error, free=True))
-        except RetryRequest:  # an errback may retry a request that the retry rules give up
+        except RetryRequest as wish:  # an errback may retry a request that the retry rules give up
+            await self._report_blocked(page, wish)
             page.finish(self._decide_failure(page, decision.error, retryable=True))
         except (Exception, SystemExit) as second:  # noqa: BLE001 - user code: an errback or hook that fails too
             self._error_log.report(page.lease.url, second)
@@ -907,6 +920,13 @@ class RequestPipeline:
             )
         return False
 
+    async def _report_blocked(self, page: Page, wish: RetryRequest) -> None:
+        """Report to the fetcher that the site has blocked the identity of a page, if user code says so."""
+        report = self._fetcher.capabilities.report_blocked
+        sent = None if page.response is None else page.response.request
+        if wish.blocked and report is not None and sent is not None:
+            await report(sent)
+
     async def _report_error(self, page: Page, error: BaseException) -> None:
         """Report an error to ``on_error``; the hooks cannot change the decision."""
         if self._hooks["on_error"]:
@@ -915,6 +935,8 @@ class RequestPipeline:
     async def _retry_or_give_up(
         self, page: Page, error: BaseException, decision: RetryDecision, *, is_settled: bool
     ) -> bool:
+        is_final = decision.resolution is Resolution.FAILED
+        set_attempt(page.request, page.lease.attempt, is_last=is_final)
         if is_settled:
             await self._report_error(page, error)
         elif self._hooks["on_error"]:
@@ -925,7 +947,6 @@ class RequestPipeline:
                 return isinstance(error, StatusError)
             if not self._continues(page, action, "on_error"):
                 return False
-        is_final = decision.resolution is Resolution.FAILED
         if not (is_final and page.request.errback is not None and await self._run_errback(page, error)):
             page.finish(decision)
         return False

@@ -40,7 +40,7 @@ _MAX_SEED_KEY_POLL_INTERVAL = 2.0
 """Seconds between two polls of the seed keys. The interval grows while they are empty."""
 _REJECTED_SLOT = "seeds"
 """Slot of the dead letter of a rejected seed, which has no host."""
-_SEED_FIELDS = frozenset(Request.__struct_fields__) - {"referer", "redirects"}
+_SEED_FIELDS = frozenset(Request.__struct_fields__) - {"referer", "redirects", "retries", "is_last_attempt"}
 _GOCRAWLER_FIELDS = frozenset({"URL", "Method", "Retry", "Data", "IsSecondary"})
 """Fields of ``request.Request`` of superjcd/gocrawler, as Go encodes it."""
 _MAX_REPORTED = 20
@@ -325,7 +325,8 @@ def _rejected_entry(seed: ExternalSeed) -> Entry:
 def read_seed(data: bytes | str, *, priority: int = 0) -> Request:
     """Read one seed from another program: a URL, or a JSON object.
 
-    The fields of the object are those of :class:`~skitter.request.Request`, except ``referer`` and ``redirects``;
+    The fields of the object are those of :class:`~skitter.request.Request`, except ``referer``, ``redirects`` and the
+    number of the attempt;
     ``url`` is required. A body is text, or ``{"base64": "..."}`` for bytes. ``priority`` is the default for a seed
     without one. An object with ``URL`` is read as a request of gocrawler: ``Method``, and ``Data`` as ``meta``.
 

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+import contextlib
+import logging
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 import msgspec
+import xxhash
 
+from skitter._utils.concurrency import cancel_and_wait
+from skitter._utils.notes import BLOCKED, Notes
 from skitter.errors import SkitterError
 from skitter.fetch.contract import (
     UNCONDITIONAL,
@@ -36,10 +42,15 @@ from skitter.fetch.identity.sessions import Session, SessionPool
 from skitter.request import Request
 from skitter.response import Response
 from skitter.web.headers import with_defaults
+from skitter.web.urls import origin_of
+
+log = logging.getLogger("skitter.fetch")
 
 _MAX_WAIT = 5.0
 """Maximum time in seconds to keep a request while no proxy is available; then its lease is released."""
 _PROXY_WANTS_LOGIN = 407
+_REREAD_INTERVAL = 5.0
+"""Seconds between two reads of what other workers have reported as blocked. A retry reads it in any case."""
 _JAR_OF = "@proxy "
 """Separates the session and the proxy in the name of a cookie jar."""
 
@@ -52,6 +63,97 @@ class _Openable(Protocol):
 @runtime_checkable
 class _Closable(Protocol):
     async def close(self) -> None: ...
+
+
+@runtime_checkable
+class _Listing(Protocol):
+    """Proxies that can list all of them."""
+
+    def known(self) -> Iterable[str]: ...
+
+
+class BlockedIdentity(msgspec.Struct, array_like=True, frozen=True):
+    """The identity of a request that a site has blocked."""
+
+    url: str
+    session: str
+    proxy: str
+    """Hash of the URL, which may contain a password."""
+    until: float
+    """Unix time."""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Session and proxy."""
+        return self.session, self.proxy
+
+
+_encode_blocked = msgspec.msgpack.Encoder().encode
+_decode_blocked = msgspec.msgpack.Decoder(list[BlockedIdentity]).decode
+
+
+class BlockedIdentities:
+    """The sessions and proxies that callbacks have reported as blocked, for all workers of a job.
+
+    A retry may be leased by another worker, which would choose the same proxy. So each retry reads the note first; other
+    requests rely on a read every five seconds.
+
+    ``seconds``: how long a report counts for a worker that has not read it yet. ``block``: takes an identity that another worker
+    has reported, and takes it out of use in this one.
+    """
+
+    def __init__(
+        self, notes: Notes, seconds: float, block: Callable[[BlockedIdentity], Awaitable[None]]
+    ) -> None:
+        self._notes = notes
+        self._seconds = max(seconds, 2 * _REREAD_INTERVAL)
+        self._block = block
+        self._known: set[BlockedIdentity] = set()
+        self._reading: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        """Start to read the reports of other workers."""
+        self._reading = asyncio.create_task(self._read_again())
+
+    async def close(self) -> None:
+        """Stop reading."""
+        if self._reading is not None:
+            await cancel_and_wait([self._reading])
+
+    async def add(self, request: Request) -> None:
+        """Report the identity of a request to the other workers."""
+        url, until = f"{origin_of(request.url)}/", time.time() + self._seconds
+        report = BlockedIdentity(url, request.session, _hash_of(request.proxy or ""), until)
+        self._known.add(report)
+        while True:
+            old = await self._notes.get(BLOCKED)
+            others = [other for other in _current(old) if other.key != report.key]
+            new = _encode_blocked([*others, report])
+            if await self._notes.compare_and_swap(BLOCKED, old, new, self._seconds):
+                return
+
+    async def learn(self) -> None:
+        """Block what other workers have reported since the last call."""
+        reports = _current(await self._notes.get(BLOCKED))
+        new = [report for report in reports if report not in self._known]
+        self._known = {report for report in self._known if report.until > time.time()}.union(new)
+        for report in new:
+            await self._block(report)
+
+    async def _read_again(self) -> None:
+        while True:
+            await asyncio.sleep(_REREAD_INTERVAL)
+            with contextlib.suppress(SkitterError):  # an outage of the frontier, which the worker reports
+                await self.learn()
+
+
+def _current(note: bytes | None) -> list[BlockedIdentity]:
+    now = time.time()
+    return [report for report in _decode_blocked(note) if report.until > now] if note else []
+
+
+def _hash_of(proxy: str) -> str:
+    return xxhash.xxh3_128_hexdigest(proxy.encode())
 
 
 class IdentityFetcher:
@@ -81,11 +183,20 @@ class IdentityFetcher:
         self._cookie_file = cookie_file
         self._changes_requests = jar_per_proxy or user_agents is not None or proxies is not None
         """Whether requests without a session get anything but cookies."""
+        self._blocked: BlockedIdentities | None = None
         self.capabilities: FetcherCapabilities = msgspec.structs.replace(
             fetcher.capabilities,
             shows_headers=True,
             blocked_statuses=frozenset(sessions.options.blocked_statuses if sessions is not None else ()),
+            report_blocked=None if sessions is None and proxies is None else self._report_blocked,
         )
+
+    def share_blocked(self, notes: Notes, seconds: float) -> None:
+        """Share what is reported as blocked with the other workers of the job; call it before :meth:`open`.
+
+        ``seconds``: how long a blocked proxy is not used.
+        """
+        self._blocked = BlockedIdentities(notes, seconds, self._block_reported)
 
     async def open(self) -> None:
         """Open the fetcher, then the sources, which may use it."""
@@ -105,7 +216,9 @@ class IdentityFetcher:
         await self._fetcher.close()
 
     def _sources(self) -> list[Any]:
-        sources = (self._user_agents, self._proxies, self._sessions, self._cookies, self._cookie_file)
+        sources = (
+            self._user_agents, self._proxies, self._sessions, self._cookies, self._cookie_file, self._blocked,
+        )  # fmt: skip
         return [source for source in sources if source is not None]
 
     def fetch(
@@ -129,6 +242,8 @@ class IdentityFetcher:
     async def _fetch_in_session(
         self, sessions: SessionPool, request: Request, permit: SendPermit, on_headers: HeaderHook | None
     ) -> Response:
+        if request.retries and self._blocked is not None:
+            await self._blocked.learn()
         try:
             session = await sessions.take(request)
         except NoProxyAvailable as error:
@@ -150,6 +265,8 @@ class IdentityFetcher:
 
     async def _without_session(self, request: Request) -> Request:
         changes: dict[str, Any] = {}
+        if request.retries and self._blocked is not None:
+            await self._blocked.learn()
         if self._user_agents is not None:
             changes["headers"] = _merged(self._user_agents.headers(request), request)
         if self._proxies is not None and request.proxy is None:
@@ -169,6 +286,26 @@ class IdentityFetcher:
         if session.proxy and request.proxy is None:
             changes["proxy"] = session.proxy
         return request.replace(**changes)
+
+    async def _report_blocked(self, request: Request) -> None:
+        if self._sessions is not None:
+            log.info("session %s was blocked, by the content of %s", request.session, request.url)
+        await self._block(request)
+        if self._blocked is not None:
+            await self._blocked.add(request)
+
+    async def _block(self, request: Request) -> None:
+        """Retire the session of a request that was sent, and put its proxy into its cooldown."""
+        if self._sessions is not None:
+            await self._sessions.retire(request.session)
+        proxies, proxy = self._proxies, request.proxy
+        if proxies is not None and proxy and proxies.usable(proxy):
+            proxies.report(proxy, request, ProxyError("the site has blocked it"))
+
+    async def _block_reported(self, report: BlockedIdentity) -> None:
+        known: Iterable[str] = self._proxies.known() if isinstance(self._proxies, _Listing) else ()
+        proxy = next((proxy for proxy in known if _hash_of(proxy) == report.proxy), "")
+        await self._block(Request(report.url, session=report.session, proxy=proxy))
 
     # --- sending ---------------------------------------------------------------------------------------
 
@@ -234,7 +371,9 @@ class IdentityRouter:
         self._make = make
         self._fetchers: dict[tuple[str, str], Fetcher] = {}
         self._opening = asyncio.Lock()
-        self.capabilities = msgspec.structs.replace(default.capabilities, shows_headers=True)
+        self.capabilities = msgspec.structs.replace(
+            default.capabilities, shows_headers=True, report_blocked=self._report_blocked
+        )
 
     async def open(self) -> None:
         await self._default.open()
@@ -265,6 +404,13 @@ class IdentityRouter:
         except SkitterError as error:
             raise UnsendableRequest(str(error), remedy=error.remedy, field=error.field) from error
         return await fetch_with_hook(fetcher, request, permit, on_headers)
+
+    async def _report_blocked(self, request: Request) -> None:
+        identity = self._chooser.identity_of(request)
+        fetcher = self._default if identity is None else await self._opened(identity)
+        report = fetcher.capabilities.report_blocked
+        if report is not None:
+            await report(request)
 
     async def _opened(self, identity: IdentitySources) -> Fetcher:
         key = (repr(identity.user_agents), repr(identity.proxies))

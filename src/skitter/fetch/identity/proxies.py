@@ -165,6 +165,10 @@ class ProxyPool:
         health = self._all.get(proxy)
         return health is not None and health.cooldown_until <= self._clock()
 
+    def known(self) -> list[str]:
+        """Return all proxies of the list, also those in their cooldown."""
+        return list(self._all)
+
     def _wake(self) -> None:
         """Move proxies whose cooldown is over to the ready ones."""
         now = self._clock()

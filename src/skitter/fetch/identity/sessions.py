@@ -218,9 +218,17 @@ class SessionPool:
             log.info("session %s has lost its proxy", session.name)
         elif not _rate(session, status, error) or session.error_score < options.max_error_score:
             return
-        self._remove(session)
-        if self._notes is not None:  # an empty note keeps other workers from continuing it
-            await self._notes.put(_key(session.name), b"", options.max_age)
+        await self.retire(session.name)
+
+    async def retire(self, name: str) -> None:
+        """Retire a session of a pool, in this worker and for those that have not continued it. Ignores other names."""
+        session = self._by_name.get(name)
+        if session is not None:
+            self._remove(session)
+        if self._notes is not None and name.startswith(
+            POOLED
+        ):  # an empty note keeps other workers from continuing it
+            await self._notes.put(_key(name), b"", self.options.max_age)
 
     def _remove(self, session: Session) -> None:
         session.retired = True
