@@ -412,6 +412,10 @@ def decode_request(url: str, record: bytes) -> Request:
     return request
 
 
+ATTEMPT_FIELDS = frozenset({"retries", "is_last_attempt"})
+"""Fields that only the engine sets, for each attempt."""
+
+
 def set_attempt(request: Request, retries: int, *, is_last: bool) -> None:
     """Set the number of the attempt of a leased request. For the engine."""
     force_setattr(request, "retries", retries)

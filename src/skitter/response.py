@@ -31,7 +31,7 @@ from skitter.html.selector import (
     parsel_backed_selector,
 )
 from skitter.links import Links
-from skitter.request import Request, name_of_callback
+from skitter.request import ATTEMPT_FIELDS, Request, name_of_callback
 from skitter.web.encoding import codec_of, decode, decode_strictly, detect, detect_json, encode_queries
 from skitter.web.headers import (
     Headers,
@@ -78,7 +78,7 @@ HTTP_TRACE = "http_trace"
 _COPIED = ("url", "status", "body", "request", "latency", "ip", "protocol", "moved_to", "captured", "page")
 """Arguments of the constructor that are attributes with the same value."""
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
-_REQUEST_FIELDS = frozenset(Request.__struct_fields__) - {"url"}
+_REQUEST_FIELDS = frozenset(Request.__struct_fields__) - {"url"} - ATTEMPT_FIELDS
 _FOLLOW_ALL_ARGUMENTS = frozenset({"links", "css", "xpath", "allow", "deny", "domains", "extensions"})
 
 

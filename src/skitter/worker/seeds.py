@@ -21,7 +21,7 @@ from skitter.errors import CrawlFailed, NoSeeds, RequestError, SkitterError, Spi
 from skitter.fetch.address_guard import AddressGuard
 from skitter.frontier.contract import Frontier, SeedKeys
 from skitter.frontier.records import Entry, ExternalSeed, SeedBatch, SeedClaim, SeedProgress
-from skitter.request import URLENCODED, Request
+from skitter.request import ATTEMPT_FIELDS, URLENCODED, Request
 from skitter.secrets import shown_url
 from skitter.spider import Spider
 from skitter.web.urls import normalize, with_scheme
@@ -40,7 +40,7 @@ _MAX_SEED_KEY_POLL_INTERVAL = 2.0
 """Seconds between two polls of the seed keys. The interval grows while they are empty."""
 _REJECTED_SLOT = "seeds"
 """Slot of the dead letter of a rejected seed, which has no host."""
-_SEED_FIELDS = frozenset(Request.__struct_fields__) - {"referer", "redirects", "retries", "is_last_attempt"}
+_SEED_FIELDS = frozenset(Request.__struct_fields__) - {"referer", "redirects"} - ATTEMPT_FIELDS
 _GOCRAWLER_FIELDS = frozenset({"URL", "Method", "Retry", "Data", "IsSecondary"})
 """Fields of ``request.Request`` of superjcd/gocrawler, as Go encodes it."""
 _MAX_REPORTED = 20
