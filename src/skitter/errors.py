@@ -62,7 +62,7 @@ class PageTooComplex(SkitterError):
 
 
 class RetryRequest(SkitterError):
-    """Raised by a callback to fetch its page again. The attempt counts, and the back-off applies."""
+    """Raised by a callback to fetch its page again. The attempt counts, and the backoff applies."""
 
 
 class DeferRequest(SkitterError):

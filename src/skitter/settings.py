@@ -622,7 +622,7 @@ class Settings(FrontierSettings, frozen=True, kw_only=True):
         "Statuses outside 2xx whose responses are passed to the callback.", api=True,
     )] = ()
     max_retries: Annotated[int, Setting(
-        "Maximum number of retries after a temporary failure (5xx, time-out, broken connection).", min=0, api=True,
+        "Maximum number of retries after a temporary failure (5xx, timeout, broken connection).", min=0, api=True,
     )] = 3
     unreachable_timeout: Annotated[float, Setting(
         "Time after which a host that has never answered in this job is given up: its name does not resolve, or it accepts"
@@ -866,7 +866,7 @@ def _remedy_for_unknown(name: str) -> str:
         return remedy
     if near := close_names(name.lower(), declarations(Settings), cutoff=0.9 if name.isupper() else 0.6):
         return f"did you mean {near[0]}?"
-    if name.isupper():  # of a Scrapy project, or of one of its plug-ins
+    if name.isupper():  # of a Scrapy project, or of one of its plugins
         return "names of settings are in lower case; keep a value of your own in an attribute of the spider"
     return "see the settings in the manual"
 

@@ -279,7 +279,7 @@ async def _results_of_other(returned: Any) -> list[Any]:
 class CallbackNames:
     """Checks callback names when a page yields a request.
 
-    Otherwise a misspelt name would be stored, even in dead letters.
+    Otherwise a misspelled name would be stored, even in dead letters.
     """
 
     def __init__(self, spider: Spider) -> None:

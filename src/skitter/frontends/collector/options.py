@@ -75,7 +75,7 @@ class CollectorOptions(msgspec.Struct, frozen=True, kw_only=True):
     follow_redirects: bool = True
     """``False``: a redirect is passed to ``on_response`` like a page."""
     timeout: float | None = None
-    """Total time-out of a request in seconds."""
+    """Total timeout of a request in seconds."""
     proxy: str | None = None
     encoding: str | None = None
     """Character encoding of all pages, such as ``gbk``, whatever they declare. ``None``: what each page declares."""
