@@ -173,11 +173,11 @@ def join_all(base_url: str, hrefs: Sequence[str]) -> list[str | None]:
 
 
 _MAY_BE_DOTS = re.compile(r"[.\t\r\n]|%2e", re.IGNORECASE)
-"""A last segment of a base that may change the folder begins like this."""
+"""Matches the start of a last path segment of a base that may change the folder, such as ``..``."""
 
 
 class HrefPrefixes(NamedTuple):
-    """What the absolute texts of the hrefs of a page begin with.
+    """The prefixes that turn the ``href`` values of a page into absolute URLs.
 
     ``_link_table.c`` and ``_url_join.c`` read the fields in this order.
     """

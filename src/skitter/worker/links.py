@@ -55,7 +55,7 @@ _IDENTITY_FIELDS = frozenset({"method", "body", "fingerprint_keys", "dont_filter
 """Fields that are part of the identity of a request. Links with one of them are processed one by one."""
 _MAX_CACHED_ORIGINS = 65_536
 _MAX_CACHED_LINKS = 390_000
-"""8 MB, or 63 MB without the compiled table. When it is reached, the cache is emptied."""
+"""Number of links, which take 8 MB, or 63 MB without the compiled table. The cache is emptied when it is full."""
 _AMBIGUOUS = re.compile(r"^(?:$|[\0-\x20#])|[\t\n\r\\]|[\0-\x20](?:#|$)|^https?:(?!//)", re.IGNORECASE).search
 """Links whose meaning does not follow from their absolute text: parsers skip line breaks, and whitespace and control
 characters at either end; they treat a backslash as a slash, and resolve ``http:x`` like ``x`` on some pages."""
@@ -152,7 +152,7 @@ class LinkCache:
         """Number of times that the cache was emptied because the frontier may now accept other links."""
 
     def unknown(self, hrefs: Sequence[str], base: UrlBase, counts: defaultdict[str, int]) -> list[str]:
-        """Return the links of a page that are not in the cache, without repetitions. Count the others by reason."""
+        """Return the links of a page that are not in the cache, without duplicates. Count all other links by reason."""
         if base.prefixes is None:
             unknown = [href for href in hrefs if href[:1] != "#"]
             left = len(hrefs)
