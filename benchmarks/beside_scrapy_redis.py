@@ -122,7 +122,7 @@ class Outcome(NamedTuple):
     exit: int
     seconds: float
     pages_per_cpu_second: float
-    """Of both workers, start-up included; 0 where one was killed."""
+    """Of both workers, startup included; 0 where one was killed."""
     server_us_per_page: float
     """CPU of the Valkey server."""
 

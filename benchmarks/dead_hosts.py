@@ -42,7 +42,7 @@ def pages_per_second(site, pages, others):
     times = sorted(datetime.fromisoformat(json.loads(line)["fetched_at"]).timestamp() for line in lines)
     if len(times) != pages:
         raise SystemExit(f"{len(times)} of {pages} pages were fetched")
-    times = times[: pages * 9 // 10]  # requests in flight count towards the limit, which slows the last pages
+    times = times[: pages * 9 // 10]  # requests in flight count toward the limit, which slows the last pages
     return (len(times) - 1) / (times[-1] - times[0])
 
 

@@ -1,4 +1,4 @@
-"""Texts for a data set, without near duplicates: ``skitter run text_dataset.py -o 'texts.jsonl?duplicates=drop'``."""
+"""Texts for a dataset, without near duplicates: ``skitter run text_dataset.py -o 'texts.jsonl?duplicates=drop'``."""
 
 from skitter import Spider
 

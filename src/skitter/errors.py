@@ -62,7 +62,7 @@ class PageTooComplex(SkitterError):
 
 
 class RetryRequest(SkitterError):
-    """Raised by a callback, a hook or an errback to fetch the page again. The attempt counts, and the back-off applies.
+    """Raised by a callback, a hook or an errback to fetch the page again. The attempt counts, and the backoff applies.
 
     ``blocked``: the site has blocked the identity of the request, as a page with a captcha shows. Its session is retired, its
     proxy is not used for ``proxy_cooldown`` seconds, and the next attempt has others. Without the settings ``sessions`` and

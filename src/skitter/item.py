@@ -1,4 +1,4 @@
-"""Items: the results of callbacks: dicts, and dataclass, attrs, pydantic or msgspec instances.
+"""Items, the results of callbacks: dicts, and dataclass, attrs, pydantic or msgspec instances.
 
 The values of an item are JSON values, dates and times (ISO 8601), ``Decimal``, ``UUID``, enums and paths (as strings),
 sets and tuples (as lists), bytes (as base64), and nested items.
@@ -116,7 +116,7 @@ class UnpackedItem(dict[str, Any]):
 
 
 def unpack_items(packed: bytes) -> list[UnpackedItem]:
-    """Return the items of :func:`pack_items`."""
+    """Return the items that :func:`pack_items` packed."""
     found = []
     for kind, data in msgspec.msgpack.decode(packed, type=list[tuple[str, bytes]]):
         item = UnpackedItem(msgspec.msgpack.decode(data, ext_hook=_unpacked))

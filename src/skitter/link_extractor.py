@@ -160,7 +160,7 @@ class LinkExtractor:
     ``process_value``
         Function that takes the value of each attribute and returns the link in it, or ``None`` to pass over it.
     ``strip``
-        Remove white space around values before ``process_value``.
+        Remove whitespace around values before ``process_value``.
     """
 
     allow: Patterns = ()

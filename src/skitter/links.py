@@ -1,7 +1,7 @@
 """Links: all links of a page that a callback follows as one batch.
 
 ``yield response.follow_all("a")`` passes the raw ``href`` values to the engine together. They are joined, normalized,
-scoped and tested against the seen set as one batch, and a request object is created only for a new URL. Iterating over
+checked against the scope and looked up among the known URLs as one batch, and a request object is created only for a new URL. Iterating over
 the batch yields one :class:`~skitter.request.Request` per link instead.
 """
 
@@ -17,7 +17,7 @@ from skitter.web.urls import join_all
 
 
 class SkippedLinks(msgspec.Struct, frozen=True):
-    """Links that user code skips. A callback yields them to have them counted as ``refused/REASON``."""
+    """Links that user code skips. A callback yields them so that they are counted as ``refused/REASON``."""
 
     reason: str
     amount: int = 1

@@ -77,7 +77,7 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     ``max_body``
         Maximum size of the body in bytes. ``None``: the setting applies.
     ``truncate_body``
-        Whether a larger body is cut there, and not an error. ``None``: the setting applies.
+        Whether a larger body is cut at ``max_body`` instead of being an error. ``None``: the setting applies.
     ``lastmod``
         When the page last changed, as its sitemap states it: a W3C datetime such as ``2026-11-01``. With the setting
         ``use_lastmod``, it decides whether a remembered page is fetched again. Empty, the default: unknown. Neither
@@ -167,7 +167,7 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
         method: str = "POST",
         **request_fields: Any,
     ) -> Request:
-        """Return a request that sends the fields of a form, where no page has the form.
+        """Return a request that sends the fields of a form, without a page that contains the form.
 
         :meth:`Response.form <skitter.Response.form>` fills in a form of a page.
 

@@ -1,4 +1,4 @@
-"""Response: the answer to a request, whose parts are decoded and parsed on first use."""
+"""Response: the response to a request, whose parts are decoded and parsed on first use."""
 
 from __future__ import annotations
 
@@ -107,11 +107,11 @@ class Response:
     ``request``
         The answered request.
     ``latency``
-        Seconds from sending the request to the first byte of the answer.
+        Seconds from sending the request to the first byte of the response.
     ``ip``, ``protocol``
-        Address of the server, and ``http/1.1`` or ``h2``; empty if unknown.
+        IP address of the server, and protocol (``http/1.1`` or ``h2``); empty if unknown.
     ``moved_to``
-        Request that replaces this page, if it changed its address by script, by meta refresh or by an action in a browser.
+        Request that replaces this page, if the page changed its URL in a browser by script, by meta refresh or by an action.
         The worker queues it like a redirect. ``None`` for every other response.
     ``page``
         The open page in the browser, as an object of Playwright, if the request asks for it with ``keep_page``. The engine
@@ -292,7 +292,7 @@ class Response:
     def encoding(self) -> str:
         """Name of the Python codec that decodes the body (see :mod:`skitter.web.encoding`).
 
-        It can be set, for a page that declares a wrong one: ``response.encoding = "gbk"``. Raises
+        You can set it for a page that declares a wrong encoding: ``response.encoding = "gbk"``. Raises
         :class:`~skitter.errors.UsageError` for an unknown name.
         """
         if self._encoding is None:
@@ -407,9 +407,9 @@ class Response:
         return True
 
     def prepare_within(self, seconds: float) -> int | None:
-        """Do the same as :meth:`prepare` for a page that needs no thread: one in UTF-8 that takes little CPU time.
+        """Prepare a page as :meth:`prepare` does, if it needs no thread: one in UTF-8 that takes little CPU time.
 
-        Return ``None`` for any other page. Until then, its parser may have taken ``seconds``.
+        Return ``None`` for any other page. Its parser stops after ``seconds``.
         """
         text = self._text_of_plain_length()
         if text is None:
@@ -584,7 +584,7 @@ class Response:
         return None if found is None or url is None else (found.seconds, url)
 
     def directives(self, product_token: str = "") -> Directives:
-        """Return what the page asks of programs that index, follow or mine it, in headers and elements.
+        """Return the directives of the page for programs that index, follow or mine it, from its headers and elements.
 
         ``product_token``: name of a crawler whose rules (``X-Robots-Tag: NAME: noindex``, ``<meta name="NAME">``)
         apply in addition to those for all crawlers. Raises :class:`~skitter.errors.PageTooComplex` as a selector does.
@@ -656,7 +656,7 @@ class Response:
         return RequestError(f"invalid link {href!r} of {self.url}", remedy="pass a URL, absolute or relative")
 
     def hrefs(self, css: str = "a") -> list[str]:
-        """Return the unchanged links of the elements that a query finds.
+        """Return the raw links of the elements that a query finds.
 
         The link of an element is its ``href`` or else its ``src``. A query with ``::attr()`` returns the attribute values.
         The result is empty for content other than HTML and XML.

@@ -308,7 +308,7 @@ class FrontierSettings(msgspec.Struct, frozen=True, kw_only=True):
     )] = ()
     seed_format: Annotated[Literal["skitter", "scrapy-redis"], Setting(
         "Format of the seeds in `seed_keys`. `scrapy-redis`: unknown fields of a JSON object become form data, and every seed is"
-        " crawled, also one with a known URL.",
+        " crawled, even if its URL is known.",
     )] = "skitter"
     seed_list_end: Annotated[Literal["right", "left"], Setting(
         "End of a list from which seeds are taken. `right` suits producers that use `LPUSH`, `left` those that use `RPUSH`, as for"
@@ -318,10 +318,11 @@ class FrontierSettings(msgspec.Struct, frozen=True, kw_only=True):
         "Prefix of the plain Redis keys in which the items of each group are counted too.",
     )] = None
     group_counter_ttl: Annotated[float | None, Setting(
-        "Lifetime of such a key after its last change. `None`: unlimited.", unit="s", above=0,
+        "Lifetime of a key of `group_counter_prefix` after its last change. `None`: unlimited.", unit="s", above=0,
     )] = None
     stats_max_keys: Annotated[int, Setting(
-        "Number of workers, hosts and groups each that are counted one by one. The smallest others are counted together.",
+        "Maximum number of workers, of hosts and of groups that are counted separately. If there are more, the smallest ones are"
+        " counted together.",
         above=0,
     )] = 10_000
 
@@ -434,16 +435,16 @@ class Settings(FrontierSettings, frozen=True, kw_only=True):
         "`User-Agent` of every request. Its product token selects the group in robots.txt.", section="Requests", api=True,
     )] = DEFAULT_USER_AGENT
     contact: Annotated[str, Setting(
-        "URL or mail address at which site owners can reach you. The default `User-Agent` ends with it; without it, a crawl of public"
-        " sites warns.", cli="--contact ADDRESS", api=True,
+        "URL or email address at which site owners can reach you. The default `User-Agent` ends with it. Without a contact, a crawl of"
+        " public sites logs a warning.", cli="--contact ADDRESS", api=True,
     )] = ""
     headers: Annotated[dict[str, str], Setting(
         "Headers of every request, in this order; a secret value as `env:NAME` or `file:PATH`. Headers of the request itself override"
         " them.", api=True,
     )] = {}
     credentials: Annotated[dict[str, str], Setting(
-        'Credentials by origin, such as `{"https://example.com": "env:NAME"}`: `user:password`, `Digest user:password` or `Bearer TOKEN`, or where'
-        " they are (`env:NAME`, `file:PATH`). Sent as `Authorization` to this origin only.",
+        'Credentials by origin, such as `{"https://example.com": "env:NAME"}`: `user:password`, `Digest user:password` or `Bearer TOKEN`, or a'
+        " reference to such a value (`env:NAME`, `file:PATH`). Sent as `Authorization` to this origin only.",
     )] = {}
     connect_timeout: Annotated[float, Setting(
         "Time limit for name resolution, TCP and TLS together.", unit="s", above=0, api=True,
@@ -475,8 +476,8 @@ class Settings(FrontierSettings, frozen=True, kw_only=True):
         "Reuse connections. `False`: open a new connection for each request.", api=True,
     )] = True
     max_connections: Annotated[int | None, Setting(
-        "Maximum number of open connections of a worker, busy and idle. `None`: twice `concurrency`, at least 64, and those to"
-        " hosts that have not answered yet.",
+        "Maximum number of open connections of a worker, busy and idle. `None`: twice `concurrency`, at least 64, plus those"
+        " to hosts that have not answered yet.",
         above=0,
     )] = None
     idle_timeout: Annotated[float, Setting(
@@ -488,8 +489,8 @@ class Settings(FrontierSettings, frozen=True, kw_only=True):
         "PEM file of trusted certificate authorities. Empty: the bundle of `certifi`.",
     )] = ""
     proxy: Annotated[str | None, Setting(
-        "Proxy URL (`http://`, `https://`, `socks5://`, `socks5h://`) for requests that do not name a proxy, or where it is"
-        " (`env:NAME`, `file:PATH`). `None`: as the environment says (`https_proxy`, `no_proxy`). Empty: no proxy.",
+        "Proxy URL (`http://`, `https://`, `socks5://`, `socks5h://`) for requests that do not name a proxy, or a reference to it"
+        " (`env:NAME`, `file:PATH`). `None`: the variables of the environment apply (`https_proxy`, `no_proxy`). Empty: no proxy.",
     )] = None
     allow_networks: Annotated[tuple[str, ...], Setting(
         "Networks (CIDR) outside the public internet to which pages may lead, such as `10.0.0.0/8`. `0.0.0.0/0,::/0`: all.",
@@ -588,7 +589,7 @@ class Settings(FrontierSettings, frozen=True, kw_only=True):
         "Memory of the browser's processes above which a worker replaces it.", unit="bytes", above=0,
     )] = 2 * 1024**3
     browser_context: Annotated[dict[str, Any], Setting(
-        "What the browser pretends to be: options of Playwright's `new_context`, of `viewport`, `screen`, `locale`,"
+        "Environment that the browser reports to pages, as options of Playwright's `new_context`: `viewport`, `screen`, `locale`,"
         " `timezone_id`, `geolocation`, `permissions`, `color_scheme`, `reduced_motion`, `device_scale_factor`, `is_mobile`,"
         " `has_touch` and `java_script_enabled`.",
     )] = {}
@@ -638,11 +639,11 @@ class Settings(FrontierSettings, frozen=True, kw_only=True):
         "Statuses outside 2xx whose responses are passed to the callback.", api=True,
     )] = ()
     max_retries: Annotated[int, Setting(
-        "Maximum number of retries after a temporary failure (5xx, time-out, broken connection).", min=0, api=True,
+        "Maximum number of retries after a temporary failure (5xx, timeout, broken connection).", min=0, api=True,
     )] = 3
     unreachable_timeout: Annotated[float, Setting(
-        "Time after which a host that has never answered in this job is given up: its name does not resolve, or it accepts"
-        " no connection.",
+        "Time after which requests to a host that has never answered in this job fail, because its name does not resolve or it"
+        " accepts no connection.",
         unit="s", min=0, api=True,
     )] = 15.0
     outage_timeout: Annotated[float, Setting(
@@ -655,8 +656,8 @@ class Settings(FrontierSettings, frozen=True, kw_only=True):
     )] = 1.0
     retry_delay_cap: Annotated[float, Setting("Maximum delay before a retry.", unit="s", min=0, api=True)] = 300.0
     retry_after_cap: Annotated[float, Setting(
-        "Longest `Retry-After` to wait for. If an origin asks for more, its requests are given up without an attempt until that"
-        " time has passed.", unit="s", min=0, api=True,
+        "Longest `Retry-After` to wait for. If an origin asks for more, its requests fail without an attempt until that time"
+        " has passed.", unit="s", min=0, api=True,
     )] = 900.0
     retry_failed_at_end: Annotated[bool, Setting(
         "Queue the dead letters again, once per run, when everything else is done.", api=True,
@@ -761,14 +762,14 @@ class Settings(FrontierSettings, frozen=True, kw_only=True):
         section="Monitors and notifications", cli="--monitor RULE", api=True,
     )] = ()
     notify: Annotated[tuple[str, ...], Setting(
-        "Where violated monitors are reported: URLs of webhooks (`https:`), and mail addresses (`mailto:`).",
+        "Where violated monitors are reported: URLs of webhooks (`https:`), and email addresses (`mailto:`).",
         cli="--notify URL",
     )] = ()
     smtp_url: Annotated[str, Setting(
-        "Mail server: `smtp://[USER:PASSWORD@]HOST[:PORT]` (STARTTLS if offered) or `smtps://`, or where this URL is"
-        " (`env:NAME`, `file:PATH`). A login needs TLS, except on loopback.",
+        "Mail server: `smtp://[USER:PASSWORD@]HOST[:PORT]` (STARTTLS if offered) or `smtps://`, or a reference to"
+        " this URL (`env:NAME`, `file:PATH`). A login needs TLS, except on loopback.",
     )] = "smtp://localhost"
-    mail_from: Annotated[str, Setting("Sender of the mails of monitors.")] = "skitter@localhost"
+    mail_from: Annotated[str, Setting("Sender address of the emails that report violated monitors.")] = "skitter@localhost"
 
     files_store: Annotated[str | None, Setting(
         "Folder of downloaded files, or a URL such as `s3://bucket/prefix`. `None`: the URLs of files in items are not"
@@ -800,7 +801,7 @@ class Settings(FrontierSettings, frozen=True, kw_only=True):
     )] = 0.0
 
     log_levels: Annotated[dict[str, Literal["debug", "info", "warning", "error"]], Setting(
-        'Minimum severity of the messages of single loggers, such as `{"my_shop": "debug"}`. Others: `--log-level`.',
+        'Minimum severity of the messages of single loggers, such as `{"my_shop": "debug"}`. `--log-level` applies to all others.',
         section="Logging", api=True,
     )] = {}
     log_file: Annotated[str | None, Setting(
@@ -895,7 +896,7 @@ def _remedy_for_unknown(name: str) -> str:
         return remedy
     if near := close_names(name.lower(), declarations(Settings), cutoff=0.9 if name.isupper() else 0.6):
         return f"did you mean {near[0]}?"
-    if name.isupper():  # of a Scrapy project, or of one of its plug-ins
+    if name.isupper():  # of a Scrapy project, or of one of its plugins
         return "names of settings are in lower case; keep a value of your own in an attribute of the spider"
     return "see the settings in the manual"
 

@@ -42,7 +42,7 @@ class Spider:
     """Rules that follow links of each page; see :class:`~skitter.link_extractor.Rule`. They apply to the pages of ``parse``,
     or to all start pages of a spider without ``parse``, and to the pages of rules that follow."""
     settings: Settings
-    """Settings of the job, as in ``self.settings.delay``. Set after ``__init__``, before everything else."""
+    """Settings of the job, as in ``self.settings.delay``. Set after ``__init__``, before any other method is called."""
     logger: logging.Logger
     """Logger of the spider."""
     monitors: Sequence[str | Mapping[str, Any]] = ()
@@ -53,11 +53,12 @@ class Spider:
     """Counters of the job that callbacks may increase, as in ``self.stats.inc_value("sold_out")``."""
     streaming_callbacks: Sequence[str] = ()
     """Names of generator callbacks whose batches of links (``follow_all``) enter the queue while the callback runs, so that
-    they need not be in memory together. If such a callback raises an exception, the links before it are followed all the same.
-    Their pages list others, so a pass always fetches them, also with ``revisit_share`` or ``use_lastmod``."""
+    they need not be in memory together. If such a callback raises an exception, the links that it yielded before are still
+    followed. Passes always fetch the pages of these callbacks, even with ``revisit_share``
+    or ``use_lastmod``, because they list other pages."""
     own_meta: bool = False
-    """Whether all keys of ``meta`` are the spider's own. By default, those that only Scrapy would use are pointed out, and
-    a request with ``meta["proxy"]`` fails, because it would be sent from the own address."""
+    """Whether all keys of ``meta`` are the spider's own. By default, a run warns about keys that only Scrapy would use, and
+    a request with ``meta["proxy"]`` fails, because it would be sent from your own address."""
     hooks: Sequence[object] = ()
     """Hook collections: objects whose methods have the names of hook points."""
 
@@ -70,16 +71,16 @@ class Spider:
         self.logger = logging.getLogger(f"skitter.spider.{self.name}")
 
     def log(self, message: object, level: int = logging.DEBUG, **options: Any) -> None:
-        """Log a message with :attr:`logger`. Scrapy's older way; the level is one of :mod:`logging`."""
+        """Log a message with :attr:`logger`. The older way of Scrapy; the level is one of :mod:`logging`."""
         self.logger.log(level, message, **options)
 
     async def start(self) -> AsyncIterator[Request | str]:
         """Yield the first requests or URLs. They are streamed to the frontier, so their number is not limited.
 
         After an interruption, the generator runs again, and the requests that are already stored are skipped. So it must
-        yield the same requests in the same order each time. By default, they are those of ``start_requests``, Scrapy's
-        older way, if the spider defines it, and else the ``start_urls``. Raises :class:`~skitter.errors.SpiderError` without
-        either.
+        yield the same requests in the same order each time. By default, it yields the requests of ``start_requests``, the older
+        way of Scrapy, if the spider defines it, and otherwise the ``start_urls``. Raises :class:`~skitter.errors.SpiderError`
+        without either.
         """
         older: Callable[[], Iterable[Request | str]] | None = getattr(self, "start_requests", None)
         if older is not None:

@@ -67,7 +67,7 @@ class SingleThreadExecutor:
         return await asyncio.wrap_future(future)
 
     async def run_short(self, call: Callable[..., _Result], /, *args: object) -> _Result:
-        """Run a call that usually takes a millisecond, such as a small write to a file that is not synchronised.
+        """Run a call that usually takes a millisecond, such as a small write to a file that is not synchronized.
 
         It runs on the event loop if no other call is in progress: passing it to the thread and back would cost more than
         the call, because both threads compete for the interpreter lock. If it takes long, as on a busy disk, the thread runs

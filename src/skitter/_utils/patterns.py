@@ -1,6 +1,6 @@
 """Compiles regular expressions of users so that no text makes them search for long.
 
-The backtracking of ``re`` takes exponential time for some pairs of pattern and text, and a web site chooses the text.
+The backtracking of ``re`` takes exponential time for some pairs of pattern and text, and a website chooses the text.
 A pattern without repeated groups and with one unbounded repetition at most is harmless and stays with ``re``, which is the
 fastest. All others are run by ``regex``, which has a time limit and understands the same patterns.
 """

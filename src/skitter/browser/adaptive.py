@@ -21,7 +21,7 @@ from skitter.response import Response
 from skitter.web.urls import host_of
 
 NOTE = "skitter:browser-rules"
-"""Key of the note with the learnt rules."""
+"""Key of the note with the learned rules."""
 _NOTE_TTL = 30 * 86_400.0
 _REREAD_INTERVAL = 30.0
 _CERTAIN = 2
@@ -98,7 +98,7 @@ _decode = msgspec.msgpack.Decoder(BrowserRules).decode
 
 
 async def read_rules(notes: Notes) -> BrowserRules:
-    """Return the learnt rules of a job."""
+    """Return the learned rules of a job."""
     return _read(await notes.get(NOTE))
 
 
@@ -128,7 +128,7 @@ def _read(note: bytes | None) -> BrowserRules:
 
 
 class LearntRules:
-    """The learnt rules, which the workers of a job share through its notes. ``None``: outside of a job."""
+    """The learned rules, which the workers of a job share through its notes. ``None``: outside of a job."""
 
     def __init__(self, notes: Notes | None) -> None:
         self._notes = notes
@@ -163,7 +163,7 @@ def key_of(url: str) -> str:
 
 
 class AdaptiveFetcher:
-    """Fetches by HTTP. A page that needs JavaScript is queued again for the browser, and its shape is learnt."""
+    """Fetches by HTTP. A page that needs JavaScript is queued again for the browser, and its shape is learned."""
 
     def __init__(self, context: SourceContext) -> None:
         self._settings = context.settings

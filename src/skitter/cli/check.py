@@ -1,4 +1,4 @@
-"""``skitter check``: calls callbacks as their contracts say, and compares what they give."""
+"""``skitter check``: calls callbacks as their contracts say, and compares their results."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def check(
 ) -> int:
     """Check callbacks by the contracts in their docstrings.
 
-    Calls the callbacks, and compares what they give. Exits with 1 if a contract does not hold. Nothing is stored.
+    Calls the callbacks, and compares their results. Exits with 1 if a contract does not hold. Nothing is stored.
     """
     from skitter.run.builder import JobBuilder
     from skitter.run.job import JobSpec

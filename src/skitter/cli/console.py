@@ -41,7 +41,7 @@ def write_file(path: Path, content: bytes) -> None:
 
 
 def painted(text: str, color: str, stream: TextIO) -> str:
-    """Return a text in a colour if the stream is a terminal and neither ``NO_COLOR`` nor ``TERM`` speaks against it."""
+    """Return a text in a color if the stream is a terminal and neither ``NO_COLOR`` nor ``TERM`` speaks against it."""
     shows_colors = stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     return click.style(text, fg=color) if shows_colors else text
 

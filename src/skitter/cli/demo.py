@@ -35,7 +35,7 @@ _KILL_AFTER = 50
     help="Port of the demo site. [default: a free port]",
 )
 def demo(port: int) -> int:
-    """Crawl a small local web with two workers, and kill one.
+    """Crawl a small local website with two workers, and kill one.
 
     The web is served on this machine.
     Exits with 0 only if the output contains every page exactly once.

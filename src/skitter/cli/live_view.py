@@ -57,7 +57,7 @@ def _shown(jobs: list[JobStatus], width: int, *, detailed: bool) -> RenderableTy
 _COLORS = {
     "running": "green", "finished": "green", "paused": "yellow", "stopping": "yellow", "stopped": "yellow", "incomplete": "red",
 }  # fmt: skip
-"""Colours of the states of jobs."""
+"""Colors of the states of jobs."""
 _FAILED = "red"
 
 
@@ -67,7 +67,7 @@ def print_status(text: str) -> None:
 
 
 def painted_status(text: str, *, no_wrap: bool = False) -> Text:
-    """Return the result of :func:`~skitter.cli.tables.status_lines` in colours."""
+    """Return the result of :func:`~skitter.cli.tables.status_lines` in colors."""
     shown = Text(text, no_wrap=no_wrap)
     for state, color in _COLORS.items():
         shown.highlight_regex(rf"(?m)(?<=^state {{6}}){state}", color)

@@ -110,7 +110,7 @@ async def _lines(
 def top(interval: float, as_json: bool, frontier: str | None) -> None:
     """Show a live table of jobs.
 
-    They are those in this folder or on a shared frontier. Press q or Ctrl-C to end it. If standard output is not a terminal, the table is printed once.
+    Shows the jobs in this folder or on a shared frontier. Press q or Ctrl-C to end it. If standard output is not a terminal, the table is printed once.
     """
     from skitter.cli.tables import problem_lines, to_json, top_lines
 

@@ -1,1 +1,1 @@
-"""Optional: the main content of pages for text data sets, and near duplicates among items. Extraction needs trafilatura."""
+"""Optional: the main content of pages for text datasets, and near duplicates among items. Extraction needs trafilatura."""

@@ -95,5 +95,5 @@ def _bytes_of(text: str | None, length: int) -> bytes | None:
 
 
 def digest_of(text: str) -> bytes:
-    """Return the hash of a text with normalized white space, 16 bytes."""
+    """Return the hash of a text with normalized whitespace, 16 bytes."""
     return hashlib.blake2b(" ".join(text.split()).encode("utf-8", "replace"), digest_size=16).digest()

@@ -57,7 +57,7 @@ class MainContent(msgspec.Struct, frozen=True, kw_only=True):
     opengraph: dict[str, str] = {}
     """The ``og:`` values by their names without the prefix."""
     digest: str | None = None
-    """BLAKE2b hash of ``content`` with normalized white space, 128 bits as hexadecimal digits."""
+    """BLAKE2b hash of ``content`` with normalized whitespace, 128 bits as hexadecimal digits."""
     signature: str | None = None
     """MinHash signature of ``content`` as 32 hexadecimal digits, for the detection of near duplicates; see the output option
     ``duplicates``."""

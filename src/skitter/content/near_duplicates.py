@@ -59,7 +59,7 @@ def _words() -> re.Pattern[str]:
 def shingles(text: str) -> frozenset[int]:
     """Return the hashes of the shingles of a text. May be empty.
 
-    Case, white space and punctuation have no influence. Only the first :data:`MAX_WORDS` words count.
+    Case, whitespace and punctuation have no influence. Only the first :data:`MAX_WORDS` words count.
     """
     text = text[:_MAX_CHARACTERS]
     if text.isascii():  # the same words in less time

@@ -1,7 +1,7 @@
 """AddressGuard: decides which addresses a crawl may connect to, so that a page cannot lead it into a private network.
 
 The fetcher asks the guard for each address right before it connects. A name that resolves to another address at the next
-look-up is therefore checked again. ``docs/design/security.md`` describes which networks are open.
+lookup is therefore checked again. ``docs/design/security.md`` describes which networks are open.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ _MAX_RESOLVED = 16
 """Number of host names of seeds that are resolved. A long list of seeds is data from elsewhere, not the intent of a user."""
 _RESOLVE_TIMEOUT = 3.0
 _RESOLVE_BUDGET = 6.0
-"""Seconds that all look-ups of seeds together may delay a run, if no name server answers."""
+"""Seconds that all lookups of seeds together may delay a run, if no name server answers."""
 _NOTE_TTL = 10 * 365 * 86_400.0
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(list[str]).decode
@@ -186,7 +186,7 @@ class AddressGuard:
             await self._share()
 
     async def _look_up(self, urls: Iterable[str]) -> set[Network]:
-        """Return the networks that seeds with host names open, as far as the time for look-ups lasts."""
+        """Return the networks that seeds with host names open, as far as the time for lookups lasts."""
         seconds = min(_RESOLVE_TIMEOUT, self._lookup_seconds_left)
         if seconds <= 0:
             return set()

@@ -347,7 +347,7 @@ class HttpFetcher:
 def _sendable(url: str) -> str:
     if url.startswith(_SCHEMES) and url.isascii() and " " not in url:
         return url
-    # The URL was never normalised: send what a browser would send.
+    # The URL was never normalized: send what a browser would send.
     href = normalize(url)
     if href is None or not href.startswith(_SCHEMES):
         raise UnsendableRequest(
@@ -385,7 +385,7 @@ def _failure_of(transfer: Transfer, error: pycurl.error) -> FetchError | _OnlyDe
 
 
 class StallWatch:
-    """Checks all running transfers periodically, so that the read time-out costs a request nothing.
+    """Checks all running transfers periodically, so that the read timeout costs a request nothing.
 
     A transfer is ended when several checks in a row find that no byte has moved in either direction. Counting checks
     instead of seconds keeps a busy event loop from ending transfers whose data has arrived but was not read yet.
@@ -434,7 +434,7 @@ class StallWatch:
 
 
 def _moved_bytes(curl: pycurl.Curl) -> int | None:
-    """Return the bytes that a transfer has sent and received; ``None`` before it is connected, which has its own time-out."""
+    """Return the bytes that a transfer has sent and received; ``None`` before it is connected, which has its own timeout."""
     getinfo = curl.getinfo
     if getinfo(pycurl.PRETRANSFER_TIME) == 0:
         return None

@@ -34,7 +34,7 @@ class Resolver:
 
     ``servers``: the name servers to ask; empty: those of the system.
     ``max_ttl``: maximum time in seconds for which an answer is used.
-    ``timeout``: time limit of a look-up in seconds.
+    ``timeout``: time limit of a lookup in seconds.
     """
 
     def __init__(self, servers: Sequence[str], max_ttl: float, timeout: float) -> None:
@@ -130,7 +130,7 @@ class Resolver:
         return list(found), max(_MIN_TTL, min(ttl, self._max_ttl) - _FRESHNESS_MARGIN)
 
     async def close(self) -> None:
-        """Cancel all look-ups."""
+        """Cancel all lookups."""
         if self._dns is not None:
             await self._dns.close()
 

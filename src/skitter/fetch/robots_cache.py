@@ -100,7 +100,7 @@ class RobotsCache:
         return record
 
     async def _shared(self, origin: str, key: str) -> RobotsRecord | None:
-        """Return the record that a worker has stored. Attempts to reach a dead origin soon repeat without a look-up."""
+        """Return the record that a worker has stored. Attempts to reach a dead origin soon repeat without a lookup."""
         now = time.monotonic()
         if self._notes is None or now - self._unshared.get(origin, -_UNSHARED_SECONDS) < _UNSHARED_SECONDS:
             return None

@@ -241,7 +241,7 @@ class Transfer:
     def check_before_sending(self, permit: SendPermit, resolving: float) -> None:
         """Check the permit right before the request is sent, and before a new connection is opened for it.
 
-        ``resolving``: seconds that the look-up of the host name has taken, which are part of the time to connect.
+        ``resolving``: seconds that the lookup of the host name has taken, which are part of the time to connect.
         """
         self._permit, self._begun, self._connects = permit, time.monotonic() - resolving, False
         self.curl.setopt(pycurl.SOCKOPTFUNCTION, self._on_new_connection)

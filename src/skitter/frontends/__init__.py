@@ -1,4 +1,4 @@
-"""Front ends: other ways than a spider class to describe a crawl. All of them run on the same engine.
+"""Frontends: ways to describe a crawl other than a spider class. All of them run on the same engine.
 
 - ``collector``: for users who prefer callbacks on an object, as in Colly.
 - ``recipe``: for users who describe a spider in YAML or TOML; ``scripting`` runs the JavaScript in recipes.

@@ -265,7 +265,7 @@ class Frontier(Protocol):
         """Return for each fingerprint whether it is new: a hint, so that callers build and send only new requests."""
 
     async def add(self, entries: Sequence[Entry], seeds: SeedProgress | None = None) -> AddResult:
-        """Add requests with atomic de-duplication. Idempotent; durable on return."""
+        """Add requests with atomic deduplication. Idempotent; durable on return."""
 
     async def claim_seeds(self, worker: str) -> SeedClaim | None:
         """Claim the loading of the seeds. Return ``None`` if they are loaded or another worker has the claim."""

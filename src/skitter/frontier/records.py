@@ -206,7 +206,7 @@ class LeaseResult(msgspec.Struct, array_like=True, frozen=True):
     reason: str = ""
     """The limit that stops the job, if one was reached."""
     data_loss: bool = False
-    """Whether the backend may have lost its latest changes, because of a fail-over or a restart. The caller must not
+    """Whether the backend may have lost its latest changes, because of a failover or a restart. The caller must not
     rely on requests that it added earlier."""
     capacity: int | None = None
     """Number of new requests that may be added before the next answer (``max_queued``); ``None``: any number."""
@@ -241,7 +241,7 @@ class Resolution(StrEnum):
     """How a lease ends.
 
     Code that runs for each page keeps the members in constants of its module, also those of other enumerations:
-    Python 3.11 takes 0.1 us to find a member in its class.
+    Python 3.11 takes 0.1 µs to find a member in its class.
     """
 
     DONE = "done"

@@ -404,7 +404,7 @@ def check_xml(text: str, memory: int) -> None:
 _TINY_NUMBERS = [re.compile(rb"%c-(?<=[0-9]%c-)[23][0-9][0-9]" % (sign, sign)) for sign in b"eE"]
 """For each sign of an exponent. Patterns that begin with fixed characters are found fast."""
 _MAX_TINY_NUMBERS = 20_000
-"""Numbers next to the smallest ones: msgspec takes 7 us for each, a hundred times as long as for others."""
+"""Numbers next to the smallest ones: msgspec takes 7 µs for each, a hundred times as long as for others."""
 
 
 def _check_counts(

@@ -1,7 +1,7 @@
 """The tree of an HTML engine as a tree of lxml, for functions that only lxml and parsel have.
 
 The copy has the same elements in the same places, and each element of one tree is mapped to that of the other. Both
-therefore always refer to the same element. Copying takes about 5 us per element. It serves ``Selector.root``, XPath on
+therefore always refer to the same element. Copying takes about 5 µs per element. It serves ``Selector.root``, XPath on
 the fallback engine, and XPath functions that the default engine lacks.
 """
 

@@ -544,7 +544,7 @@ class Selector:
         return self._page.text_content(self._node)
 
     def markdown(self, base_url: str = "") -> str:
-        """Return the element as GitHub-flavoured Markdown, without scripts and styles.
+        """Return the element as GitHub-flavored Markdown, without scripts and styles.
 
         Relative links become absolute with ``base_url``. Raises :class:`~skitter.errors.UsageError` on platforms without
         ``turbohtml``.

@@ -6,7 +6,7 @@ the name of an anchor.
 
 Some differences remain. lxml writes every attribute without a value in that form; here only the boolean attributes
 of HTML are (``data-x`` becomes ``data-x=""``). Names of SVG attributes keep their case. Void elements of HTML5 that
-libxml2 does not know (``wbr``, ``source``, ``track``) get no end tag. White space around ``head`` and ``body`` and
+libxml2 does not know (``wbr``, ``source``, ``track``) get no end tag. Whitespace around ``head`` and ``body`` and
 implied elements (``tbody``) follow HTML5.
 """
 

@@ -284,7 +284,7 @@ class Crawl:
         if frontier.liveness is not None:
             await _take_back_leases(frontier, frontier.liveness)
         status = await frontier.status()
-        # All processes may have been killed between the end of the pass and its judgement.
+        # All processes may have been killed between the end of the pass and its judgment.
         self._recovered = await _close_pass(frontier, passes, status)
         await self._report(passes)
         # A stop ends with the run, but a shared frontier does not know when the run ends.
@@ -421,7 +421,7 @@ class Crawl:
         await self._read_changes_of_pass(frontier, status)
         ended_pass = await _close_pass(frontier, passes, status) or self._recovered
         await self._report(passes)
-        # Afterwards, because the judgement of a pass takes deleted letters for failures that were settled in it.
+        # Afterwards, because the judgment of a pass takes deleted letters for failures that were settled in it.
         status = await self._drop_superseded(frontier, status)
         return RunResult(
             job=self.spec.job,

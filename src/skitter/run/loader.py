@@ -297,7 +297,7 @@ def check_list(spider: Spider, name: str, value: Any, *, has_texts: bool) -> Non
 
 
 _NEAR = 0.85
-"""Similarity of a misspelt name to that of a hook."""
+"""Similarity of a misspelled name to that of a hook."""
 
 
 def check_hooks(hooks: Iterable[object]) -> None:

@@ -22,7 +22,7 @@ class SessionRecord(Record, kw_only=True):
     token: bytes
     """Digest of the token that opened it."""
     csrf: str
-    """Value that unsafe requests have to repeat in a header, which other web sites cannot do."""
+    """Value that unsafe requests have to repeat in a header, which other websites cannot do."""
     expires: float
     """Unix time of its end."""
 

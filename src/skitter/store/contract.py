@@ -70,7 +70,7 @@ def encode_items(group: ItemGroup, encode: Callable[[Any], _Encoded]) -> list[_E
     try:
         for item in group.items:
             encoded.append(encode(item))  # noqa: PERF401 - their count gives the index of a failing item
-    except Exception as error:  # noqa: BLE001 - serialisers of items are user code and may raise anything
+    except Exception as error:  # noqa: BLE001 - serializers of items are user code and may raise anything
         return GroupError.of(error, len(encoded))
     return encoded
 

@@ -142,7 +142,7 @@ class _InodeRecord(msgspec.Struct, array_like=True, frozen=True):
     size: int
     modified_ns: int
     digest: str = ""
-    """Hash of the content. It recognises a copy, which has another inode and time."""
+    """Hash of the content. It recognizes a copy, which has another inode and time."""
 
 
 _decode = msgspec.json.Decoder(list[_InodeRecord]).decode

@@ -486,7 +486,7 @@ _one_thumbnail = threading.Lock()
 def make_thumbnails(source: Path | IO[bytes], sizes: Mapping[str, tuple[int, int]]) -> dict[str, bytes]:
     """Return JPEG thumbnails of an image by the names of their sizes; none for other content, and for a very large image.
 
-    A web site chooses the content, so the formats and the size are limited.
+    A website chooses the content, so the formats and the size are limited.
     """
     from PIL import Image, ImageOps  # noqa: PLC0415 - an extra
 

@@ -53,7 +53,7 @@ _LARGEST_STATEMENT = 4 << 20
 _SESSION = (
     "SET SESSION sql_mode = 'STRICT_ALL_TABLES,ANSI_QUOTES,NO_BACKSLASH_ESCAPES,NO_ENGINE_SUBSTITUTION'",
     f"SET SESSION lock_wait_timeout = {_LOCK_SECONDS}, innodb_lock_wait_timeout = {_LOCK_SECONDS}",
-    # With the default, REPEATABLE READ, workers that write neighbouring ids block each other.
+    # With the default, REPEATABLE READ, workers that write neighboring ids block each other.
     "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
 )
 
@@ -77,7 +77,7 @@ _AWAY = {
     1047,  # node of a cluster is not ready
     1053, 1077, 1152, 1158, 1159, 1160, 1161, 1927, 4031,  # shutdown, connection lost or killed
     1205,  # lock wait timeout
-    1290, 1836,  # read-only during a fail-over
+    1290, 1836,  # read-only during a failover
     1317, 1969, 3024,  # statement interrupted, or took too long
 }  # fmt: skip
 _OF_ITEMS = {

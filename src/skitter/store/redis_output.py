@@ -408,7 +408,7 @@ class RedisOutput(Output):
         return True
 
     def _delay_next_attempt(self, error: StoreError) -> None:
-        """Log a failure and delay the next attempt, so that time-outs do not slow down the crawl."""
+        """Log a failure and delay the next attempt, so that timeouts do not slow down the crawl."""
         # The first failure may be one lost connection: the next call tries at once.
         delay = self._backoff.next_delay() if self._is_away else 0.0
         self._is_away = True

@@ -314,7 +314,7 @@ class RemoteOutput(Output):
     """A remote file that is merged from the parts next to it at every stop of the job.
 
     The file is replaced atomically, because an upload becomes visible when it is complete. The identity of the last
-    merged file is stored next to the parts, so that all machines of a fleet recognise it.
+    merged file is stored next to the parts, so that all machines of a fleet recognize it.
     """
 
     def __init__(self, location: RemoteLocation, buffer_options: BufferOptions) -> None:

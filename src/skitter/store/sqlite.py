@@ -166,7 +166,7 @@ def open_database(path: Path, table: str, durability: str) -> sqlite3.Connection
 
 
 def use_write_ahead_log(connection: sqlite3.Connection) -> None:
-    """Switch to a write-ahead log. This statement alone ignores SQLite's busy time-out, so it is retried here."""
+    """Switch to a write-ahead log. This statement alone ignores SQLite's busy timeout, so it is retried here."""
     deadline = time.monotonic() + BUSY_SECONDS
     backoff = Backoff(first=0.01, maximum=0.1)
     while True:

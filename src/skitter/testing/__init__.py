@@ -1,4 +1,4 @@
-"""Loopback web sites and fixtures for testing spiders."""
+"""Loopback websites and fixtures for testing spiders."""
 
 from skitter.testing.answer import Answer, ExpectedPage, Site, SiteOfOrigins, Visit, WireAnswer
 from skitter.testing.generated import GeneratedSite

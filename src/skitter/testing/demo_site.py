@@ -1,4 +1,4 @@
-"""The site of ``skitter demo``: a book shop, its blog and its slow archive, with the faults of real web sites."""
+"""The site of ``skitter demo``: a book shop, its blog and its slow archive, with the faults of real websites."""
 
 from __future__ import annotations
 

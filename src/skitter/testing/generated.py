@@ -1,4 +1,4 @@
-"""A generated web site of any size, with known URLs, titles and link counts."""
+"""A generated website of any size, with known URLs, titles and link counts."""
 
 from __future__ import annotations
 

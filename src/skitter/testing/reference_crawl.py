@@ -21,7 +21,7 @@ class ReferencePage(msgspec.Struct, frozen=True):
     status: int
     content_type: str
     title: str | None
-    """Text of the first ``title`` without surrounding white space; ``None`` if there is no HTML or no title."""
+    """Text of the first ``title`` without surrounding whitespace; ``None`` if there is no HTML or no title."""
     links: int
     """Number of ``a[href]``; 0 if the page is not HTML."""
     size: int

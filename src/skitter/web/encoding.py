@@ -138,7 +138,7 @@ def detect_json(body: bytes, content_type: str = "") -> str:
     """Return the name of the Python codec for a JSON text.
 
     JSON is UTF-8, with or without a byte order mark, and a charset parameter has no meaning (RFC 8259, 8.1 and 11).
-    UTF-16 and UTF-32 are recognised by their bytes. Only a body that is invalid in these encodings is decoded by its
+    UTF-16 and UTF-32 are recognized by their bytes. Only a body that is invalid in these encodings is decoded by its
     charset parameter or, without one, by its content.
     """
     import json  # noqa: PLC0415 - few pages have JSON that is not in UTF-8

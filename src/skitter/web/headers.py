@@ -56,7 +56,7 @@ def strong_last_modified(modified: str, date: str) -> str:
 
 _FOLD = re.compile(rb"\r?\n[ \t]+")
 _SPACE = " \t\r"
-"""White space around names and values. ``str.strip()`` would also remove 0x85 and 0xA0, which are parts of characters."""
+"""Whitespace around names and values. ``str.strip()`` would also remove 0x85 and 0xA0, which are parts of characters."""
 
 
 def find_header(block: bytes, name: str) -> str | None:

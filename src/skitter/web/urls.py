@@ -1,7 +1,7 @@
-"""URLs by the WHATWG standard: normalisation, identity, and hosts.
+"""URLs by the WHATWG standard: normalization, identity, and hosts.
 
-Two forms matter. The *normalised* form is the URL that a browser fetches: parsed, joined and serialised, without its
-fragment. The *canonical* form is the identity of a URL: normalised URLs that differ only in the order of their query
+Two forms matter. The *normalized* form is the URL that a browser fetches: parsed, joined and serialized, without its
+fragment. The *canonical* form is the identity of a URL: normalized URLs that differ only in the order of their query
 parameters or in the spelling of their percent-escapes have the same canonical form. Canonical forms are part of the
 stored state of a crawl, so any change to them needs a new ``FINGERPRINT_VERSION``.
 
@@ -27,7 +27,7 @@ class UrlParser(NamedTuple):
     """The two functions of a URL parser."""
 
     parse: Callable[[str, str | None], str | None]
-    """Resolve a URL against an optional base and serialise it; return ``None`` if the URL is invalid."""
+    """Resolve a URL against an optional base and serialize it; return ``None`` if the URL is invalid."""
     join_all: Callable[[str, Sequence[str]], list[str | None]]
     """Do the same for many references and one base, and remove the fragments."""
 
@@ -165,7 +165,7 @@ def resolve(url: str, base: str) -> str | None:
 
 
 def join_all(base_url: str, hrefs: Sequence[str]) -> list[str | None]:
-    """Resolve raw ``href`` values of one page. Return normalised URLs in the same order, ``None`` for an invalid one.
+    """Resolve raw ``href`` values of one page. Return normalized URLs in the same order, ``None`` for an invalid one.
 
     All schemes are accepted (also ``mailto:`` and ``javascript:``): the scope of the crawl decides which URLs to follow.
     """
@@ -173,11 +173,11 @@ def join_all(base_url: str, hrefs: Sequence[str]) -> list[str | None]:
 
 
 _MAY_BE_DOTS = re.compile(r"[.\t\r\n]|%2e", re.IGNORECASE)
-"""A last segment of a base that may change the folder begins like this."""
+"""Matches the start of a last path segment of a base that may change the folder, such as ``..``."""
 
 
 class HrefPrefixes(NamedTuple):
-    """What the absolute texts of the hrefs of a page begin with.
+    """The prefixes that turn the ``href`` values of a page into absolute URLs.
 
     ``_link_table.c`` and ``_url_join.c`` read the fields in this order.
     """
@@ -200,7 +200,7 @@ _START_OF_HREF = re.compile(r"//|/|\.\./|\?|[A-Za-z][A-Za-z0-9+.-]*:").match
 def absolute_text(href: str, prefixes: HrefPrefixes) -> str:
     """Return the text of a link that is not empty after that of its page, without its fragment and without parsing either.
 
-    The text leads to the URL of the link, except for some links with white space, control characters or backslashes, and for
+    The text leads to the URL of the link, except for some links with whitespace, control characters or backslashes, and for
     ``http:x``. A text that is a normalized URL always is the URL of the link.
     """
     text = href.partition("#")[0]
@@ -275,7 +275,7 @@ except ImportError:
 def canonical(url: str) -> str:
     """Return the identity of a URL.
 
-    The result is the normalised URL with its query parameters sorted by name and then by value as they are spelled,
+    The result is the normalized URL with its query parameters sorted by name and then by value as they are spelled,
     percent-escapes in upper case, and percent-escapes of unreserved characters (RFC 3986, 2.3) decoded.
 
     Raises :class:`~skitter.errors.RequestError` for an invalid URL.
@@ -291,12 +291,12 @@ def canonical(url: str) -> str:
 
 
 def canonical_all(urls: Sequence[str]) -> list[str]:
-    """Return the identities of normalised URLs, without parsing them again."""
+    """Return the identities of normalized URLs, without parsing them again."""
     return [identity(url) if "?" in url or "%" in url else url for url in urls]
 
 
 def identity(href: str) -> str:
-    """Return the identity of a normalised URL that contains ``?`` or ``%``. Any other normalised URL is its own identity."""
+    """Return the identity of a normalized URL that contains ``?`` or ``%``. Any other normalized URL is its own identity."""
     if "%" in href and _STRAY_PERCENT.search(href) is None:
         href = _ESCAPE.sub(_plain_or_upper, href)
     address, mark, query = href.partition("?")
@@ -306,7 +306,7 @@ def identity(href: str) -> str:
 
 
 _ESCAPE = re.compile("%[0-9A-Fa-f]{2}")
-# If a percent sign does not start an escape, decoding a neighbouring escape could create a new one, so such a URL
+# If a percent sign does not start an escape, decoding a neighboring escape could create a new one, so such a URL
 # keeps its spelling.
 _STRAY_PERCENT = re.compile("%(?![0-9A-Fa-f]{2})")
 _UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
@@ -319,12 +319,12 @@ def _plain_or_upper(escape: re.Match[str]) -> str:
 
 
 def scheme_of(url: str) -> str:
-    """Return the scheme of a normalised URL, without the colon."""
+    """Return the scheme of a normalized URL, without the colon."""
     return url[: url.index(":")]
 
 
 def host_of(url: str) -> str:
-    """Return the host of a normalised http(s) URL, with the port unless it is the default; ``""`` without a host."""
+    """Return the host of a normalized http(s) URL, with the port unless it is the default; ``""`` without a host."""
     parts = url.split("/", 3)
     if len(parts) < 3 or parts[1]:
         return ""
@@ -335,7 +335,7 @@ def host_of(url: str) -> str:
 
 
 def split_userinfo(url: str) -> tuple[str, str]:
-    """Return a normalised URL without its user name and password, and the text with both (``user:password``)."""
+    """Return a normalized URL without its user name and password, and the text with both (``user:password``)."""
     scheme, separator, rest = url.partition("://")
     path_at = min(at for mark in "/?#" if (at := f"{rest}{mark}".find(mark)) >= 0)
     userinfo, at_sign, host = rest[:path_at].rpartition("@")
@@ -343,12 +343,12 @@ def split_userinfo(url: str) -> tuple[str, str]:
 
 
 def is_same_origin(first: str, second: str) -> bool:
-    """Return whether two normalised http(s) URLs have the same scheme, host and port (RFC 6454, 4)."""
+    """Return whether two normalized http(s) URLs have the same scheme, host and port (RFC 6454, 4)."""
     return host_of(first) == host_of(second) and scheme_of(first) == scheme_of(second)
 
 
 def may_carry_cookies(source: str, target: str) -> bool:
-    """Return whether cookies that were given for one normalised http(s) URL may be sent to another one.
+    """Return whether cookies that were given for one normalized http(s) URL may be sent to another one.
 
     The host and the port have to be the same. A step from http to https is allowed, the opposite one is not.
     """
@@ -392,7 +392,7 @@ def without_port(host: str) -> str:
     return name if colon and port.isdigit() and (":" not in name or name.endswith("]")) else host
 
 
-@lru_cache(maxsize=1024)  # a name takes 2 us, and each request to a site with cookies asks for it
+@lru_cache(maxsize=1024)  # a name takes 2 µs, and each request to a site with cookies asks for it
 def is_ip(name: str) -> bool:
     """Return whether the name of a host is an IP address."""
     try:

@@ -1,7 +1,7 @@
 /* LinkTable in C. Its twin in links.py says what it does, and is used where this file was not compiled.
 
 A page has some fifty links, and nearly all of them are known. A set of their texts is too large for the caches of the
-processor, so that each look-up waits for memory three times: for the entry of the set, for the object of the text, and
+processor, so that each lookup waits for memory three times: for the entry of the set, for the object of the text, and
 for its characters. This table has 16 bytes per text, and the entries of 64 links are requested from memory before the
 first one is read.
 

@@ -36,9 +36,9 @@ _LONG_RUN = 0.004
 _SATURATED = 0.9
 """Share of CPU time above which the event loop counts as saturated. Free capacity does not limit the worker then."""
 _LARGE = 128 * 1024
-"""Size in bytes of a body that is evicted from the CPU caches while it waits for its callback."""
+"""Size in bytes from which a waiting body is evicted from the CPU caches before its callback runs."""
 _MEASURED_SECONDS = 0.3
-"""Seconds over which the share is measured. The first pages of a crawl, all of whose links are new, take less."""
+"""Seconds over which the CPU share is measured. Longer than the first pages of a crawl take, whose links are all new."""
 _READ_TURNS = 2
 """Turns of the event loop until it has read the answers that arrived in the meantime, and reported their fetches."""
 _REFILL_TURNS = 3
@@ -307,7 +307,7 @@ async def _results_of_other(returned: Any) -> list[Any]:
 class CallbackNames:
     """Checks callback names when a page yields a request.
 
-    Otherwise a misspelt name would be stored, even in dead letters, and a function of another object would be replaced
+    Otherwise a misspelled name would be stored, even in dead letters, and a function of another object would be replaced
     by the method of the spider with its name.
     """
 

@@ -367,7 +367,7 @@ class Committer:
     # --- links -----------------------------------------------------------------------------------------
 
     async def _new_links(self, pages: list[Page]) -> list[list[LinkBatch]]:
-        """Return the new links of each page. Most links are known, and cost only the look-up."""
+        """Return the new links of each page. Most links are known, and cost only the lookup."""
         fingerprints = [key for page in pages for batch in page.batches for key in batch.fingerprints]
         if len(fingerprints) <= _MIN_LINKS_TO_ASK * len(pages):
             return [page.batches for page in pages]

@@ -26,7 +26,7 @@ class HookAction(StrEnum):
 
     CONTINUE = "continue"
     RETRY = "retry"
-    """Retry the request later. The attempt counts, and the back-off applies."""
+    """Retry the request later. The attempt counts, and the backoff applies."""
     DROP = "drop"
     """Finish the request without items and links."""
     IGNORE = "ignore"

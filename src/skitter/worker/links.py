@@ -55,9 +55,9 @@ _IDENTITY_FIELDS = frozenset({"method", "body", "fingerprint_keys", "dont_filter
 """Fields that are part of the identity of a request. Links with one of them are processed one by one."""
 _MAX_CACHED_ORIGINS = 65_536
 _MAX_CACHED_LINKS = 390_000
-"""8 MB, or 63 MB without the compiled table. When it is reached, the cache is emptied."""
+"""Number of links, which take 8 MB, or 63 MB without the compiled table. The cache is emptied when it is full."""
 _AMBIGUOUS = re.compile(r"^(?:$|[\0-\x20#])|[\t\n\r\\]|[\0-\x20](?:#|$)|^https?:(?!//)", re.IGNORECASE).search
-"""Links whose meaning does not follow from their absolute text: parsers skip line breaks, and white space and control
+"""Links whose meaning does not follow from their absolute text: parsers skip line breaks, and whitespace and control
 characters at either end; they treat a backslash as a slash, and resolve ``http:x`` like ``x`` on some pages."""
 _WEB_SCHEMES = ("http://", "https://")
 _SCHEME = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]*:")
@@ -110,7 +110,7 @@ class PythonLinkTable:
         unknown = []
         get, own_page = self._reasons.get, self._own_page
         for href in hrefs:
-            if href[:1] <= " ":  # empty, or with white space before the characters that determine its base
+            if href[:1] <= " ":  # empty, or with whitespace before the characters that determine its base
                 unknown.append(href)
                 continue
             if prefixes is None:
@@ -137,7 +137,7 @@ except ImportError:
 class LinkCache:
     """Links that a worker has seen before and need not check again.
 
-    Four out of five links lead to a known page. The cache recognises such a link by its raw text, before it is joined
+    Four out of five links lead to a known page. The cache recognizes such a link by its raw text, before it is joined
     and parsed. It holds only links to URLs that are certainly in the frontier, and links that the scope refuses.
 
     ``known_forever``: a URL in the frontier stays known. Otherwise only refused links are cached.
@@ -152,7 +152,7 @@ class LinkCache:
         """Number of times that the cache was emptied because the frontier may now accept other links."""
 
     def unknown(self, hrefs: Sequence[str], base: UrlBase, counts: defaultdict[str, int]) -> list[str]:
-        """Return the links of a page that are not in the cache, without repetitions. Count the others by reason."""
+        """Return the links of a page that are not in the cache, without duplicates. Count all other links by reason."""
         if base.prefixes is None:
             unknown = [href for href in hrefs if href[:1] != "#"]
             left = len(hrefs)
@@ -431,7 +431,7 @@ class LinkCollector:
     def _collect_requests(self, found: CallbackResult, requests: list[Request], parent: Request) -> None:
         """Add requests that were yielded one by one. Those that differ only in their URL are one batch.
 
-        A request whose URL is in the cache costs only the look-up: it is neither copied nor fingerprinted.
+        A request whose URL is in the cache costs only the lookup: it is neither copied nor fingerprinted.
         """
         requests = requests[: self._admit(found, len(requests))]
         found.links += len(requests)

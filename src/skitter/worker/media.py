@@ -423,7 +423,7 @@ class MediaPipeline:
         return None
 
     async def _claimed_download(self, url: str, request: Request, work: FileWork) -> Download | None:
-        """Return the download of a file; ``None`` if another worker downloads it, or has stored it since the look-up."""
+        """Return the download of a file; ``None`` if another worker downloads it, or has stored it since the lookup."""
         if not await self._claim(url) or not (await self._call(self._find, [url], work.since))[1]:
             return None
         stored = await self._call(self._store.stored, url)

@@ -156,7 +156,10 @@ def _next_hop(
     becomes_get: bool,
     proceeds: bool = False,
 ) -> Request:
-    """``proceeds``: the same URL is not a loop."""
+    """Return the request for the target of a redirect.
+
+    ``proceeds``: a redirect to a URL of its own chain is not a loop.
+    """
     chain = (*request.redirects, response.url)
     if len(chain) > limit:
         raise RedirectError(f"redirect/limit: more than {limit} redirects")

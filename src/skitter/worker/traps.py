@@ -1,4 +1,4 @@
-"""TrapDetector: recognises infinite URL spaces, such as calendars, filters, session ids and repeated folders.
+"""TrapDetector: recognizes infinite URL spaces, such as calendars, filters, session ids and repeated folders.
 
 Rules for single URLs are strict and cost one regular expression. Rules for patterns compare the contents of pages.
 They first lower the priority of links, and refuse links only on strong evidence. ``docs/design/traps.md`` explains

@@ -1,4 +1,4 @@
-"""Collector: registers callbacks for pages and elements, modelled on Colly, and runs them on the engine of all spiders."""
+"""Collector: registers callbacks for pages and elements, modeled on Colly, and runs them on the engine of all spiders."""
 
 from __future__ import annotations
 

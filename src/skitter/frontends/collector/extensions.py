@@ -1,4 +1,4 @@
-"""Extensions: small behaviours to add to a collector before it runs."""
+"""Extensions: small behaviors to add to a collector before it runs."""
 
 from __future__ import annotations
 

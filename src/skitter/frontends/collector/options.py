@@ -61,7 +61,7 @@ class CollectorOptions(msgspec.Struct, frozen=True, kw_only=True):
     max_body_size: int | None = None
     """Maximum size of a body in bytes. A larger body is an error, or is cut with ``truncate_body``."""
     truncate_body: bool = False
-    """Cut a body after ``max_body_size`` bytes. ``response.is_truncated`` then tells."""
+    """Cut a body after ``max_body_size`` bytes. Then ``response.is_truncated`` is true."""
     http_trace: bool = False
     """Measure each transfer by HTTP; see ``response.trace``."""
     ignore_robots_txt: bool = False
@@ -75,12 +75,12 @@ class CollectorOptions(msgspec.Struct, frozen=True, kw_only=True):
     follow_redirects: bool = True
     """``False``: a redirect is passed to ``on_response`` like a page."""
     timeout: float | None = None
-    """Total time-out of a request in seconds."""
+    """Total timeout of a request in seconds."""
     proxy: str | None = None
     encoding: str | None = None
     """Character encoding of all pages, such as ``gbk``, whatever they declare. ``None``: what each page declares."""
     callback_threads: int | None = None
-    """Number of threads that run callbacks. With it, callbacks that block run beside each other."""
+    """Number of threads that run callbacks. Callbacks that block then run concurrently."""
     concurrency: int | None = None
     """Number of concurrent fetches in one worker process."""
     settings: dict[str, Any] = {}

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class VisitRefusal(StrEnum):
-    """The reason for which a visit is out of scope. A callback may return it, as ``lambda`` functions do; it has no effect."""
+    """The reason why a visit is out of scope. A callback may return it, as ``lambda`` functions do; the value has no effect."""
 
     SCHEME = scope.SCHEME
     LENGTH = scope.LENGTH

@@ -56,7 +56,7 @@ class CollectorResponse:
 
     @property
     def encoding(self) -> str:
-        """Character encoding of the text. It can be set, for a page that declares a wrong one."""
+        """Character encoding of the text. You can set it for a page that declares a wrong encoding."""
         return self.response.encoding
 
     @encoding.setter

@@ -1,4 +1,4 @@
-"""Life cycle: for programs that control a crawl as an object and assemble it from modules.
+"""Managed crawls: for programs that control a crawl as an object and assemble it from modules.
 
 A :class:`ManagedCrawl` is initialized, started, watched, stopped and started again.
 """

@@ -248,8 +248,8 @@ MakeFetcher = Callable[[SourceContext], Fetcher]
 class Downloader(Module):
     """One way to fetch. ``make`` is a class or function that returns a new fetcher; default: plain HTTP.
 
-    A fetcher lives for one run of the crawl, a downloader for all runs. The concurrency belongs to the job, so a single
-    downloader fetches as concurrently as many. Use several for different ways to fetch: proxies, network interfaces, a
+    A fetcher lives for one run of the crawl, a downloader for all runs. The concurrency belongs to the job, so several
+    downloaders do not fetch more at a time. Use several for different ways to fetch: proxies, network interfaces, a
     browser.
 
     Raises :class:`~skitter.errors.UsageError` for a ``make`` that is not callable.

@@ -65,7 +65,7 @@ def classes_of(element: Any) -> list[str]:
 
 
 def text_in(element: Any) -> str:
-    """Return the text of an element with white space collapsed."""
+    """Return the text of an element with whitespace collapsed."""
     return " ".join("".join(element.itertext()).split())
 
 

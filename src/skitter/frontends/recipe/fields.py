@@ -244,7 +244,7 @@ class FieldReader:
             return node.link or ""
         text = text_of(node)
         if field.strip and isinstance(node, Selector) and node.tag:
-            return " ".join(text.split())  # collapse white space as a browser does
+            return " ".join(text.split())  # collapse whitespace as a browser does
         return text
 
     def _texts_of(self, text: str, node: Any) -> list[str]:

@@ -48,7 +48,7 @@ class Field(Selection, forbid_unknown_fields=True, kw_only=True, omit_defaults=T
     ] = None
     type: Annotated[TypeName | None, Meta(description="Type of the value. Default: str.")] = None
     many: Annotated[bool, Meta(description="Return all matches as a list. Default: the first match.")] = False
-    strip: Annotated[bool, Meta(description="Remove white space at both ends. Default: true.")] = True
+    strip: Annotated[bool, Meta(description="Remove whitespace at both ends. Default: true.")] = True
     replace: Annotated[
         list[Annotated[list[str], Meta(min_length=2, max_length=2)]],
         Meta(description="Pairs of a regular expression and its replacement."),

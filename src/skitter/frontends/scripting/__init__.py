@@ -1,4 +1,4 @@
-"""Scripts: for front ends whose users write small JavaScript expressions and rules, such as recipes.
+"""Scripts: for frontends whose users write small JavaScript expressions and rules, such as recipes.
 
 Scripts run in a QuickJS engine, in a separate process with limits on time and memory.
 """

@@ -109,7 +109,7 @@ class Partition(Protocol):
     async def recrawl(self, others: int) -> bool:
         """Start the next pass in the first partition. Return ``False`` if it is not finished.
 
-        ``others``: the highest number of recrawls of the other partitions. Theirs may be higher after a fail-over.
+        ``others``: the highest number of recrawls of the other partitions. Theirs may be higher after a failover.
         """
 
     async def follow_recrawl(self, recrawls: int) -> None:

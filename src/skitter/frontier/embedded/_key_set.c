@@ -1,7 +1,7 @@
 /* KeySet: a set of keys of 16 bytes. Where this file was not compiled, a set of Python takes its place (runs.py).
 
-Python needs about 100 bytes for a key in a set, and a look-up waits for memory up to three times. Here a key takes 21 to 43
-bytes, and a look-up waits once. Keys are fingerprints, hashed with a secret of the job, so a part of the key serves as its hash.
+Python needs about 100 bytes for a key in a set, and a lookup waits for memory up to three times. Here a key takes 21 to 43
+bytes, and a lookup waits once. Keys are fingerprints, hashed with a secret of the job, so a part of the key serves as its hash.
 
 The set keeps to the limited API, so one wheel serves all versions of Python.
 */

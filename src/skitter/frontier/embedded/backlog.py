@@ -264,7 +264,7 @@ class BacklogSearch:
 
     The file is searched while the job continues. The rows that are only in the file are therefore determined at the
     start: those after the end of their slot's head, except the leased ones. Until heads are read again, the end of a
-    head only moves towards its start.
+    head only moves toward its start.
     """
 
     def __init__(self, backlog: Backlog, slots: SlotScheduler) -> None:

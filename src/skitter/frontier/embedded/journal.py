@@ -38,7 +38,7 @@ CHECKPOINT_BYTES = 80_000_000
 """Size of the write-ahead log at which it is merged into the file: measured to cost 1.7 times less than SQLite's
 default of 4 MB."""
 _SHORT_GROUP = 2_000
-"""Rows that may be written on the event loop, if no write is synchronised with the disk. They take about 5 ms."""
+"""Rows that may be written on the event loop, if no write is synchronized with the disk. They take about 5 ms."""
 _SIZE_CHECK_INTERVAL = 32
 """Groups between two checks of the size of the log."""
 _REMOVALS = 500
@@ -85,7 +85,7 @@ class SqliteJournal:
         self._groups = 0
         """Number of groups that were written."""
         self._begins_log = True
-        """Whether the next group may be the first one of the log. SQLite synchronises the start of the log with the
+        """Whether the next group may be the first one of the log. SQLite synchronizes the start of the log with the
         disk."""
 
     async def open(self) -> None:

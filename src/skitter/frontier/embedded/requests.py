@@ -145,7 +145,7 @@ class RequestTable:
         self.seen = SeenSet(journal, file, job.options)
         self.visits = VisitTable(journal, job)
         self.adding = asyncio.Lock()
-        """Held from the look-up of fingerprints until it is known which requests are new."""
+        """Held from the lookup of fingerprints until it is known which requests are new."""
         self._open_batch: LeaseBatch | None = None
         """The leases that are written next."""
         self._moving_delayed = asyncio.Lock()

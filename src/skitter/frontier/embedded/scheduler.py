@@ -248,7 +248,7 @@ class Slot:
         if granted_at > self.refused_at or not self.backoff:
             self.backoff = min(max(MIN_BACKOFF, self.backoff * 2), MAX_BACKOFF)
             self.refused_at = now
-        # Retry-After: 0 does not disable the back-off.
+        # Retry-After: 0 does not disable the backoff.
         self.paused_until = max(self.paused_until, now + max(self.backoff, retry_after or 0.0))
 
 

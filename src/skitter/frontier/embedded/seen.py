@@ -44,7 +44,7 @@ _MAX_STEPS = 16
 _MAX_ALLOWED = 65_536
 """If more keys than this may be written, new keys wait until some of them have been written."""
 FOUND_KEYS = 200_000
-"""Maximum number of keys in each of the two generations of cached look-ups."""
+"""Maximum number of keys in each of the two generations of cached lookups."""
 PARTS_OF_LIMIT = 5
 """A set on disk has a fifth of ``seen_memory_limit`` in memory."""
 MIN_MEMORY = 10_000

@@ -34,7 +34,7 @@ _CLUSTER_REMEDY = (
     "write redis+cluster://[USER:PASSWORD@]HOST:PORT,HOST:PORT/[?partitions=N], or rediss+cluster://..."
 )
 _OPTIONS = {"db", "client_name", "health_check_interval", "socket_connect_timeout", "socket_keepalive"}
-# The client's own time-out swallows a cancellation now and then (asyncio.wait_for before Python 3.12).
+# The client's own timeout swallows a cancellation now and then (asyncio.wait_for before Python 3.12).
 _CLIENT_OPTIONS: dict[str, Any] = {"socket_timeout": None, "socket_connect_timeout": 5.0, "protocol": 2}
 if find_spec("redis.driver_info") is not None:
     # Otherwise each new connection reads the version of the client from disk, to send it to the server.
@@ -153,7 +153,7 @@ def _invalid(problem: str, remedy: str) -> FrontierError:
 
 
 def _times(options: dict[str, str]) -> tuple[float, float]:
-    """Remove the time-outs for outages and answers from the options of a URL and return them. Raise :class:`ValueError`."""
+    """Remove the timeouts for outages and answers from the options of a URL and return them. Raise :class:`ValueError`."""
     outage_timeout = float(options.pop("outage_timeout", OUTAGE_TIMEOUT))
     timeout = float(options.pop("socket_timeout", TIMEOUT))
     if not outage_timeout >= 0:

@@ -221,7 +221,7 @@ class RedisServer:
     async def _first_info(self, *, patient: bool) -> dict[str, Any]:
         """Return what the server reports about itself as soon as it answers.
 
-        ``patient``: wait also until it is a primary. A worker may join during a fail-over; without ``patient`` the
+        ``patient``: wait also until it is a primary. A worker may join during a failover; without ``patient`` the
         URL names a replica.
         """
 

@@ -263,7 +263,7 @@ def _is_too_deep(value: Any, depth: int = 0) -> bool:
 def _authorize(
     identity: RequestIdentity, headers: dict[bytes, bytes], scope: MutableMapping[str, Any]
 ) -> None:
-    """Raise an error if a known caller may not make a request, or if another web site made it with their cookie."""
+    """Raise an error if a known caller may not make a request, or if another website made it with their cookie."""
     method, path, session = scope["method"], scope["path"], identity.session
     if session is None and identity.caller.single_use and (method, path) != ("POST", "/session"):
         detail, remedy = "this token only opens a session", "open the URL of the console"

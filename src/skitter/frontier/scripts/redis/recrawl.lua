@@ -1,5 +1,5 @@
 -- recrawl: start a finished job again. Returns the number of recrawls, or 0 if the job is not finished.
--- ARGV[5]: number of recrawls of the other partitions. It is higher than that of this one if a fail-over has undone a recrawl
+-- ARGV[5]: number of recrawls of the other partitions. It is higher than that of this one if a failover has undone a recrawl
 -- that they followed. The next number must be higher than theirs, or they would not follow it.
 begin(false)
 if current_state() ~= 'finished' then

@@ -1,4 +1,4 @@
-// Line and bar charts as inline SVG. Colours come from the style sheet.
+// Line and bar charts as inline SVG. Colors come from the style sheet.
 
 import { h, number, rate } from "./dom.js";
 

@@ -292,12 +292,12 @@ local without_queue, note_queue, policy_of_queue, budgets, usage_of, spent, note
   end
 
   local function back_off(slot, granted_at, retry_after)
-    -- If several concurrent fetches are refused, the back-off doubles once.
+    -- If several concurrent fetches are refused, the backoff doubles once.
     if granted_at > slot.refused_at or slot.backoff == 0 then
       slot.backoff = min(max(FIRST_BACKOFF, slot.backoff * 2), LONGEST_BACKOFF)
       slot.refused_at = now
     end
-    -- Retry-After: 0 does not disable the back-off.
+    -- Retry-After: 0 does not disable the backoff.
     slot.paused_until = max(slot.paused_until, now + max(slot.backoff, retry_after or 0))
   end
 
