@@ -830,7 +830,7 @@ class Settings(FrontierSettings, frozen=True, kw_only=True):
         if not re.fullmatch(_CONTACT, self.contact):
             raise SettingsError(
                 f"invalid contact: {self.contact!r:.200}",
-                remedy="give a URL or a mail address, such as https://example.com/bot",
+                remedy="give a URL or an email address, such as https://example.com/bot",
                 field="contact",
             )
         if self.user_agent == DEFAULT_USER_AGENT:

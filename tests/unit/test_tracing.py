@@ -13,7 +13,9 @@ from crawl_harness import CrawlHarness, Scripted, redirect
 from servers.otlp import Collector
 from skitter import Request, Spider
 from skitter.errors import SettingsError, UsageError
+from skitter.fetch.contract import FetchPhases
 from skitter.frontier.records import Lease, Outcome, Resolution
+from skitter.response import Response
 from skitter.testing import Answer, WireAnswer
 from skitter.worker import tracing
 
@@ -244,6 +246,25 @@ async def test_an_attempt_that_does_not_fit_into_the_queue_is_dropped_as_a_whole
         for trace in collector.traces.values()
     )
     assert any(f"of {10 * 4} spans were not delivered" in record.getMessage() for record in caplog.records)
+
+
+async def test_phases_of_a_clock_that_runs_faster_lie_within_their_fetch(collector):
+    """libcurl reads another clock of the system, which runs up to 0.05 % faster or slower."""
+    own = await tracer(collector)
+    attempt = own.begin(lease(1), 0.0, 0.0)
+
+    async def fetching():
+        attempt.add_phases(
+            FetchPhases(resolved=1.0, connected=60.0, secured=90.0, answered=95.0, ended=100.0)
+        )
+        return Response("http://h/")
+
+    await attempt.follow(Request("http://h/"), fetching())
+    attempt.end(Outcome(1, Resolution.DONE), is_late=False)
+    await own.close()
+    (trace,) = collector.traces.values()
+    check_shape(trace)
+    assert {"dns", "connect", "tls"} <= {span.name for span in trace}
 
 
 @pytest.mark.parametrize(

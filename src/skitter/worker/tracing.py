@@ -374,13 +374,19 @@ class AttemptTrace:
         if failure:
             attributes["error.type"] = failure
         fetch = self._context()
-        phases, zero = self._phases or FetchPhases(), self._phases_ended
-        zero -= phases.ended
-        spans, before = [], 0.0
-        for name, end in (("dns", phases.resolved), ("connect", phases.connected), ("tls", phases.secured)):
-            if end:
-                spans.append(self._span(name, fetch, zero + before, zero + max(before, end)))
-                before = max(before, end)
+        phases = self._phases or FetchPhases()
+        # libcurl has another clock, which may differ by microseconds: the phases must not start before the fetch.
+        zero = max(self._phases_ended - phases.ended, self._sent)
+        spans, before = [], zero
+        for name, seconds in (
+            ("dns", phases.resolved),
+            ("connect", phases.connected),
+            ("tls", phases.secured),
+        ):
+            if seconds:
+                end = min(max(before, zero + seconds), self._ended)
+                spans.append(self._span(name, fetch, before, end))
+                before = end
         if phases.answered:
             attributes["skitter.first_byte_seconds"] = phases.answered
         state = Status(StatusCode.ERROR) if failure else Status()
