@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from skitter._utils.patterns import compile_pattern
 from skitter.errors import RequestError
 
 WaitUntil = Literal["commit", "domcontentloaded", "load", "networkidle"]
@@ -151,7 +152,7 @@ class Browsing(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     def __post_init__(self) -> None:
         """Check the regular expression. Raises ValueError, which msgspec reports as a validation error."""
         try:
-            re.compile(self.record)
+            compile_pattern(self.record)
         except re.error as error:
             raise ValueError(f"invalid regular expression in record: {error}") from error
 

@@ -106,12 +106,17 @@ async def test_urls_that_match_a_pattern_are_blocked_but_never_the_page_itself(s
     assert {path for path in site.counts if "?" in path} == set()
 
 
-async def test_a_page_with_a_url_that_takes_a_pattern_too_long_fails(serve, tmp_path):
+@pytest.mark.parametrize("field", ["blocked_urls", "record"])
+async def test_a_page_with_a_url_that_takes_a_pattern_too_long_fails(serve, tmp_path, field):
     slow = f"<h1>slow</h1><script>fetch('/{'a' * 3000}')</script>"
     site = Scripted({"/slow": Answer(slow.encode()), "/plain": Answer(b"<h1>plain</h1>")})
-    url = serve(site).url_of
-    requests = [Request(url("/slow"), browsing=LOADED), Request(url("/plain"))]
-    found, ran = await crawl(tmp_path, requests, blocked_urls=["(?:(?:a|a)|(?:a|aa))+b$"])
+    url, pattern = serve(site).url_of, "(?:(?:a|a)|(?:a|aa))+b$"
+    browsing, settings = (
+        (LOADED | {"record": pattern}, {}) if field == "record" else (LOADED, {field: [pattern]})
+    )
+    found, ran = await crawl(
+        tmp_path, [Request(url("/slow"), browsing=browsing), Request(url("/plain"))], **settings
+    )
     assert found == {"/plain": "plain"}
     assert list(ran.letters) == ["/slow"]
     assert ran.letters["/slow"].startswith("page_limit: the regular expression")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from skitter.browser.errors import ActionFailed, first_line, is_gone
@@ -142,16 +142,16 @@ async def _grows_after(page: Page, step: Any, timeout: float) -> bool:
 
 
 class Recorder:
-    """Records from its creation to :meth:`stop`. ``pattern``: regular expression that is searched in the URL."""
+    """Records from its creation to :meth:`stop`. ``matches``: whether the response from a URL is recorded."""
 
-    def __init__(self, page: Page, pattern: str) -> None:
+    def __init__(self, page: Page, matches: Callable[[str], bool]) -> None:
         self._page = page
-        self._pattern = re.compile(pattern)
+        self._matches = matches
         self._found: list[asyncio.Task[dict[str, Any] | None]] = []
         page.on("response", self._on_response)
 
     def _on_response(self, response: Response) -> None:
-        if self._pattern.search(response.url) and not response.request.is_navigation_request():
+        if not response.request.is_navigation_request() and self._matches(response.url):
             self._found.append(asyncio.ensure_future(_read(response)))
 
     async def finish(self) -> list[dict[str, Any]]:

@@ -8,12 +8,13 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import re
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urldefrag
 
-from skitter._utils.patterns import SlowPattern, compile_pattern
+from skitter._utils.patterns import LimitedPattern, SlowPattern, compile_pattern
 from skitter.browser.actions import Recorder, carry_out, wait
 from skitter.browser.client_hints import user_agent_override
 from skitter.browser.cookies import changed_cookies, cookies_to_set
@@ -282,7 +283,8 @@ class Tab:
         return await self._add_cookies(response, cookies)
 
     async def _run_recorded(self, load: PageLoad) -> str:
-        recorder = Recorder(self.page, load.browsing.record)
+        patterns = [compile_pattern(load.browsing.record)]
+        recorder = Recorder(self.page, lambda url: self._matches(load, patterns, url, "record"))
         try:
             html = await self._run(load)
             load.captured["responses"] = await recorder.finish()
@@ -523,15 +525,25 @@ class Tab:
         return await self._continue(event)
 
     def _is_blocked(self, load: PageLoad, event: dict[str, Any]) -> bool:
-        """Return whether the settings block a sub-request. A URL that takes a pattern too long ends the page."""
+        """Return whether the settings block a sub-request."""
         if _kind_of(event) in self._blocked_kinds:
             return True
+        patterns = self._blocked_urls
+        return bool(patterns) and self._matches(load, patterns, event["request"]["url"], "blocked_urls")
+
+    def _matches(
+        self, load: PageLoad, patterns: Sequence[re.Pattern[str] | LimitedPattern], url: str, field: str
+    ) -> bool:
+        """Return whether a URL matches one of the patterns of a field.
+
+        A pattern that takes too long for the URL ends the page, and counts as a match.
+        """
         # A URL may have 2 MB, and the search for "ads.*js" takes quadratic time.
-        url = event["request"]["url"][: self._settings.max_url_length] if self._blocked_urls else ""
+        start = url[: self._settings.max_url_length]
         try:
-            return any(pattern.search(url) for pattern in self._blocked_urls)
+            return any(pattern.search(start) for pattern in patterns)
         except SlowPattern as error:
-            load.end(PageLimit(str(error), remedy=error.remedy, field="blocked_urls"))
+            load.end(PageLimit(str(error), remedy=error.remedy, field=field))
             return True
 
     async def _on_login(self, event: dict[str, Any]) -> None:
