@@ -241,7 +241,7 @@ def _setting_option(declared: Declaration) -> Callable[[Command], Command]:
         return click.option(names, declared.name, is_flag=True, default=None, help=text)
     if declared.is_list:
         return click.option(names, declared.name, multiple=True, metavar=metavar, help=f"{text} Repeatable.")
-    if declared.default is not None:
+    if declared.default not in {None, ""}:
         text += f" [default: {declared.default}]"
     from skitter.settings import choices_of
 
