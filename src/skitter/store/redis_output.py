@@ -501,7 +501,8 @@ class RedisOutput(Output):
             with self.translated_errors():
                 yield client
         finally:
-            await client.aclose()
+            # A cancellation at this point would leave the connection open.
+            await asyncio.shield(client.aclose())
 
     def page_encoder(self) -> Callable[[ItemGroup], bytes | GroupError | None]:
         """Return a function that returns the items of a page in the form in which they are staged."""
