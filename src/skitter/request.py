@@ -350,8 +350,8 @@ def encode_request(request: Request) -> bytes:
     """Return the stored form of a request: a version byte, then a MessagePack map.
 
     The map does not contain the URL, which is stored next to the record. So the URL is readable, and all links of a page
-    share one record. Nor does it contain the number of the attempt. Raises :class:`~skitter.errors.RequestError` if a field holds a value that MessagePack cannot
-    encode.
+    share one record. Nor does it contain the number of the attempt. Raises :class:`~skitter.errors.RequestError` if a
+    field holds a value that MessagePack cannot encode.
     """
     try:
         _refuse_lossy(request.meta, "meta", request.url)

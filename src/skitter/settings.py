@@ -824,7 +824,7 @@ class Settings(FrontierSettings, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         FrontierSettings.__post_init__(self)
         for pattern in self.blocked_urls:
-            _check_pattern("blocked_urls", pattern)
+            _check_blocked_url(pattern)
         if not self.contact:
             return
         if not re.fullmatch(_CONTACT, self.contact):
@@ -863,14 +863,14 @@ class Settings(FrontierSettings, frozen=True, kw_only=True):
         }
 
 
-def _check_pattern(name: str, pattern: str) -> None:
+def _check_blocked_url(pattern: str) -> None:
     try:
         compile_pattern(pattern)
     except re.error as error:
         raise SettingsError(
-            f"setting {name}: invalid regular expression {pattern!r:.200}: {error}",
+            f"setting blocked_urls: invalid regular expression {pattern!r:.200}: {error}",
             remedy="correct it; a literal . * ? + ( ) [ ] needs a backslash in front of it",
-            field=name,
+            field="blocked_urls",
         ) from error
 
 

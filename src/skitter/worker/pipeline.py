@@ -150,7 +150,6 @@ class RequestPipeline:
         """Keys of ``meta`` that the job uses, and keys of Scrapy that were pointed out."""
         self._spider = parts.spider
         self._settings = settings
-        self._has_no_retries = settings.max_retries == 0
         self._fetcher = fetcher
         self._hooks = hooks
         self._links = parts.links
@@ -213,7 +212,7 @@ class RequestPipeline:
 
     def _begin(self, inflight: InflightRequest, request: Request) -> Page:
         lease = inflight.lease
-        if lease.attempt or self._has_no_retries or request.max_retries == 0:
+        if lease.attempt or not self._settings.max_retries or request.max_retries == 0:
             is_last = lease.attempt >= allowed_retries(self._settings, request)
             set_attempt(request, lease.attempt, is_last=is_last)
         page = Page(lease, request, item_key_of(lease, request), inflight.trace)

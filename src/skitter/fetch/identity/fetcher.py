@@ -109,6 +109,7 @@ class BlockedIdentities:
         self._seconds = max(seconds, 2 * _REREAD_INTERVAL)
         self._block = block
         self._known: set[BlockedIdentity] = set()
+        self._learning = asyncio.Lock()
         self._reading: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
@@ -134,11 +135,13 @@ class BlockedIdentities:
 
     async def learn(self) -> None:
         """Block what other workers have reported since the last call."""
-        reports = _current(await self._notes.get(BLOCKED))
-        new = [report for report in reports if report not in self._known]
-        self._known = {report for report in self._known if report.until > time.time()}.union(new)
-        for report in new:
-            await self._block(report)
+        async with self._learning:  # a retry must not overtake a call that is still blocking what it has read
+            reports = _current(await self._notes.get(BLOCKED))
+            self._known = {report for report in self._known if report.until > time.time()}
+            for report in reports:
+                if report not in self._known:
+                    await self._block(report)
+                    self._known.add(report)
 
     async def _read_again(self) -> None:
         while True:

@@ -225,9 +225,8 @@ class SessionPool:
         session = self._by_name.get(name)
         if session is not None:
             self._remove(session)
-        if self._notes is not None and name.startswith(
-            POOLED
-        ):  # an empty note keeps other workers from continuing it
+        if self._notes is not None and name.startswith(POOLED):
+            # An empty note keeps other workers from continuing it.
             await self._notes.put(_key(name), b"", self.options.max_age)
 
     def _remove(self, session: Session) -> None:
