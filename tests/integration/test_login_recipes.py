@@ -1,4 +1,4 @@
-"""The examples of re-login and of two accounts, on a site whose sessions expire after three pages."""
+"""The examples of re-login and of two accounts, on a site whose sessions expire after some pages."""
 
 import json
 
@@ -21,6 +21,8 @@ class Members:
         if visit.target == "/login":
             return self.log_in() if visit.method == "POST" else Answer(FORM)
         session = visit.headers.get("cookie", "")
+        if visit.target == "/members/" and session in self.left:
+            return Answer(LINKS)  # the page after the login, whatever pages in flight have taken of the new session
         if not self.left.get(session):
             return Answer(status=302, headers={"Location": "/login"})
         self.left[session] -= 1
