@@ -9,7 +9,7 @@ import pytest
 
 from skitter.errors import FrontierError
 from skitter.frontier.contract import Control, Frontier
-from skitter.frontier.records import Entry, LinkBatch, Outcome, Resolution
+from skitter.frontier.records import ComparedPage, Entry, LinkBatch, Outcome, Resolution
 from skitter.frontier.rpc.client import OwnerGone, remote_frontier
 from skitter.frontier.rpc.server import FrontierServer
 
@@ -106,6 +106,25 @@ async def test_urls_wait_for_a_worker_only_up_to_a_bound(job, worker, backend):
         assert await other.commit([found_on(page, *links, job=job)]) == [True]
     assert len(await known_urls(worker)) == 1_000
     assert (await job.status()).added == 30 * 101
+    await other.close()
+
+
+async def test_pages_that_a_worker_has_compared_reach_the_others_once_and_up_to_a_bound(job, worker, backend):
+    other = remote_frontier(backend.folder / "socket", "other")
+    await other.open()
+    await job.add("a", "b")
+    first, late = (await worker.lease("worker", 2)).leases
+    pages = [ComparedPage(job.entry("a").url, 3, [number], 1) for number in range(150)]
+    assert await worker.commit([Outcome(first.id, Resolution.DONE, compared_pages=pages[:1])]) == [True]
+    assert (await other.lease("other", 0)).compared_pages == pages[:1]
+    assert (await other.lease("other", 0)).compared_pages == []
+    assert (await worker.lease("worker", 0)).compared_pages == []
+    await worker.release([late.id])
+    outcome = Outcome(late.id, Resolution.DONE, compared_pages=pages)
+    assert await worker.commit([outcome]) == [False]
+    assert (await other.lease("other", 0)).compared_pages == pages[:100], (
+        "also those of a page that came too late"
+    )
     await other.close()
 
 

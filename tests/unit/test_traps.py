@@ -166,10 +166,54 @@ def test_links_of_a_pattern_lose_priority_until_its_pages_prove_it(traps):
     assert penalty(67) == -2
 
 
+def test_a_pattern_is_disproved_if_few_of_its_first_pages_have_new_words(traps):
+    for number in range(64):
+        admit(traps, f"{HOST}/day/{number}", 2, None)
+    for number in range(12):
+        month = f"<p>{letters(number) if number % 3 == 0 else ''}</p>".encode()
+        traps.note_page(f"{HOST}/day/{number}", 2, month, 1, is_duplicate=False)
+    assert admit(traps, f"{HOST}/day/64", 2, None)[1] == -2
+
+
+def test_workers_share_their_comparisons(traps):
+    other = TrapDetector(Settings())
+    urls = [f"{HOST}/product?id={number}" for number in range(64)]
+    for url in urls:
+        admit(traps, url, 2, None)
+    other.count_urls(urls)
+    own = other.path_of(urls[0])
+    for number, url in enumerate(urls[:3]):
+        assert admit(other, f"{HOST}/product?id={64 + number}", 2, own)[1] == -1
+        traps.note_page(url, 2, f"<p>{letters(number)}</p>".encode(), 0, is_duplicate=False)
+        other.learn(traps.take_compared())
+    assert admit(other, f"{HOST}/product?id=67", 2, own)[1] == 0
+    other.note_page(urls[3], 2, f"<p>{letters(0)}</p>".encode(), 0, is_duplicate=False)
+    assert other.take_compared()[0].new_words == [], "the other worker had them before"
+    assert traps.take_compared() == []
+
+
+def test_a_pattern_of_unknown_urls_is_learned_from_another_worker(traps):
+    """The pages of a trap are divided between two workers, whose comparisons disprove it together."""
+    other = TrapDetector(Settings())
+    admit(traps, f"{HOST}/news?page=0", 0, None)
+    for number in range(200):
+        workers = (traps, other) if number % 2 else (other, traps)
+        url = f"{HOST}/news?page={number}"
+        admit(workers[0], f"{HOST}/news?page={number + 1}", number + 1, workers[0].path_of(url))
+        workers[1].count_urls([f"{HOST}/news?page={number + 1}"])
+        workers[0].note_page(url, number, b"<h1>Page</h1>", 1, is_duplicate=False)
+        workers[1].learn(workers[0].take_compared())
+        if traps.has_closed:
+            break
+    assert other.has_closed
+    assert number < 64 + 1 + 50 + 1
+
+
 def test_links_that_another_worker_has_queued_count_for_the_probation_of_their_path():
     traps = TrapDetector(Settings(max_urls_per_pattern=10))
-    traps.count_urls([f"{HOST}/unknown?id={number}" for number in range(70)])
-    assert traps.path_of(f"{HOST}/unknown?id=1") is None
+    traps.count_urls([f"{HOST}/unknown?id={number}" for number in range(64)])
+    unknown = traps.path_of(f"{HOST}/unknown?id=1")
+    assert admit(traps, f"{HOST}/unknown?id=64", 2, unknown) == (None, -1, True)
     own = HOST + "/product?id=0"
     assert admit(traps, own, 2, None) == (None, 0, False)
     traps.count_urls([f"{HOST}/product?id={number}" for number in range(1, 64)] + [f"{HOST}/about"])

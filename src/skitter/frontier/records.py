@@ -196,6 +196,17 @@ class FetchReport(msgspec.Struct, array_like=True, frozen=True):
     """Whether the host was contacted. If not, the slot gives the turn of the lease to another request."""
 
 
+class ComparedPage(msgspec.Struct, array_like=True, frozen=True):
+    """What the trap detection of a worker learned from the content of a page; see :mod:`skitter.worker.traps`."""
+
+    url: str
+    depth: int
+    new_words: list[int]
+    """CRC-32 of each word and embedded file that no earlier page of its path had."""
+    own_links: int
+    """Number of its new links to the same path."""
+
+
 class LeaseResult(msgspec.Struct, array_like=True, frozen=True):
     """Answer to a request for leases."""
 
@@ -215,6 +226,8 @@ class LeaseResult(msgspec.Struct, array_like=True, frozen=True):
     frontier may then accept links that it has refused before."""
     known_urls: list[str] = []
     """Some of the URLs that other workers of this machine have added since the last answer, so that this one need not check them."""
+    compared_pages: list[ComparedPage] = []
+    """Pages that other workers of this machine have compared since the last answer."""
 
 
 class SlotDecision(Enum):
@@ -272,6 +285,8 @@ class Outcome(msgspec.Struct, array_like=True, frozen=True):
     """What to remember of the visit, if the job remembers pages (``FrontierSettings.changes``)."""
     batches: list[LinkBatch] = []
     """Further new requests, after ``entries``."""
+    compared_pages: list[ComparedPage] = []
+    """For the other workers of this machine, also if the outcome is not accepted. A frontier need not pass them on."""
 
     @property
     def new_requests(self) -> int:

@@ -261,6 +261,8 @@ class Committer:
         uncounted, self._uncounted = self._uncounted, {}
         if uncounted and outcomes:
             _add_counters(outcomes[0].counters, uncounted)
+        if outcomes and self._links.traps is not None:
+            outcomes[0].compared_pages.extend(self._links.traps.take_compared())
         began, cache_generation = self._loop.time(), self._links.cache.generation
         answers = await self._frontier.commit(outcomes)
         seconds = self._loop.time() - began

@@ -22,7 +22,7 @@ from msgspec.structs import astuple
 from skitter import scope as reasons
 from skitter.errors import RequestError
 from skitter.frontier.contract import Frontier
-from skitter.frontier.records import Entry, LinkBatch
+from skitter.frontier.records import ComparedPage, Entry, LinkBatch
 from skitter.item import is_item
 from skitter.links import Links, SkippedLinks
 from skitter.politeness import Politeness
@@ -315,12 +315,17 @@ class LinkCollector:
         """Checks the callbacks of requests; ``None``: they are not known in this process."""
         self._origins: dict[str, tuple[str | None, str]] = {}
 
-    def learn(self, urls: Sequence[str]) -> None:
-        """Record URLs that another worker has added to the frontier: links to them are known from now on."""
-        if self.cache.known_forever:
+    def learn(self, urls: Sequence[str], compared_pages: Sequence[ComparedPage] = ()) -> None:
+        """Record what other workers of this machine have found.
+
+        Links to the URLs, which they have added to the frontier, are known from now on.
+        """
+        if urls and self.cache.known_forever:
             self.cache.learn(urls)
             if self.traps is not None:
                 self.traps.count_urls(urls)
+        if compared_pages and self.traps is not None:
+            self.traps.learn(compared_pages)
 
     def group_of(self, request: Request) -> str:
         """Return the group of a request, or an empty string for a request without a group."""

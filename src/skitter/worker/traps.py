@@ -8,12 +8,15 @@ them.
 from __future__ import annotations
 
 import re
+import sys
+import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 import xxhash
 
+from skitter.frontier.records import ComparedPage
 from skitter.settings import Settings
 from skitter.web.urls import normalize
 
@@ -41,6 +44,7 @@ _SAMPLE, _SAMPLE_OF_SUSPECTS = 512, 8
 compared."""
 _MANY = 64
 """Number of links of a page from which on many of them are expected to have one shape."""
+_UNKNOWN_DEPTH = sys.maxsize
 _MAX_PATTERNS = 50_000
 _MAX_WORDS = 20_000
 """Maximum number of words kept per path."""
@@ -124,6 +128,7 @@ class _Pattern:
         "first_depth",
         "hops",
         "novel",
+        "novel_since_dull",
         "pages",
         "path",
         "stale",
@@ -136,16 +141,27 @@ class _Pattern:
         """Longest known chain of links within the pattern since its first page."""
         self.admitted = self.pages = self.checked = 0
         self.novel = 0
-        """Checked pages with new words since the pattern was last disproved."""
+        """Checked pages with new words."""
+        self.novel_since_dull = 0
+        """Those of them since the pattern was last disproved."""
         self.dull = 0
         """Consecutive checked pages without new words."""
         self.stale = 0
         """Those of them with new links of the same path."""
         self.closed = False
 
+    def note_depth(self, depth: int) -> None:
+        self.first_depth = min(self.first_depth, depth)
+        self.hops = max(self.hops, depth - self.first_depth)
+
     @property
     def is_proven(self) -> bool:
-        return self.novel >= _PROVEN_BY
+        return self.novel_since_dull >= _PROVEN_BY
+
+    @property
+    def is_dull(self) -> bool:
+        """Whether its links lose priority. A refusal needs more than that."""
+        return self.dull >= _STALE or (self.checked >= _CHECKED and 2 * self.novel < self.checked)
 
     @property
     def interval(self) -> int:
@@ -163,7 +179,7 @@ class _Pattern:
 class TrapDetector:
     """The URL patterns and page contents that a worker has seen on its hosts.
 
-    The size is bounded, and nothing is stored.
+    The workers of a machine share their comparisons of pages. The size is bounded, and nothing is stored.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -180,6 +196,8 @@ class TrapDetector:
         self._last_pattern: _Pattern | None = None
         self.has_closed = False
         """Whether any pattern is refused."""
+        self._compared: list[ComparedPage] = []
+        """Pages compared since the last call of :meth:`take_compared`."""
 
     # --- links -----------------------------------------------------------------------------------------
 
@@ -251,23 +269,24 @@ class TrapDetector:
         unchecked = min(admitted, max(0, _PROBATION - path.admitted))
         pattern.admitted += admitted
         path.admitted += admitted
-        if pattern.is_proven:
+        is_dull = pattern.is_dull
+        if pattern.is_proven and not is_dull:
             unchecked = admitted
         if unchecked:
             decisions.append((unchecked, (None, 0, is_own)))
         if admitted > unchecked:
-            is_dull = pattern.dull >= _STALE or path.stale >= _STALE
+            is_dull = is_dull or path.stale >= _STALE
             decisions.append((admitted - unchecked, (None, -2 if is_dull else -1 if is_own else 0, is_own)))
         if refused:
             decisions.append((refused, (PATTERN_URLS, 0, is_own)))
 
     def count_urls(self, urls: Sequence[str]) -> None:
-        """Count links that another worker has queued for the probation of their paths, if these are known here."""
+        """Count links that another worker has queued for the probation of their paths."""
         first = 0
         for shape, amount in _shapes(urls):
             pattern = self._shapes.get(shape)
             if pattern is None and not _is_without_pattern(shape):
-                pattern = self._named(urls[first], shape)
+                pattern = self._add(urls[first], shape, _UNKNOWN_DEPTH)
             if pattern is not None:
                 pattern.path.admitted += amount
             first += amount
@@ -275,9 +294,7 @@ class TrapDetector:
     def _find(self, url: str) -> _Pattern | None:
         """Return the pattern of a page. Successive calls are for the same page, so the last answer is kept."""
         if url != self._last_url:
-            raw = url.encode()
-            start = raw.find(b"/", 8)
-            shape = raw[:start] + raw[start:].translate(_TO_ZERO)
+            shape = _shape_of(url)
             pattern = self._shapes.get(shape)
             if pattern is None and not _is_without_pattern(shape):
                 pattern = self._named(url, shape)
@@ -341,22 +358,39 @@ class TrapDetector:
         if path.admitted < _PROBATION:
             return
         pattern.pages += 1
-        hops = depth - pattern.first_depth
-        pattern.hops = max(pattern.hops, hops)
+        pattern.note_depth(depth)
         if (pattern.checked >= _CHECKED or pattern.dull >= _STALE) and pattern.pages % pattern.interval:
             return
-        pattern.checked += 1
         words = set() if is_duplicate else _words_of(body) - path.words
-        if words:
+        self._compared.append(ComparedPage(url, depth, list(words), own_links))
+        self._count_comparison(pattern, words, own_links)
+
+    def take_compared(self) -> list[ComparedPage]:
+        """Return the pages that were compared since the last call, for the other workers of the machine."""
+        compared, self._compared = self._compared, []
+        return compared
+
+    def learn(self, compared: Sequence[ComparedPage]) -> None:
+        """Count the comparisons of another worker as if this one had made them."""
+        for page in compared:
+            pattern = self._find(page.url) or self._add(page.url, _shape_of(page.url), page.depth)
+            pattern.note_depth(page.depth)
+            self._count_comparison(pattern, set(page.new_words) - pattern.path.words, page.own_links)
+
+    def _count_comparison(self, pattern: _Pattern, new_words: set[int], own_links: int) -> None:
+        path = pattern.path
+        pattern.checked += 1
+        if new_words:
             if len(path.words) > _MAX_WORDS:
                 path.words.clear()
-            path.words |= words
+            path.words |= new_words
             pattern.novel += 1
+            pattern.novel_since_dull += 1
             pattern.dull = pattern.stale = path.stale = 0
             return
         pattern.dull += 1
         if pattern.dull >= _STALE:
-            pattern.novel = 0
+            pattern.novel_since_dull = 0
         if own_links:
             pattern.stale += 1
             path.stale += 1
@@ -368,6 +402,13 @@ class TrapDetector:
             pattern.closed = self.has_closed = True
         if path.patterns >= _COMBINATIONS and path.stale >= self._settings.trap_patience:
             path.closed = self.has_closed = True
+
+
+def _shape_of(url: str) -> bytes:
+    """Return a URL with 0 for each digit after its origin."""
+    raw = url.encode()
+    start = raw.find(b"/", 8)
+    return raw[:start] + raw[start:].translate(_TO_ZERO)
 
 
 def _shapes(urls: Sequence[str]) -> Iterator[tuple[bytes, int]]:
@@ -433,7 +474,7 @@ def _names_of(url: str) -> tuple[str, str]:
 
 
 def _words_of(body: bytes) -> set[int]:
-    """Return the hashes of the words and of the embedded files of a page."""
+    """Return the CRC-32 of each word and of each embedded file of a page, which is the same in all processes."""
     body = body[:_MAX_COMPARED]
     text = b" ".join(_TEXTS.findall(body)).translate(_LETTERS)
-    return {hash(word) for word in {*text.split(), *_SOURCES.findall(body)} if len(word) > 2}
+    return {zlib.crc32(word) for word in {*text.split(), *_SOURCES.findall(body)} if len(word) > 2}

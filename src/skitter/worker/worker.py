@@ -197,8 +197,8 @@ class Worker:
         """Apply the changes that an answer of the frontier reports."""
         if self._on_leases is not None:
             self._on_leases(len(result.leases))
-        if result.known_urls:
-            self._links.learn(result.known_urls)
+        if result.known_urls or result.compared_pages:
+            self._links.learn(result.known_urls, result.compared_pages)
         if result.data_loss:
             self._links.cache.forget()
             self._control.start(self._guard.restore())

@@ -16,7 +16,7 @@ import msgspec
 
 from skitter.errors import FrontierError, SkitterError
 from skitter.frontier.contract import Frontier
-from skitter.frontier.records import JobInfo, LeaseResult, Outcome
+from skitter.frontier.records import ComparedPage, JobInfo, LeaseResult, Outcome
 from skitter.frontier.rpc.protocol import (
     CONNECT,
     CONNECT_OPERATION,
@@ -34,6 +34,8 @@ log = logging.getLogger(__name__)
 _MAX_KNOWN_URLS = 1_000
 """From this number of URLs on, no more are kept for a worker until its next call for leases. It finds out by itself
 which of the others are known."""
+_MAX_COMPARED_PAGES = 100
+"""The same for pages that other workers have compared."""
 _read_call = msgspec.msgpack.Decoder(CallRequest).decode
 
 
@@ -127,6 +129,14 @@ class FrontierServer:
                     for connection in others:
                         connection.known_urls += batch.urls
 
+    def share_comparisons(self, sender: _Connection, outcomes: Sequence[Outcome]) -> None:
+        """Pass pages that the worker of an outcome has compared on to the other workers."""
+        for outcome in outcomes:
+            for page in outcome.compared_pages:
+                for connection in self._connections:
+                    if connection.takes_comparisons and connection is not sender:
+                        connection.compared_pages.append(page)
+
     def run(self, work: Coroutine[Any, Any, None]) -> None:
         """Run a coroutine to its end, even if the connection of its caller closes."""
         task = asyncio.get_running_loop().create_task(work)
@@ -162,11 +172,18 @@ class _Connection(asyncio.Protocol):
         }
         self.known_urls: list[str] = []
         """URLs that other workers have added since the last answer to this one."""
+        self.compared_pages: list[ComparedPage] = []
+        """Pages that other workers have compared since then."""
 
     @property
     def takes_urls(self) -> bool:
         """Whether the connection is that of a worker, for which not too many URLs wait."""
         return self.worker is not None and len(self.known_urls) < _MAX_KNOWN_URLS
+
+    @property
+    def takes_comparisons(self) -> bool:
+        """The same for compared pages."""
+        return self.worker is not None and len(self.compared_pages) < _MAX_COMPARED_PAGES
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's transport is not a subclass
@@ -212,11 +229,15 @@ class _Connection(asyncio.Protocol):
         if self._transport is None:  # the worker died during the call
             await self._server.frontier.abandon(worker)
         known_urls, self.known_urls = self.known_urls, []
-        return msgspec.structs.replace(result, known_urls=known_urls) if known_urls else result
+        compared_pages, self.compared_pages = self.compared_pages, []
+        if not known_urls and not compared_pages:
+            return result
+        return msgspec.structs.replace(result, known_urls=known_urls, compared_pages=compared_pages)
 
     async def _commit(self, outcomes: Sequence[Outcome]) -> list[bool]:
         revision = self._server.revision
         accepted = await self._server.frontier.commit(outcomes)
         if self._server.revision == revision:  # otherwise, links that it refused may be accepted by now
             self._server.share_links(self, outcomes, accepted)
+        self._server.share_comparisons(self, outcomes)
         return accepted
