@@ -27,7 +27,7 @@ from skitter.links import Links
 from skitter.request import Request, decode_request, encode_request
 from skitter.settings import Settings
 from skitter.web.headers import strong_last_modified
-from skitter.worker.page import MEMORY_VERSION, ChangeHistory, Page, PageSnapshot
+from skitter.worker.page import MEMORY_VERSION, ChangeHistory, Page, PageMemory
 from skitter.worker.retry import REDIRECTS
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class _Followed(msgspec.Struct, array_like=True):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode_memory = msgspec.msgpack.Decoder(PageSnapshot).decode
+_decode_memory = msgspec.msgpack.Decoder(PageMemory).decode
 _decode_followed = msgspec.msgpack.Decoder(_Followed).decode
 
 
@@ -250,7 +250,7 @@ class Revisits:
         digest = xxhash.xxh3_128_digest(response.body, response.status)
         if page.memory is not None and page.memory.digest == digest:
             return True
-        page.draft = PageSnapshot(
+        page.new_memory = PageMemory(
             etag=response.header("etag"),
             modified=strong_last_modified(response.header("last-modified"), response.header("date")),
             digest=digest,
@@ -292,13 +292,13 @@ class Revisits:
 
     def select(self, items: list[Any], page: Page) -> list[Any]:
         """Return the items of a new or changed page that the job delivers."""
-        before, draft = page.memory, page.draft
-        if self._mode == "all" or draft is None:
+        before, memory = page.memory, page.new_memory
+        if self._mode == "all" or memory is None:
             return items
         if self._mode == "new":
             return items if before is None else []
         digests = [_digest(item) for item in items]
-        draft.items = b"".join(digests)
+        memory.items = b"".join(digests)
         if before is None:
             return items
         known = {
@@ -308,14 +308,14 @@ class Revisits:
 
     def visit(self, page: Page, results: Sequence[Any], hops: Sequence[Request]) -> PageVisit | None:
         """Return the record of a page whose callback has ended with these results."""
-        draft, response = page.draft, page.response
-        if draft is None or response is None:
+        memory, response = page.new_memory, page.response
+        if memory is None or response is None:
             return None
-        draft.links = pack_links(results, hops)
-        if len(draft.links) > _WORTH_COMPRESSING:
-            draft.links, draft.compressed = zlib.compress(draft.links), True
+        memory.links = pack_links(results, hops)
+        if len(memory.links) > _WORTH_COMPRESSING:
+            memory.links, memory.compressed = zlib.compress(memory.links), True
         change = PageChange.NEW if page.memory is None else PageChange.CHANGED
-        return PageVisit(change, response.status, page.lease.url, _encode(draft))
+        return PageVisit(change, response.status, page.lease.url, _encode(memory))
 
     def settle(self, page: Page) -> bool:
         """Record the outcome of a page whose callback did not run. Return whether to follow its known links again."""
@@ -396,7 +396,7 @@ def without_items(visit: PageVisit) -> PageVisit:
     """
     assert visit.memory is not None
     memory = _decode_memory(visit.memory)
-    links = PageSnapshot(links=memory.links, compressed=memory.compressed)
+    links = PageMemory(links=memory.links, compressed=memory.compressed)
     return msgspec.structs.replace(visit, memory=_encode(links))
 
 
@@ -416,13 +416,13 @@ def keeps_items(page: Page) -> bool:
     return visit is not None and visit.change in _KEEPS_ITEMS
 
 
-def _read(memory: bytes) -> PageSnapshot:
+def _read(memory: bytes) -> PageMemory:
     """Decode the record of a page. A record of another version only means that the page is known."""
     try:
         found = _decode_memory(memory)
     except msgspec.MsgspecError:
-        return PageSnapshot()
-    return found if found.version == MEMORY_VERSION else PageSnapshot()
+        return PageMemory()
+    return found if found.version == MEMORY_VERSION else PageMemory()
 
 
 def _digest(item: Any) -> bytes:
@@ -455,7 +455,7 @@ def pack_links(results: Sequence[Any], hops: Sequence[Request]) -> bytes:
     return _encode(_Followed(found, [(hop.url, encode_request(hop)) for hop in hops]))
 
 
-def unpack_links(memory: PageSnapshot, page_url: str) -> tuple[list[Links | Request], list[Request]]:
+def unpack_links(memory: PageMemory, page_url: str) -> tuple[list[Links | Request], list[Request]]:
     """Return the links and requests that the callback of the last visit yielded.
 
     The second result contains the requests at the depth of the page itself. Raises
