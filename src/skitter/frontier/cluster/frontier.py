@@ -91,7 +91,7 @@ class ClusterFrontier:
         self.reports = ClusterReports(self._partitions, self._tasks)
         self.partitions = ClusterPartitions(self._partitions, self._tasks)
         self.seed_keys = ClusterSeedKeys(self._partitions, self.forwarder)
-        self.foreign_seeds = None
+        self.topic_seeds = None
         self.catalog = catalog
 
     # --- opening and closing ---------------------------------------------------------------------------
@@ -349,7 +349,7 @@ class ClusterPartitions:
 
 
 class ClusterSeedKeys:
-    """Implements :class:`~skitter.frontier.contract.SeedKeys`. The keys are on the node of the first partition."""
+    """Implements :class:`~skitter.frontier.contract.SeedSource`. The keys are on the node of the first partition."""
 
     def __init__(self, partitions: PartitionMap, forwarder: Forwarder) -> None:
         self._partitions = partitions

@@ -85,7 +85,7 @@ class RedisFrontier:
         self.notes = RedisNotes(self.job)
         self.reports = RedisReports(self.job)
         self.seed_keys = RedisSeedKeys(self.job)
-        self.foreign_seeds = None
+        self.topic_seeds = None
         self.catalog = RedisCatalog(self._server)
         self.liveness = RedisLiveness(self.job)
         self.partitions = None
