@@ -49,7 +49,7 @@ async def test_a_job_is_finished_once_it_has_waited_idle_for_so_long(start):
     assert (await job.ask()).state is JobState.FINISHED
 
 
-async def test_the_wait_begins_anew_with_a_request_of_any_host(start):
+async def test_a_request_of_any_host_restarts_the_wait_for_seeds(start):
     job = await start(wait_for_seeds=30.0)
     await job.seeds_done()
     for number in range(6):  # on a cluster, several partitions have some of the hosts
