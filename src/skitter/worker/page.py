@@ -30,8 +30,6 @@ ITEMS = "skitter:items"
 FILE_CALLBACKS = frozenset({FILE, ITEMS})
 MEMORY_VERSION = 1
 """Format of :class:`PageMemory`."""
-
-
 _MAX_COMPARISONS = 32
 """Comparisons after which older ones count half, so that a page whose rate changes is noticed."""
 
