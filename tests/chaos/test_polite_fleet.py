@@ -40,7 +40,7 @@ def check_distance(hits, seconds):
 
 
 def check_rate(hits, count, per):
-    """No window of so many seconds holds more than ``count`` beginnings."""
+    """No window of so many seconds holds more than ``count`` starts of fetches."""
     assert len(hits) > count
     windows = [late.received - early.received for early, late in zip(hits, hits[count:], strict=False)]
     assert min(windows) >= per - TICK, [round(window, 4) for window in windows]

@@ -110,20 +110,20 @@ class Job:
         entries = [n if isinstance(n, Entry) else self.entry(n, host, **fields) for n in names]
         return (await self.frontier.add(entries)).added
 
-    async def ask(self, limit=100_000, worker="w", landed=()) -> LeaseResult:
-        return await self.frontier.lease(worker, limit, landed)
+    async def ask(self, limit=100_000, worker="w", reports=()) -> LeaseResult:
+        return await self.frontier.lease(worker, limit, reports)
 
-    async def lease(self, limit=100_000, worker="w", landed=()) -> list[Lease]:
-        return (await self.ask(limit, worker, landed)).leases
+    async def lease(self, limit=100_000, worker="w", reports=()) -> list[Lease]:
+        return (await self.ask(limit, worker, reports)).leases
 
     async def one(self, worker="w") -> Lease:
         """Lease exactly one request."""
         (lease,) = await self.lease(1, worker)
         return lease
 
-    async def landed(self, lease: Lease, latency=0.1, **fields) -> None:
+    async def end_fetch(self, lease: Lease, latency=0.1, **fields) -> None:
         """Report the end of a fetch, and ask for nothing."""
-        await self.lease(0, landed=[FetchReport(lease.id, latency, **fields)])
+        await self.lease(0, reports=[FetchReport(lease.id, latency, **fields)])
 
     async def done(self, *leases: Lease, **fields) -> list[bool]:
         return await self.frontier.commit([Outcome(n.id, Resolution.DONE, **fields) for n in leases])

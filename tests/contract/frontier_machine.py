@@ -136,14 +136,14 @@ class FrontierMachine(RuleBasedStateMachine):
         entries = self.page(**found)
         assert self.run(self.job.frontier.add(entries)).added == self.model.add(entries)
 
-    @rule(worker=WORKERS, limit=st.sampled_from([1, 2, 5, 100]), landed=choices, shares=SHARES)
-    def lease(self, worker, limit, landed, shares):
-        ids = self.some_leases(landed)
+    @rule(worker=WORKERS, limit=st.sampled_from([1, 2, 5, 100]), fetched=choices, shares=SHARES)
+    def lease(self, worker, limit, fetched, shares):
+        ids = self.some_leases(fetched)
         for lease_id in ids:
             if lease_id in self.model.leases:
-                self.model.leases[lease_id].landed = True
-        landings = [FetchReport(lease_id, 0.1) for lease_id in ids]
-        answer = self.run(self.job.frontier.lease(worker, limit, landings, shares))
+                self.model.leases[lease_id].fetch_ended = True
+        reports = [FetchReport(lease_id, 0.1) for lease_id in ids]
+        answer = self.run(self.job.frontier.lease(worker, limit, reports, shares))
         new = [lease.id for lease in answer.leases]
         assert len(set(new)) == len(new)
         assert not set(new) & set(self.handed_out)

@@ -36,7 +36,7 @@ class Known:
     lost: int = 0
     worker: str = ""
     deadline: float = 0.0
-    landed: bool = False
+    fetch_ended: bool = False
     letter: int = 0
 
     @property
@@ -183,7 +183,7 @@ class Model:
         return len(letters)
 
     def room(self, slot: str) -> int:
-        in_flight = sum(one.entry.slot == slot and not one.landed for one in self.leases.values())
+        in_flight = sum(one.entry.slot == slot and not one.fetch_ended for one in self.leases.values())
         return self.concurrency_per_slot - in_flight
 
     def take(self, leases, limit: int, worker: str, shares=None) -> None:
@@ -227,7 +227,7 @@ class Model:
             one.entry.slot,
         )
         assert (lease.attempt, lease.lost) == (one.attempt, one.lost)
-        one.state, one.worker, one.landed = "leased", worker, False
+        one.state, one.worker, one.fetch_ended = "leased", worker, False
         one.deadline = self.now + self.lease_seconds
         assert abs(lease.deadline - one.deadline) < 1e-3
         self.leases[lease.id] = one

@@ -25,7 +25,7 @@ class Page(NamedTuple):
     worker: str = ""
     ticks: int = 0
     """Until the lease expires."""
-    landed: bool = False
+    fetch_ended: bool = False
     """Whether the end of the fetch was reported, so that the slot is free."""
 
 
@@ -68,7 +68,7 @@ Transition = tuple[State, Any]
 """The next state, and the answer."""
 
 
-BEGINNINGS = {
+INITIAL_STATES = {
     "leases": State((Page("queued"), Page()), (0,), claim=Claim("loaded")),
     "control": State((Page("queued"),), (0,), claim=Claim("loaded")),
     "seeds": State((Page(),)),
@@ -101,12 +101,12 @@ def _actions_of(state: State) -> Iterator[Action]:  # noqa: C901 - one condition
         yield Action("load late")
     for number, page in enumerate(state.pages):
         if page.state == "leased":
-            for name in ("land", "done", "fail", "release", "renew", "renew of another"):
+            for name in ("end fetch", "done", "fail", "release", "renew", "renew of another"):
                 yield Action(name, page.worker, number)
             if page.attempt < MAX_RETRIES:
                 yield Action("retry", page.worker, number)
     if state.ended is not None:
-        for name in ("land late", "commit late", "release late", "renew late"):
+        for name in ("end fetch late", "commit late", "release late", "renew late"):
             yield Action(name, *state.ended)
 
 
@@ -115,11 +115,11 @@ def step(state: State, action: Action) -> Transition:
     return _STEPS[action.name](state, action)
 
 
-def explore(beginning: State, without: Collection[str] = ()) -> dict[State, dict[Action, Transition]]:
+def explore(initial: State, without: Collection[str] = ()) -> dict[State, dict[Action, Transition]]:
     """Return all states that can be reached, in the order of their distance, with all transitions."""
     graph: dict[State, dict[Action, Transition]] = {}
-    found = deque([beginning])
-    seen = {beginning}
+    found = deque([initial])
+    seen = {initial}
     while found:
         state = found.popleft()
         graph[state] = {one: step(state, one) for one in actions_of(state, without)}
@@ -137,7 +137,7 @@ def _with(state: State, number: int, page: Page) -> State:
 def _end(state: State, number: int, page: Page) -> State:
     """End a lease: the page is as given, and the worker remembers the lease."""
     ended = state.pages[number].worker, number
-    return _with(state, number, page._replace(worker="", ticks=0, landed=False))._replace(ended=ended)
+    return _with(state, number, page._replace(worker="", ticks=0, fetch_ended=False))._replace(ended=ended)
 
 
 def _lose(state: State, number: int) -> State:
@@ -165,7 +165,7 @@ def _tick(state: State, _: Action) -> Transition:
 
 
 def _lease(state: State, action: Action) -> Transition:
-    is_busy = any(page.state == "leased" and not page.landed for page in state.pages)
+    is_busy = any(page.state == "leased" and not page.fetch_ended for page in state.pages)
     waiting = [number for number in state.order if state.pages[number].state == "queued"]
     if state.paused or is_busy or not waiting:
         return state, None
@@ -248,8 +248,8 @@ _STEPS = {
     "load": _load,
     "load late": lambda state, _: (state, 0),
     "lease": _lease,
-    "land": lambda state, action: (
-        _with(state, action.page, state.pages[action.page]._replace(landed=True)), None,
+    "end fetch": lambda state, action: (
+        _with(state, action.page, state.pages[action.page]._replace(fetch_ended=True)), None,
     ),
     "done": _commit,
     "fail": _commit,
@@ -260,7 +260,7 @@ _STEPS = {
     "renew": _renew_own,
     "renew of another": _renew_lost,
     "abandon": _abandon,
-    "land late": lambda state, _: (state, None),
+    "end fetch late": lambda state, _: (state, None),
     "commit late": lambda state, _: (state, [False]),
     "release late": lambda state, _: (state, None),
     "renew late": _renew_lost,

@@ -28,7 +28,7 @@ async def test_a_lease_without_a_page_releases_its_memory(start):
     job = await start(max_pages_per_slot=1)
     await job.add("a", "b", "c")
     (lease,) = await job.lease()
-    await job.landed(lease)
+    await job.end_fetch(lease)
     await job.retry(lease, after=60.0)
     (lease,) = await job.lease()
     await job.fail(lease)

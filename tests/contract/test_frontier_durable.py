@@ -70,7 +70,7 @@ async def test_the_order_is_kept(start, order, next_life):
 async def test_leases_of_a_killed_life_count_a_loss_and_go_back(job):
     await job.add("a", "b", "c")
     leases = await job.lease(2)
-    await job.landed(leases[0])
+    await job.end_fetch(leases[0])
     await job.backend.noted()
     await job.kill()
     assert await job.counts() == {"queued": 3}

@@ -22,7 +22,7 @@ async def test_a_retry_after_survives_a_restart(start, next_life):
     job = await start(HostLimits(delay=0.0, concurrency_per_slot=10))
     await job.add(*range(3))
     lease = await job.one()
-    await job.lease(0, landed=[FetchReport(lease.id, 0.1, refused=True, retry_after=500.0)])
+    await job.lease(0, reports=[FetchReport(lease.id, 0.1, refused=True, retry_after=500.0)])
     await live_again(job, next_life)
     await job.clock.advance(499.0)
     assert await job.lease() == []

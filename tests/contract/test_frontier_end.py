@@ -38,11 +38,11 @@ async def test_the_end_is_reached_exactly_when_nothing_is_left(job):
     assert (await job.ask()).state is JobState.FINISHED
 
 
-async def test_a_landed_lease_still_keeps_the_job_from_its_end(job):
+async def test_a_lease_keeps_the_job_from_its_end_after_its_fetch_has_ended(job):
     await job.add("a")
     await job.seeds_done()
     lease = await job.one()
-    await job.landed(lease)
+    await job.end_fetch(lease)
     assert (await job.ask()).state is JobState.RUNNING
     await job.done(lease, entries=job.entries("child"))
     assert not await job.is_finished()

@@ -13,7 +13,7 @@ from functools import cache
 import lease_protocol
 import pytest
 from frontier_backends import InMemory
-from lease_protocol import BEGINNINGS, CONTROL, LEASE_TICKS, MAX_LOST, SEED, Action, State, other_than
+from lease_protocol import CONTROL, INITIAL_STATES, LEASE_TICKS, MAX_LOST, SEED, Action, State, other_than
 from msgspec.structs import replace
 
 from skitter.frontier.embedded.frontier import EmbeddedFrontier
@@ -30,13 +30,13 @@ pytestmark = pytest.mark.timeout(1800)  # for the long walks of `make chaos`
 STEPS = int(os.environ.get("SKITTER_EXPLORER_STEPS", "0")) or 240
 """Length of the walks on each backend other than the one in memory."""
 PARTS = {
-    "lease by lease": ("leases", (*CONTROL, "land", "land late")),
+    "lease by lease": ("leases", (*CONTROL, "end fetch", "end fetch late")),
     "two leases": (
         "leases",
-        (*CONTROL, "fail", "retry", "renew of another", "renew late", "release late", "land late"),
+        (*CONTROL, "fail", "retry", "renew of another", "renew late", "release late", "end fetch late"),
     ),
     "pause": ("control", ("kill", "reopen")),
-    "seeds": ("seeds", (*CONTROL, "fail", "retry", "land", "land late")),
+    "seeds": ("seeds", (*CONTROL, "fail", "retry", "end fetch", "end fetch late")),
 }
 """Parts of the protocol: where each begins, and the actions that it leaves out."""
 if "SKITTER_EXPLORER_STEPS" in os.environ:
@@ -48,8 +48,8 @@ RESTARTS = ("kill", "reopen")
 
 
 @cache
-def graph_of(beginning, without):
-    return lease_protocol.explore(BEGINNINGS[beginning], without)
+def graph_of(initial, without):
+    return lease_protocol.explore(INITIAL_STATES[initial], without)
 
 
 class Fault(AssertionError):
@@ -59,11 +59,11 @@ class Fault(AssertionError):
 class Explorer:
     """One job on one backend, which follows the model step by step."""
 
-    def __init__(self, job, beginning: State) -> None:
+    def __init__(self, job, initial: State) -> None:
         self.job = job
-        self.names = NAMES[: len(beginning.pages)]
+        self.names = NAMES[: len(initial.pages)]
         self.frontier = job.frontier.unchecked
-        self.state = beginning
+        self.state = initial
         self.trace = []
         self.leases = {}
         """The leases in force, by page."""
@@ -149,7 +149,7 @@ class Explorer:
                 return (await frontier.add(entries, SeedProgress(token, 1, done=True))).added
             case "lease":
                 return await self._lease(action.worker)
-            case "land" | "land late":
+            case "end fetch" | "end fetch late":
                 lease = self._lease_for(action)
                 await frontier.lease(action.worker, 0, [FetchReport(lease.id, 0.1)])
             case "done" | "fail" | "retry" | "commit late":
@@ -211,7 +211,7 @@ class Jobs:
         self._numbers = itertools.count()
 
     @asynccontextmanager
-    async def explorer(self, beginning):
+    async def explorer(self, initial):
         folder = self._folder / f"job{next(self._numbers)}"
         folder.mkdir()
         options = FrontierSettings(lease_seconds=TICK * LEASE_TICKS, max_worker_crashes=MAX_LOST)
@@ -219,26 +219,26 @@ class Jobs:
         job = self._job_kind(self._backend_kind(folder), politeness, options)
         await job.open()
         try:
-            explorer = Explorer(job, BEGINNINGS[beginning])
+            explorer = Explorer(job, INITIAL_STATES[initial])
             await explorer.begin()
             yield explorer
         finally:
             await job.backend.stop()
 
 
-async def explore_all(jobs, beginning, without) -> int:
+async def explore_all(jobs, initial, without) -> int:
     """Execute each transition of the model; return their number.
 
     A walk goes to a state with open transitions by the shortest way, and from there along open transitions for as
     long as there are any.
     """
-    graph = graph_of(beginning, without)
+    graph = graph_of(initial, without)
     parents = _ways(graph)
     still_open = {state: list(transitions) for state, transitions in graph.items()}
     executed = 0
     for target in graph:
         while still_open[target]:
-            async with jobs.explorer(beginning) as explorer:
+            async with jobs.explorer(initial) as explorer:
                 for action in _way_to(target, parents):
                     await explorer.do(action)
                 while actions := still_open[explorer.state]:
@@ -269,9 +269,9 @@ async def walk(jobs, steps, seed, without, length=60) -> None:
     """Execute transitions that a seed draws."""
     rng = random.Random(seed)
     done = set()
-    beginnings = itertools.cycle(BEGINNINGS)
+    names = itertools.cycle(INITIAL_STATES)
     for start in range(0, steps, length):
-        async with jobs.explorer(next(beginnings)) as explorer:
+        async with jobs.explorer(next(names)) as explorer:
             for _ in range(min(length, steps - start)):
                 state, actions = explorer.state, list(lease_protocol.actions_of(explorer.state, without))
                 new = [action for action in actions if (state, action) not in done]

@@ -36,12 +36,12 @@ def one_fields(entry):
     return {name: getattr(entry, name) for name in entry.__struct_fields__}
 
 
-async def ask(job, shares, limit=100, worker="w", landed=()):
-    return await job.frontier.lease(worker, limit, landed, shares)
+async def ask(job, shares, limit=100, worker="w", reports=()):
+    return await job.frontier.lease(worker, limit, reports, shares)
 
 
-async def lease(job, shares, limit=100, worker="w", landed=()):
-    return (await ask(job, shares, limit, worker, landed)).leases
+async def lease(job, shares, limit=100, worker="w", reports=()):
+    return (await ask(job, shares, limit, worker, reports)).leases
 
 
 def names(leases):
@@ -190,7 +190,7 @@ async def test_each_queue_has_its_own_place_and_pace_at_a_host(begin):
     assert sorted(one.slot for one in first) == ["detail|h.test"] * 2 + ["h.test"] * 3 + ["list|h.test"]
     (page,) = [one for one in first if one.slot == "list|h.test"]
     assert page.start_within is not None
-    assert await lease(job, ONLY_LIST, landed=[FetchReport(page.id, 0.1)]) == []
+    assert await lease(job, ONLY_LIST, reports=[FetchReport(page.id, 0.1)]) == []
     await job.clock.advance(4.5)
     assert names(await lease(job, ONLY_LIST)) == ["list-2"]
 

@@ -18,33 +18,33 @@ async def test_a_host_never_has_more_leases_in_flight_than_its_parallelism(start
     assert await job.lease(worker="second") == []
 
 
-async def test_a_landing_frees_the_place_while_the_lease_continues(start):
+async def test_the_end_of_a_fetch_frees_the_place_while_the_lease_continues(start):
     job = await start(HostLimits(delay=0.0, concurrency_per_slot=1))
     await job.add("a", "b")
     first = await job.one()
-    (second,) = await job.lease(landed=[FetchReport(first.id, 0.1)])
+    (second,) = await job.lease(reports=[FetchReport(first.id, 0.1)])
     assert await job.counts() == {"leased": 2}
     assert await job.done(first, second) == [True, True]
 
 
-async def test_a_second_landing_frees_no_second_place(start):
+async def test_a_second_report_of_a_fetch_frees_no_second_place(start):
     job = await start(HostLimits(delay=0.0, concurrency_per_slot=1))
     await job.add("a", "b", "c")
     first = await job.one()
     twice = [FetchReport(first.id, 0.1), FetchReport(first.id, 0.1)]
-    assert len(await job.lease(landed=twice)) == 1
-    assert await job.lease(landed=twice) == []
+    assert len(await job.lease(reports=twice)) == 1
+    assert await job.lease(reports=twice) == []
     await job.done(first)
     assert await job.lease() == []
 
 
-async def test_landings_of_unknown_or_ended_leases_are_harmless(start):
+async def test_fetch_reports_of_unknown_or_ended_leases_are_harmless(start):
     job = await start(HostLimits(delay=0.0, concurrency_per_slot=1))
     await job.add("a", "b", "c")
     first = await job.one()
     await job.done(first)
-    (second,) = await job.lease(landed=[FetchReport(first.id, 0.1), FetchReport(10**15, 0.1)])
-    assert await job.lease(landed=[FetchReport(first.id, 0.1)]) == []
+    (second,) = await job.lease(reports=[FetchReport(first.id, 0.1), FetchReport(10**15, 0.1)])
+    assert await job.lease(reports=[FetchReport(first.id, 0.1)]) == []
     await job.done(second)
     assert len(await job.lease()) == 1
 
@@ -59,7 +59,7 @@ async def test_a_time_slot_without_a_sent_request_is_used_by_another(start, limi
         await job.one()
     unsent = await job.one()
     assert await job.lease() == []
-    (_,) = await job.lease(landed=[FetchReport(unsent.id, sent=False)])
+    (_,) = await job.lease(reports=[FetchReport(unsent.id, sent=False)])
     assert await job.lease() == []
 
 
@@ -68,11 +68,11 @@ async def test_an_unsent_request_returns_the_time_slot_only_if_it_was_leased_las
     await job.add("a", "b", "c")
     first = await job.one()
     await job.wait_for_one()
-    assert await job.lease(landed=[FetchReport(first.id, sent=False)]) == []
+    assert await job.lease(reports=[FetchReport(first.id, sent=False)]) == []
 
 
 @pytest.mark.parametrize("end", ["done", "retry", "fail", "release", "abandon", "expire"])
-async def test_the_end_of_a_lease_that_never_landed_frees_its_place(start, end):
+async def test_the_end_of_a_lease_whose_fetch_was_not_reported_frees_its_place(start, end):
     job = await start(HostLimits(delay=0.0, concurrency_per_slot=1), lease_seconds=10.0)
     await job.add("a", "b")
     lease = await job.one()
@@ -102,16 +102,16 @@ async def test_grants_are_spaced_by_delay_and_grace(start):
 async def test_once_all_fetches_have_ended_the_delay_alone_is_waited_for(start):
     job = await start(HostLimits(delay=2.0, concurrency_per_slot=100))
     await job.add(*range(4))
-    await job.landed(await job.one())
+    await job.end_fetch(await job.one())
     await job.clock.advance(1.999)
     assert await job.lease() == []
     await job.clock.advance(0.002)
     (second,) = await job.lease()
     _, third = await job.wait_for_one()
-    await job.landed(third)
+    await job.end_fetch(third)
     await job.clock.advance(2.001)
     assert await job.lease() == [], "the second may not have been sent yet"
-    await job.landed(second)
+    await job.end_fetch(second)
 
 
 async def test_a_grant_without_a_fetch_report_keeps_its_grace_period(start):
@@ -130,7 +130,7 @@ async def test_a_connection_that_takes_long_widens_the_grace_of_its_host_alone(s
     await job.add(*range(3))
     await job.add(*range(3), host="near.test")
     for lease in await job.lease():
-        await job.landed(lease, None, connecting=0.5 if lease.slot == "h.test" else 0.0)
+        await job.end_fetch(lease, None, connecting=0.5 if lease.slot == "h.test" else 0.0)
     await job.clock.advance(2.25)
     graces = {lease.slot: lease.start_within for lease in await job.lease()}
     assert graces == pytest.approx({"h.test": 1.0, "near.test": 0.2})
@@ -162,7 +162,7 @@ async def test_no_distance_no_deadline_for_the_start(start):
 async def test_an_adapted_delay_promises_no_distance(start):
     job = await start(HostLimits())
     await job.add("a", "b")
-    await job.landed(await job.one(), latency=4.0)
+    await job.end_fetch(await job.one(), latency=4.0)
     _, lease = await job.wait_for_one()
     assert lease.start_within is None
 
@@ -199,7 +199,7 @@ async def test_hosts_take_turns(start):
     for _ in range(9):
         _, lease = await job.wait_for_one(step=0.25)
         turns.append(lease.slot)
-        await job.landed(lease)
+        await job.end_fetch(lease)
     assert [sorted(turns[n : n + 3]) for n in (0, 3, 6)] == [["a.test", "b.test", "c.test"]] * 3
     assert turns[0:3] == turns[3:6] == turns[6:9]
 
@@ -216,7 +216,7 @@ async def test_hosts_that_may_not_exist_do_not_hold_up_one_that_has_answered(sta
     job = await start(HostLimits(delay=0.0, concurrency_per_slot=100))
     await job.add(*range(20), host="good.test")
     lease = await job.one()
-    await job.landed(lease)
+    await job.end_fetch(lease)
     for number in range(200):
         await job.add("page", host=f"h{number}.test")
     leased = [lease.slot for lease in await job.lease(80)]
@@ -228,7 +228,7 @@ async def test_all_leases_go_to_new_hosts_while_no_other_is_ready(start):
     job = await start(HostLimits(delay=1000.0, concurrency_per_slot=1))
     await job.add(1, 2, host="good.test")
     lease = await job.one()
-    await job.landed(lease)
+    await job.end_fetch(lease)
     for number in range(20):
         await job.add("page", host=f"h{number}.test")
     assert len({lease.slot for lease in await job.lease(20)} - {"good.test"}) == 20
@@ -300,7 +300,7 @@ async def test_retry_after_holds_the_whole_slot(start):
     await job.add(*range(5))
     first = await job.one()
     await job.add("a", host="other.test")
-    await job.landed(first, refused=True, retry_after=30.0)
+    await job.end_fetch(first, refused=True, retry_after=30.0)
     assert [lease.slot for lease in await job.lease()] == ["other.test"]
     await job.clock.advance(29.999)
     assert await job.lease() == []
@@ -310,7 +310,7 @@ async def test_retry_after_holds_the_whole_slot(start):
 
 async def refuse(job, lease=None, **fields) -> float:
     """Let the server refuse one fetch; returns the seconds until the next is handed out."""
-    await job.landed(lease or await job.one(), refused=True, **fields)
+    await job.end_fetch(lease or await job.one(), refused=True, **fields)
     waited, following = await job.wait_for_one(precision=1 / 32)
     await job.frontier.release([following.id])
     return waited
@@ -340,7 +340,7 @@ async def test_eight_refusals_of_one_moment_are_one_episode(start):
     await job.add(*range(20))
     for lease in await job.lease(8):
         await job.clock.advance(0.001)
-        await job.landed(lease, refused=True)
+        await job.end_fetch(lease, refused=True)
     together, _ = await job.wait_for_one()
     assert together == pytest.approx(alone, abs=2 * STEP)
 
@@ -350,10 +350,10 @@ async def test_a_success_shrinks_the_back_off_and_one_from_before_does_not(start
     await job.add(*range(20))
     early, *refused = await job.lease(2)
     waits = [await refuse(job, refused[0])] + [await refuse(job) for _ in range(3)]
-    await job.landed(early, latency=0.1)
+    await job.end_fetch(early, latency=0.1)
     after_old_success = await refuse(job)
     assert after_old_success == pytest.approx(2 * waits[-1], rel=0.1)
-    await job.landed(await job.one(), latency=0.1)
+    await job.end_fetch(await job.one(), latency=0.1)
     assert await refuse(job) == pytest.approx(after_old_success, rel=0.1)
 
 
@@ -364,7 +364,7 @@ async def test_without_an_own_delay_a_host_is_fetched_as_fast_as_it_answers(star
         await job.add(*range(30), host=host)
         for _ in range(8):
             _, lease = await job.wait_for_one()
-            await job.landed(lease, latency=latency)
+            await job.end_fetch(lease, latency=latency)
         waits[host], lease = await job.wait_for_one()
         await job.done(lease)
         await job.frontier.control.pause_slot(host, 1e6)
@@ -376,11 +376,11 @@ async def test_without_an_own_delay_a_host_is_fetched_as_fast_as_it_answers(star
 async def test_only_a_promised_delay_counts_from_a_late_grant(start, limits, is_put_off):
     job = await start(limits)
     await job.add(*range(4))
-    await job.landed(await job.one(), latency=4.0)
+    await job.end_fetch(await job.one(), latency=4.0)
     _, lease = await job.wait_for_one()
-    await job.landed(lease, latency=4.0)
+    await job.end_fetch(lease, latency=4.0)
     job.clock.now += 3.0  # the worker asks a second later than it could
-    await job.landed(await job.one(), latency=4.0)
+    await job.end_fetch(await job.one(), latency=4.0)
     waited, _ = await job.wait_for_one()
     assert (waited > 1.5) == is_put_off
 
@@ -388,6 +388,6 @@ async def test_only_a_promised_delay_counts_from_a_late_grant(start, limits, is_
 async def test_an_own_delay_does_not_adapt(start):
     job = await start(HostLimits(delay=1.0, concurrency_per_slot=4))
     await job.add(*range(5))
-    await job.landed(await job.one(), latency=50.0)
+    await job.end_fetch(await job.one(), latency=50.0)
     waited, _ = await job.wait_for_one()
     assert waited <= 1.25 + STEP

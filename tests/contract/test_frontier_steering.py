@@ -49,6 +49,20 @@ async def test_a_job_is_finished_once_it_has_waited_idle_for_so_long(start):
     assert (await job.ask()).state is JobState.FINISHED
 
 
+async def test_a_request_of_any_host_restarts_the_wait_for_seeds(start):
+    job = await start(wait_for_seeds=30.0)
+    await job.seeds_done()
+    for number in range(6):  # on a cluster, several partitions have some of the hosts
+        await job.add("a", host=f"h{number}.test")
+        await job.done(await job.one())
+        await job.clock.advance(20)
+        assert (await job.ask()).state is JobState.RUNNING
+    await job.clock.advance(9)
+    assert (await job.ask()).state is JobState.RUNNING
+    await job.clock.advance(2)
+    assert (await job.ask()).state is JobState.FINISHED
+
+
 async def test_a_job_in_progress_is_not_idle_however_long_it_takes(start):
     job = await start(wait_for_seeds=30.0, lease_seconds=1000.0)
     await job.seeds_done()

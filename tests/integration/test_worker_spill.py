@@ -10,7 +10,7 @@ from skitter.frontier.records import Entry, JobState, Outcome, Resolution
 from skitter.worker import spill
 from skitter.worker.committer import Committer
 from skitter.worker.inflight import QueueCapacity
-from skitter.worker.seeds import SeedKeyReader
+from skitter.worker.seeds import ExternalSeedReader
 from skitter.worker.spill import SpilledPage, SpillQueue
 
 
@@ -137,7 +137,7 @@ async def test_seeds_from_outside_stay_in_their_keys_until_there_is_room():
 
     keys, room = Keys(), QueueCapacity()
     room.update(0)
-    watching = asyncio.create_task(SeedKeyReader(keys, None, room).run())
+    watching = asyncio.create_task(ExternalSeedReader(keys, None, room).run())
     for _ in range(5):
         await asyncio.sleep(0)
     assert keys.asked == 0

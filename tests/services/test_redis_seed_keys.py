@@ -17,7 +17,7 @@ from skitter.politeness import HostLimits, Politeness
 from skitter.request import decode_request
 from skitter.scope import Scope
 from skitter.worker.links import LinkCollector
-from skitter.worker.seeds import SeedKeyReader
+from skitter.worker.seeds import ExternalSeedReader
 
 KEYS = ("t:first", "t:second")
 ALL = Politeness(HostLimits(delay=0.0, concurrency_per_slot=1000))
@@ -46,7 +46,7 @@ def gatherer():
 
 async def settle_all(frontier):
     """Do what a worker does until there is nothing more."""
-    outside = SeedKeyReader(frontier.seed_keys, gatherer())
+    outside = ExternalSeedReader(frontier.seed_keys, gatherer())
     while (batch := await frontier.seed_keys.take(3)) is not None:
         await outside.settle(batch)
 
@@ -167,7 +167,7 @@ async def test_while_much_is_queued_seeds_stay_where_they_are(begin, ask, monkey
     await ask.lpush(KEYS[0], "http://a.test/1", "http://a.test/2")
     monkeypatch.setattr(seed_keys, "MAX_QUEUED", 1)
     batch = await frontier.seed_keys.take(1)
-    await SeedKeyReader(frontier.seed_keys, gatherer()).settle(batch)
+    await ExternalSeedReader(frontier.seed_keys, gatherer()).settle(batch)
     assert await frontier.seed_keys.take(1) is None
     assert await ask.llen(KEYS[0]) == 1
 
@@ -193,7 +193,7 @@ async def test_seeds_of_scrapy_redis_are_read_as_there_and_each_is_crawled(begin
     ]
     await ask.lpush(KEYS[0], *seeds)
     batch = await frontier.seed_keys.take(9)
-    await SeedKeyReader(frontier.seed_keys, gatherer(), seed_format="scrapy-redis").settle(batch)
+    await ExternalSeedReader(frontier.seed_keys, gatherer(), seed_format="scrapy-redis").settle(batch)
     leases = (await frontier.lease("w", 9)).leases
     requests = [decode_request(lease.url, lease.record) for lease in leases]
     assert [request.cookies for request in requests] == [{}, {"sid": "x"}, {}, {}, {}]
@@ -223,7 +223,7 @@ async def test_a_spider_reads_seeds_in_its_own_format(begin, ask):
     frontier = await begin()
     await ask.zadd(KEYS[0], {"7": 3, "8": 9, "rubbish": 1, "none": 1, "1-2-3": 2, "5-none": 1, "5-x": 1})
     batch = await frontier.seed_keys.take(9)
-    await SeedKeyReader(frontier.seed_keys, gatherer(), spider=Ids()).settle(batch)
+    await ExternalSeedReader(frontier.seed_keys, gatherer(), spider=Ids()).settle(batch)
     leases = (await frontier.lease("w", 9)).leases
     requests = [decode_request(lease.url, lease.record) for lease in leases]
     assert [(request.url, request.meta, request.priority) for request in requests] == [

@@ -292,8 +292,8 @@ async def test_the_frontier_is_asked_as_ever_where_no_queue_is_named(serve, tmp_
             yield {}
 
     class Plain(EmbeddedFrontier):
-        async def lease(self, worker, limit, landed=()):  # as it was before there were queues
-            return await super().lease(worker, limit, landed)
+        async def lease(self, worker, limit, reports=()):  # as it was before there were queues
+            return await super().lease(worker, limit, reports)
 
     bench = CrawlHarness(One(url=serve(Scripted({"/": page()})).url), tmp_path)
     bench.frontier = Plain(Politeness(HostLimits(delay=0.0)))

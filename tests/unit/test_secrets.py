@@ -186,7 +186,7 @@ def test_the_note_of_a_job_holds_no_secret_and_another_password_is_the_same_fron
     folder = JobFolder("shop", tmp_path)
     spec = JobSpec(job="shop", spider="s:S", frontier="redis://me:hidden@h/0")
     folder.write(spec)
-    assert "hidden" not in folder.note.read_text()
+    assert "hidden" not in folder.spec_path.read_text()
     assert folder.read().frontier == "redis://me@h/0"
     folder.check(spec)
     folder.check(JobSpec(job="shop", spider="s:S", frontier="redis://me:changed@h/0"))
@@ -204,7 +204,7 @@ def test_the_note_of_a_job_holds_no_password_of_outputs_and_proxies(tmp_path):
     outputs = ["mongodb://me:hidden@h/d/c", "s3://b/x.csv?key=hidden&anon=no", "all.jsonl"]
     spec = JobSpec(job="shop", spider="s:S", settings=settings, outputs=outputs)
     folder.write(spec)
-    assert "hidden" not in folder.note.read_text()
+    assert "hidden" not in folder.spec_path.read_text()
     kept = folder.read()
     assert kept.outputs == ["mongodb://me@h/d/c", "s3://b/x.csv?anon=no", "all.jsonl"]
     assert kept.left_out == ["proxy", "proxies"]
@@ -263,7 +263,7 @@ def test_a_job_is_stored_with_the_references_of_its_credentials_only(tmp_path):
     folder = JobFolder("j", tmp_path)
     given = {"http://a": "user:hunter2", "http://b": "env:X", "http://c": "file:y"}
     folder.write(JobSpec(job="j", spider="m:C", settings={"credentials": given}))
-    assert "hunter2" not in folder.note.read_text()
+    assert "hunter2" not in folder.spec_path.read_text()
     assert folder.read().settings["credentials"] == {"http://b": "env:X", "http://c": "file:y"}
     assert folder.read().left_out == ["credentials"]
 
@@ -290,7 +290,7 @@ def test_a_job_is_stored_without_the_secrets_among_its_arguments_and_headers(tmp
         "Accept": "*/*",
     }
     folder.write(JobSpec(job="j", spider="m:C", arguments=given, settings={"headers": headers}))
-    assert "hunter2" not in folder.note.read_text()
+    assert "hunter2" not in folder.spec_path.read_text()
     kept = folder.read()
     assert kept.arguments == {
         "user": "ann", "password": "***", "shop_token": "env:T", "pages": 3, "passes": "2",

@@ -34,17 +34,17 @@ class Watched(EmbeddedFrontier):
         self.asked = []
         """Room and answered state of each call for work."""
         self.most_leased = 0
-        self.landed, self.unannounced = set(), []
+        self.reported, self.unannounced = set(), []
 
-    async def lease(self, worker, limit, landed=()):
-        self.landed.update(landing.lease_id for landing in landed)
-        result = await super().lease(worker, limit, landed)
+    async def lease(self, worker, limit, reports=()):
+        self.reported.update(report.lease_id for report in reports)
+        result = await super().lease(worker, limit, reports)
         self.asked.append((limit, result.state))
         self.most_leased = max(self.most_leased, (await self.status()).leased)
         return result
 
     async def commit(self, outcomes):
-        self.unannounced += [one.lease_id for one in outcomes if one.lease_id not in self.landed]
+        self.unannounced += [one.lease_id for one in outcomes if one.lease_id not in self.reported]
         return await super().commit(outcomes)
 
 
@@ -138,7 +138,7 @@ async def test_a_fetch_that_takes_too_long_is_broken_off_when_the_crawl_is_stopp
     assert letters_and_attempts == ({}, [])
 
 
-async def test_nothing_is_sent_for_a_turn_that_has_landed():
+async def test_nothing_is_sent_for_a_lease_whose_fetch_has_ended():
     held = inflight.Inflight(1)
     granted = Lease(1, bytes(16), "h.test", "http://h.test/", b"", 0, 0, 0.0, start_within=60.0)
     turn = inflight.InflightRequest(held, granted, asyncio.get_running_loop().time())

@@ -13,7 +13,7 @@ from skitter.links import Links
 from skitter.request import Request, encode_request
 from skitter.response import Response
 from skitter.settings import Settings
-from skitter.worker.page import ChangeHistory, Page, PageSnapshot
+from skitter.worker.page import ChangeHistory, Page, PageMemory
 from skitter.worker.retry import RetryDecision
 from skitter.worker.revisit import (
     MAX_TRUST,
@@ -103,7 +103,7 @@ def test_a_request_that_a_rule_gives_to_a_browser_is_not_conditional():
 
 
 def test_the_memory_of_another_version_only_means_that_the_page_is_known():
-    for memory in (b"", b"\xc1", msgspec.msgpack.encode(PageSnapshot(version=99, digest=DIGEST))):
+    for memory in (b"", b"\xc1", msgspec.msgpack.encode(PageMemory(version=99, digest=DIGEST))):
         page = visited(revisits(), memory=memory)
         assert page.visit.change is PageChange.CHANGED
 
@@ -140,7 +140,7 @@ def test_links_are_replayed_as_the_callback_yielded_them():
         Request("http://h.test/4", method="POST", body=b"x", dont_filter=True),
     ]
     hop = Request("http://h.test/hop", redirects=(URL,), depth=2)
-    found, hops = unpack_links(PageSnapshot(links=pack_links(results, [hop])), URL)
+    found, hops = unpack_links(PageMemory(links=pack_links(results, [hop])), URL)
     links, requests, secret, post = found
     assert (links.base_url, links.hrefs, links.fields) == (URL, ["a", "../b#c"], results[1].fields)
     assert list(requests) == results[2:4]
@@ -151,7 +151,7 @@ def test_links_are_replayed_as_the_callback_yielded_them():
 
 def test_a_page_without_links_remembers_none():
     assert pack_links([{"an": "item"}, None], []) == b""
-    assert unpack_links(PageSnapshot(), URL) == ([], [])
+    assert unpack_links(PageMemory(), URL) == ([], [])
 
 
 def test_a_page_whose_items_cannot_be_stored_keeps_the_visit_before():
@@ -295,7 +295,7 @@ def asker_with(schedule, **options):
 
 
 def memory_with(history=ChangeHistory(0.0), digest=DIGEST):  # noqa: B008 - immutable
-    return msgspec.msgpack.encode(PageSnapshot(digest=digest, history=history))
+    return msgspec.msgpack.encode(PageMemory(digest=digest, history=history))
 
 
 @pytest.mark.parametrize(
@@ -335,7 +335,7 @@ def test_each_comparison_becomes_part_of_the_history():
         if page.visit is None:
             asker.mark_unchanged(page, 200)
         memory = page.visit.memory
-        found = msgspec.msgpack.decode(memory, type=PageSnapshot).history
+        found = msgspec.msgpack.decode(memory, type=PageMemory).history
         assert (found.comparisons, found.changes) == (comparisons, changes)
 
 
@@ -493,7 +493,7 @@ def test_a_visit_keeps_the_time_at_which_the_fetch_began():
     page.began = time.monotonic() - 600
     page.response = Response(URL, 200, body=b"body")
     assert not asker.is_unchanged(page, page.response)
-    assert page.draft.history.fetched == pytest.approx(time.time() - 600, abs=60)
+    assert page.new_memory.history.fetched == pytest.approx(time.time() - 600, abs=60)
 
 
 def test_an_unchanged_page_has_a_new_time_of_its_last_fetch():
@@ -502,7 +502,7 @@ def test_an_unchanged_page_has_a_new_time_of_its_last_fetch():
     asker.begin(page)
     asker.mark_unchanged(page, 304)
     assert page.visit.change is PageChange.UNCHANGED
-    assert msgspec.msgpack.decode(page.visit.memory, type=PageSnapshot).history.fetched > 5.0
+    assert msgspec.msgpack.decode(page.visit.memory, type=PageMemory).history.fetched > 5.0
 
 
 def test_the_share_is_chosen_from_the_pages_without_a_usable_lastmod():
@@ -520,5 +520,5 @@ def test_the_share_is_chosen_from_the_pages_without_a_usable_lastmod():
 
 def test_remembered_links_keep_their_lastmod():
     links = Links(URL, ["a"], {"lastmod": "2026-11-01"})
-    found, _ = unpack_links(PageSnapshot(links=pack_links([links], ())), URL)
+    found, _ = unpack_links(PageMemory(links=pack_links([links], ())), URL)
     assert [request.lastmod for request in found[0]] == ["2026-11-01"]

@@ -20,7 +20,7 @@ from skitter.brokers.topic import MessageChannel, Topic, select
 from skitter.frontier.contract import (
     DeadLetters,
     Partitions,
-    SeedKeys,
+    SeedSource,
 )
 from skitter.frontier.records import (
     AddResult,
@@ -89,7 +89,7 @@ class BrokerFrontier:
         self.status = state.status
         self.limit_outages = state.limit_outages
         self.dead_letters: DeadLetters = _PublishedDeadLetters(state, self._publish_slots)
-        self.foreign_seeds: SeedKeys | None = TopicSeeds(self, self._topics)
+        self.topic_seeds: SeedSource | None = TopicSeeds(self, self._topics)
 
     @property
     def politeness(self) -> Politeness | None:

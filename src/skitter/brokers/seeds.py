@@ -15,7 +15,7 @@ from skitter.request import rejected_record
 
 
 class TopicSeeds:
-    """Implements :class:`~skitter.frontier.contract.SeedKeys` for the messages of other programs in the topics.
+    """Implements :class:`~skitter.frontier.contract.SeedSource` for the messages of other programs in the topics.
 
     A message is finished when the state has its request. A worker that dies in between leaves it to the broker, which
     delivers it again; its request is known then.

@@ -33,7 +33,7 @@ from skitter.politeness import Politeness
 from skitter.queues import QueueQuotas
 
 __all__ = [
-    "Catalog", "Control", "DeadLetters", "Frontier", "Liveness", "NoSuchJob", "Notes", "Partitions", "Reports", "SeedKeys",
+    "Catalog", "Control", "DeadLetters", "Frontier", "Liveness", "NoSuchJob", "Notes", "Partitions", "Reports", "SeedSource",
 ]  # fmt: skip
 
 
@@ -137,20 +137,21 @@ class Reports(Protocol):
         """List the workers that announced themselves recently, by machine."""
 
 
-class SeedKeys(Protocol):
-    """Seeds that other programs write into keys of the frontier's server (``FrontierSettings.seed_keys``)."""
+class SeedSource(Protocol):
+    """Seeds that other programs write, into keys of the frontier's server or into topics of its broker."""
 
     async def take(self, limit: int) -> SeedBatch | None:
-        """Take up to ``limit`` elements from the keys, in the order in which the keys are configured.
+        """Take up to ``limit`` seeds. Return ``None`` if there are none.
 
-        Within a key: a list from its right end, a sorted set by score, highest first, a set at random. Return ``None``
-        if all keys are empty. The job is not finished while a key has elements, or a batch is not settled.
+        Keys are read in the order in which they are configured (``FrontierSettings.seed_keys``). Within a key: a list
+        from its right end, a sorted set by score, highest first, a set at random. The job is not finished while a key
+        has elements, or a batch of them is not settled. Messages in topics do not delay the end.
         """
 
     async def settle(
         self, token: int, entries: Sequence[Entry], rejected: Sequence[tuple[Entry, str]]
     ) -> bool:
-        """Turn a batch into requests, and its invalid elements into dead letters with their errors, in one step.
+        """Turn a batch into requests, and its invalid seeds into dead letters with their errors, in one step.
 
         Return ``False``, without effect, if the batch was given to another worker in the meantime.
         """
@@ -227,12 +228,12 @@ class Frontier(Protocol):
         """The politeness rules that the job was created with, on a shared frontier that is open; elsewhere ``None``."""
 
     @property
-    def seed_keys(self) -> SeedKeys | None:
-        """``None`` if the backend has no keys that other programs can write seeds to."""
+    def seed_keys(self) -> SeedSource | None:
+        """Seeds in the keys that the job names; ``None`` if the backend has no keys that other programs can write to."""
 
     @property
-    def foreign_seeds(self) -> SeedKeys | None:
-        """Seeds that other programs put into the queue itself; ``None`` if only skitter writes to it."""
+    def topic_seeds(self) -> SeedSource | None:
+        """Seeds that other programs publish to the topics of the job; ``None`` if the backend has no topics."""
 
     @property
     def liveness(self) -> Liveness | None:

@@ -355,9 +355,9 @@ class JobBuilder:
         outputs = ItemWriter(await self.open_stores(name), hooks, routed, archives)
         if self._overrides.make_worker is not None:
             links = self.link_collector(info)
-            made = self._overrides.make_worker(self.settings, name, frontier, info, outputs, links)
+            foreign_worker = self._overrides.make_worker(self.settings, name, frontier, info, outputs, links)
             try:
-                return await self._run(made)
+                return await self._run(foreign_worker)
             finally:
                 await outputs.close()
 
@@ -513,9 +513,9 @@ class JobBuilder:
 
 
 def load_worker_modules() -> ModuleType:
-    """Load the modules that a worker needs. It takes a tenth of a second, so not on the event loop.
+    """Load the modules that a worker needs, and return the module of the worker.
 
-    Return the module of the worker.
+    It takes a tenth of a second, so call it in a thread where an event loop runs.
     """
     import skitter.fetch.http  # noqa: PLC0415 - see above
     import skitter.run.fetcher_factory  # noqa: PLC0415 - see above

@@ -130,7 +130,7 @@ def make_fetcher(
     fetcher: Fetcher = _router(settings, context, jars, keeps_cookies=cookies is None)
     context = msgspec.structs.replace(context, plain=fetcher)
     shares = settings.cookies == "shared" or (settings.cookies == "auto" and sharing is not None)
-    is_fleet = sharing is not None or settings.cookies == "shared"
+    has_other_workers = sharing is not None or settings.cookies == "shared"
     file = None
     if settings.cookie_file:
         file = CookieFile(existing_file(settings.cookie_file, "cookie_file=PATH"), jars)
@@ -150,7 +150,11 @@ def make_fetcher(
             inner, user_agents=user_agents, proxies=proxies, sessions=sessions, cookies=cookies,
             jar_per_proxy=per_proxy, cookie_file=file,
         )  # fmt: skip
-        if notes is not None and is_fleet and (proxies is not None or (shares and sessions is not None)):
+        if (
+            notes is not None
+            and has_other_workers
+            and (proxies is not None or (shares and sessions is not None))
+        ):
             made.share_blocked(notes, settings.proxy_cooldown)
         return made
 

@@ -121,7 +121,7 @@ class JobFolder:
         self.path = Path(home) / job
 
     @property
-    def note(self) -> Path:
+    def spec_path(self) -> Path:
         """The file with the specification of the job."""
         return self.path / "job.json"
 
@@ -151,7 +151,7 @@ class JobFolder:
 
     def exists(self) -> bool:
         """Return whether the job exists."""
-        return self.note.is_file()
+        return self.spec_path.is_file()
 
     def read(self) -> JobSpec:
         """Return the specification of the job.
@@ -159,7 +159,7 @@ class JobFolder:
         Raises :class:`~skitter.errors.UsageError` if the job does not exist, or if the file cannot be read.
         """
         try:
-            spec = msgspec.json.decode(self.note.read_bytes(), type=JobSpec)
+            spec = msgspec.json.decode(self.spec_path.read_bytes(), type=JobSpec)
         except FileNotFoundError:
             jobs = [folder.job for folder in all_jobs(self.path.parent)]
             near = close_names(self.job, jobs)
@@ -169,7 +169,7 @@ class JobFolder:
             ) from None
         except (OSError, msgspec.MsgspecError) as error:
             raise UsageError(
-                f"{self.note} cannot be read: {error}",
+                f"{self.spec_path} cannot be read: {error}",
                 remedy="delete this file and repeat the command that started the job, which writes it again",
             ) from error
         if spec.job != self.job:
@@ -191,9 +191,9 @@ class JobFolder:
         kept = msgspec.structs.replace(_kept(spec), spider=self._portable(spec.spider))
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            draft = self.note.with_suffix(".tmp")
-            draft.write_bytes(msgspec.json.format(msgspec.json.encode(kept)))
-            draft.replace(self.note)
+            temporary = self.spec_path.with_suffix(".tmp")
+            temporary.write_bytes(msgspec.json.format(msgspec.json.encode(kept)))
+            temporary.replace(self.spec_path)
         except OSError as error:
             raise UsageError(
                 f"{self.path} cannot be written: {error.strerror}",
@@ -339,6 +339,6 @@ def _compared(spec: JobSpec, field: str) -> Any:
 
 def all_jobs(home: str | Path = HOME) -> Iterator[JobFolder]:
     """Yield all jobs in a folder, by name."""
-    for note in sorted(Path(home).glob("*/job.json")):
-        if is_job_name(note.parent.name):
-            yield JobFolder(note.parent.name, home)
+    for spec_path in sorted(Path(home).glob("*/job.json")):
+        if is_job_name(spec_path.parent.name):
+            yield JobFolder(spec_path.parent.name, home)

@@ -66,7 +66,7 @@ class JobStatus(msgspec.Struct, kw_only=True):
     to fetch, but committed items are in no output; ``new``: it was never started, or was kept in memory; ``unknown``: it
     cannot be read."""
     live: bool
-    """Whether a process on this machine runs it."""
+    """Whether a process works on it: on this machine, or on any machine if its frontier is shared."""
     spider: str
     outputs: list[str]
     frontier: str

@@ -1,4 +1,4 @@
-"""Passes: what a job that remembers its pages found in its present pass, and which older items still belong to it."""
+"""Page changes: what a job that remembers its pages found in its present pass, and which older items still belong to it."""
 
 from __future__ import annotations
 

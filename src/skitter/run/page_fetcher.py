@@ -122,7 +122,7 @@ async def try_callback(spec: JobSpec, request: Request | None) -> CallbackTrial:
     async with PageFetcher(builder) as fetcher:
         response = await fetcher.fetch(request)
         items, requests = await call_back(builder, request, response)
-    return CallbackTrial(response, items, list(_judged(builder, requests)))
+    return CallbackTrial(response, items, list(_with_refusals(builder, requests)))
 
 
 async def call_back(
@@ -159,7 +159,8 @@ async def _first_request(builder: JobBuilder) -> Request:
     raise UsageError("the spider has no first request", remedy="name a URL", field="url")
 
 
-def _judged(builder: JobBuilder, requests: Sequence[Request]) -> Iterator[FoundRequest]:
+def _with_refusals(builder: JobBuilder, requests: Sequence[Request]) -> Iterator[FoundRequest]:
+    """Yield each request with the reason why a crawl would refuse it, as far as one page shows."""
     links = builder.link_collector(JobInfo(fingerprint_seed=0, fingerprint_version=0, lease_seconds=60.0))
     fingerprints: set[bytes] = set()
     for request in requests:

@@ -32,7 +32,7 @@ MAX_KNOWN = 10_000
 _SEEN_INTERVAL = 5.0
 """Seconds between two records of the time at which a process last worked on the pass."""
 _SUMS = {"responses": "status", "failed": "failed", "retried": "retried", "refused": "refused"}
-"""Statistics that add up a group of counters."""
+"""Figures that add up a group of counters, with the name of the group."""
 
 
 class PassRecord(msgspec.Struct, frozen=True, kw_only=True):

@@ -211,9 +211,9 @@ class MemoryTracer:
         report = MemoryReport(
             time.monotonic() - self._began, peak * (1 if sys.platform == "darwin" else 1024), stacks
         )
-        draft = self._path.with_suffix(".tmp")
-        draft.write_bytes(msgspec.json.encode(report))
-        draft.replace(self._path)
+        temporary = self._path.with_suffix(".tmp")
+        temporary.write_bytes(msgspec.json.encode(report))
+        temporary.replace(self._path)
 
 
 def report_path(folder: Path, pid: int) -> Path:

@@ -245,7 +245,7 @@ class CallbackRunner:
         return await asyncio.get_running_loop().run_in_executor(self._pool, call)
 
     def blocks(self, callback: Callable[..., Any]) -> bool:
-        """Return whether a callback runs on the event loop and blocks it."""
+        """Return whether a callback runs on the event loop and blocks it. One with rules is asynchronous."""
         return self._pool is None and not _is_async(callback) and not isinstance(callback, partial)
 
     def close(self) -> None:
@@ -320,10 +320,11 @@ class CallbackNames:
         """Raise :class:`~skitter.errors.SpiderError` if the callback or the errback does not exist."""
         callback, errback = request.callback, request.errback
         for name in (callback,) if errback is None else (callback, errback):
-            known = name.function if isinstance(name, CallbackName) else name
-            if known not in self._known:
+            # Not the name of a function: another object may have a method of the same name.
+            checked = name.function if isinstance(name, CallbackName) else name
+            if checked not in self._known:
                 self._find(self._spider, name if isinstance(name, str) else None)
-                self._known.add(known)
+                self._known.add(checked)
 
 
 def unsupported_result(result: object) -> SpiderError:
@@ -436,6 +437,7 @@ _MAX_TRACEBACK = 2_000
 """Characters of a traceback that a dead letter keeps."""
 _OWN_FILES = str(Path(__file__).parents[1])
 _MAX_KINDS = 1_000
+"""Kinds of errors that :class:`ErrorLog` distinguishes."""
 
 
 def traceback_of(error: BaseException) -> str:
@@ -470,13 +472,13 @@ class ErrorLog:
 
     def report(self, url: str, error: BaseException) -> None:
         """Log an error that occurred at a page."""
-        place: TracebackType | None = error.__traceback__
-        while place is not None and place.tb_next is not None:
-            place = place.tb_next
-        frame = (place.tb_frame.f_code.co_filename, place.tb_lineno) if place is not None else ()
-        kind = (type(error), *frame)
+        innermost: TracebackType | None = error.__traceback__
+        while innermost is not None and innermost.tb_next is not None:
+            innermost = innermost.tb_next
+        line = (innermost.tb_frame.f_code.co_filename, innermost.tb_lineno) if innermost is not None else ()
+        kind = (type(error), *line)
         if len(self._counts) >= _MAX_KINDS and kind not in self._counts:
-            kind = ()
+            kind = ()  # all further kinds are counted together
         self._counts[kind] += 1
         count, text = self._counts[kind], describe(error)
         if count == 1 and not isinstance(error, SkitterError):

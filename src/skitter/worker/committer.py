@@ -175,13 +175,13 @@ class Committer:
             return
         is_shared = self._frontier.shared
         until = self._loop.time() + (_SHARED_BATCH_DELAY if is_shared else _BATCH_DELAY)
-        # Beyond the backlog, each waiting page prevents a fetch.
-        most = min(_SHARED_MIN_BATCH if is_shared else _MIN_BATCH, self._inflight.backlog)
-        is_waiting = self._inflight.is_starved  # then do not wait: this commit may add the next requests
+        # Beyond this number, each page that waits for its commit prevents a fetch.
+        most = min(_SHARED_MIN_BATCH if is_shared else _MIN_BATCH, self._inflight.max_uncommitted)
+        has_waited = self._inflight.is_starved  # as if it had: this commit may add the next requests
         while len(self._waiting) < (awaited := min(most, self._inflight.held)) and not self._closing:
-            if is_waiting and (self._inflight.wants_more or self._loop.time() >= until):
+            if has_waited and (self._inflight.wants_more or self._loop.time() >= until):
                 break
-            is_waiting = True
+            has_waited = True
             await self._wait_for(awaited)
 
     async def _wait_for(self, pages: int) -> None:

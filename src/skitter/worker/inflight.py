@@ -135,7 +135,7 @@ class InflightRequest:
         self.expires = lease.start_within is not None
         """Whether the permit to send expires soon, because the host has a fixed delay."""
         self.fetched = False
-        """Whether the fetch has ended and was reported."""
+        """Whether the fetch has ended."""
         self._connecting = 0.0
         self._grace: asyncio.TimerHandle | None = None
         self.is_aside = False
@@ -216,8 +216,8 @@ class InflightRequest:
     ) -> None:
         """Record the end of the fetch, successful or not.
 
-        Only the first call has an effect. ``sent``: whether an attempt to send was made. If not, the slot may use the
-        time slot for another request.
+        Only the first call has an effect. ``sent``: whether an attempt to send was made. If not, the slot gives
+        the turn of the lease to another request.
         """
         if not self.fetched:
             self.fetched = True
@@ -275,7 +275,7 @@ class Inflight:
         """Set when the leaser should check whether to request leases or to end."""
         self.commit_wakeup = asyncio.Event()
         """Set when the committer should check whether there is something to commit."""
-        self.backlog = max(buffered, concurrency * _UNCOMMITTED_PER_FETCH)
+        self.max_uncommitted = max(buffered, concurrency * _UNCOMMITTED_PER_FETCH)
         """Maximum number of pages that wait for their commit (back-pressure)."""
         self._tasks: dict[int, asyncio.Task[None]] = {}
         """Running requests, by lease."""
@@ -315,7 +315,7 @@ class Inflight:
         """Return how many leases the worker can take now."""
         if self.draining or self._waiting_bytes > _MAX_WAITING_BYTES:
             return 0
-        most = self.concurrency + self.backlog + self.aside
+        most = self.concurrency + self.max_uncommitted + self.aside
         return max(0, min(self.concurrency - self.fetching, most - len(self._held)))
 
     async def wait_for_turn(self, turn: asyncio.Future[None], size: int) -> None:
@@ -445,7 +445,7 @@ class Inflight:
         ``adds_requests``: whether it may have put requests into the queue.
         """
         lease_ids = list(lease_ids)
-        was_full = len(self._held) > self.backlog + self.fetching + self.aside
+        was_full = len(self._held) > self.max_uncommitted + self.fetching + self.aside
         self._held.difference_update(lease_ids)
         if self._spilled:
             self._spilled.difference_update(lease_ids)

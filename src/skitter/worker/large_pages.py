@@ -31,46 +31,46 @@ class LargePageLimiter:
 
     async def acquire(self, response: Response) -> int:
         """Wait until there is enough memory for a page. Return the number of bytes to pass to :meth:`release`."""
-        share = largest_tree(len(response.body), self._memory)
-        if self._waiting or not self._fits(share):
+        reserved = largest_tree(len(response.body), self._memory)
+        if self._waiting or not self._fits(reserved):
             turn = asyncio.get_running_loop().create_future()
-            self._waiting.append((share, turn))
+            self._waiting.append((reserved, turn))
             try:
                 await turn
             except asyncio.CancelledError:
                 if not turn.cancelled():  # it was admitted at the same time
-                    self.release(share)
+                    self.release(reserved)
                 raise
         else:
-            self._taken += share
-        return share
+            self._taken += reserved
+        return reserved
 
-    async def prepare(self, response: Response, share: int) -> int:
+    async def prepare(self, response: Response, reserved: int) -> int:
         """Decode and parse a page, in a thread if it takes long.
 
-        Return its new share: the memory that it actually takes.
+        ``reserved``: what :meth:`acquire` returned. Return the memory that the page actually takes, to pass to :meth:`release`.
         """
         response.max_memory = self._memory
         used = response.prepare_within(_ON_LOOP)
         if used is None:
             used = await asyncio.to_thread(_prepare, response)
-        used = min(share, used)
-        self.release(share - used)
+        used = min(reserved, used)
+        self.release(reserved - used)
         return used
 
-    def release(self, share: int) -> None:
+    def release(self, reserved: int) -> None:
         """Return memory, and admit the next pages."""
-        if not share:
+        if not reserved:
             return
-        self._taken -= share
+        self._taken -= reserved
         while self._waiting and self._fits(self._waiting[0][0]):
             wanted, turn = self._waiting.popleft()
             if not turn.cancelled():
                 self._taken += wanted
                 turn.set_result(None)
 
-    def _fits(self, share: int) -> bool:
-        return not self._taken or self._taken + share <= self._memory
+    def _fits(self, reserved: int) -> bool:
+        return not self._taken or self._taken + reserved <= self._memory
 
 
 def _prepare(response: Response) -> int:

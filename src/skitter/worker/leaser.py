@@ -48,7 +48,8 @@ class Leaser:
     ) -> None:
         """``on_answer`` is called with each answer of the frontier, before any of its leases is processed.
 
-        ``confirm_end`` is asked whether the crawl has ended, as long as the frontier is finished; ``None``: it has.
+        ``confirm_end`` is called whenever the frontier answers that the job is finished, and returns whether the worker may
+        end; ``None``: it may.
         """
         self._worker = worker
         self._frontier = frontier
@@ -58,7 +59,7 @@ class Leaser:
         self._on_answer = on_answer
         self._confirm_end = confirm_end
         self._idle_since: float | None = None
-        """Event loop time since which the worker has had capacity, but politeness allowed no fetch from any host."""
+        """Event loop time since which the worker has had capacity for more leases, but no host was due."""
         self._failure: SkitterError | None = None
         """Error that ends the worker. The leases are released."""
 

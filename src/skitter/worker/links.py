@@ -64,7 +64,9 @@ _SCHEME = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]*:")
 _GROUP = 64
 """Number of new links that are checked together, if all of them are alike."""
 _MIN_GROUP = 8
+"""Number of new links below which each is checked singly."""
 _UNKNOWN_ORIGIN = ("unknown", "")
+"""Stands for an origin that was not checked yet, with a reason that is not ``None``, so that its links are checked singly."""
 
 
 def is_ambiguous(href: str) -> bool:
@@ -206,6 +208,7 @@ _STREAMED_LINKS = 400
 """Number of links that a running callback adds at a time. It is small, because URLs may be long and each is copied
 several times."""
 _NO_TEMPLATE = Entry(b"", "", "", b"")
+"""Template of a batch that is not complete yet."""
 
 
 def _fields_without_url(request: Request) -> tuple[Any, ...]:
@@ -501,7 +504,7 @@ class LinkCollector:
     def _fill_alike(self, batch: LinkBatch, urls: list[Any]) -> bool:
         """Add links of one origin that are in scope, new and already canonical, in few steps.
 
-        Return ``False``, without effect, if one of them is not, or ``None``.
+        Return ``False``, without effect, if one of them is not, or is ``None``.
         """
         try:
             text = "\n".join(urls)

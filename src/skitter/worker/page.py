@@ -29,9 +29,7 @@ ITEMS = "skitter:items"
 """Callback of a request for items that wait for their files."""
 FILE_CALLBACKS = frozenset({FILE, ITEMS})
 MEMORY_VERSION = 1
-"""Format of :class:`PageSnapshot`."""
-
-
+"""Format of :class:`PageMemory`."""
 _MAX_COMPARISONS = 32
 """Comparisons after which older ones count half, so that a page whose rate changes is noticed."""
 
@@ -83,8 +81,8 @@ class ChangeHistory(msgspec.Struct, array_like=True, frozen=True):
         return max(0.001, now - self.fetched)
 
 
-class PageSnapshot(msgspec.Struct, array_like=True):
-    """The record of a visit, as it is stored in the frontier."""
+class PageMemory(msgspec.Struct, array_like=True):
+    """What a job remembers of a visit, as the frontier stores it (:attr:`~skitter.frontier.records.PageVisit.memory`)."""
 
     version: int = MEMORY_VERSION
     etag: str = ""
@@ -139,13 +137,14 @@ class Page(msgspec.Struct, eq=False):
     has_bounded: bool = False
     """Whether the page has counters whose number is bounded
     (:class:`~skitter.worker.bounded_counters.BoundedCounters`)."""
-    memory: PageSnapshot | None = None
-    """The stored record of the last visit."""
-    draft: PageSnapshot | None = None
-    """The record of this visit to store."""
+    memory: PageMemory | None = None
+    """What the job remembers of the last visit; ``None``: nothing."""
+    new_memory: PageMemory | None = None
+    """What the job will remember of this visit, if the page is new or has changed."""
     visit: PageVisit | None = None
-    share: int = 0
-    """Memory that a large page has reserved from :class:`~skitter.worker.large_pages.LargePageLimiter`."""
+    """What this visit found, for the frontier."""
+    reserved_memory: int = 0
+    """Bytes that a large page has reserved from :class:`~skitter.worker.large_pages.LargePageLimiter`."""
     hook: str = ""
     """Point of the running hook. It is kept if the hook raises an exception."""
 

@@ -204,7 +204,7 @@ class RequestPipeline:
             await self._callback_failed(page, error)
         finally:
             self._spider.stats.end(page)
-            if page.share or page.open_page is not None:
+            if page.reserved_memory or page.open_page is not None:
                 await self._release(page)
         if self._revisits is not None or request.depth == 0:
             await self._finish(page)
@@ -221,7 +221,7 @@ class RequestPipeline:
 
     async def _release(self, page: Page) -> None:
         """Release the resources of a page: memory, and a page in a browser."""
-        self._large_pages.release(page.share)
+        self._large_pages.release(page.reserved_memory)
         if page.open_page is not None:
             await page.open_page.close()
 
@@ -459,7 +459,7 @@ class RequestPipeline:
         response = await (fetching if page.trace is None else page.trace.follow(request, fetching))
         size = len(response.body)
         if size > LARGE and not response.prepare_plain():
-            page.share = await self._large_pages.acquire(response)
+            page.reserved_memory = await self._large_pages.acquire(response)
         status, latency = response.status, response.latency
         if origin_state is not _KNOWN or self._origins.outages:
             self._origins.answered(page.origin)
@@ -716,8 +716,8 @@ class RequestPipeline:
         request = page.request
         callback = self._callbacks_found.get(request.callback) or self._find_callback(request.callback)
         response.max_memory = self._settings.max_page_memory
-        if page.share:
-            page.share = await self._large_pages.prepare(response, page.share)
+        if page.reserved_memory:
+            page.reserved_memory = await self._large_pages.prepare(response, page.reserved_memory)
         if (turn := self._pacer.next_turn(len(response.body))) is not None:
             await inflight.wait_for_turn(turn, len(response.body))
         began = time.perf_counter()
@@ -778,7 +778,7 @@ class RequestPipeline:
             return False
         traps = self._links.traps
         return (
-            page.draft is None
+            page.new_memory is None
             and not self._directives.are_set
             and not self._settings.callback_threads
             and self._settings.max_queued_per_slot is None
@@ -842,7 +842,7 @@ class RequestPipeline:
         if page.items and self._meter is not None:
             page.items = self._meter.measure(page.items, page)
         _count_links(page, found)
-        if page.draft is not None and self._revisits is not None:
+        if page.new_memory is not None and self._revisits is not None:
             page.items = self._revisits.select(page.items, page)
         return [] if DUPLICATE_CONTENT in found.refused else results
 
@@ -952,7 +952,7 @@ class RequestPipeline:
 
     async def _run_errback(self, page: Page, error: BaseException) -> bool:
         """Pass a final failure to the errback. Return whether it yielded any result; then the request is done."""
-        page.draft = None
+        page.new_memory = None
         errback = self.callbacks.find(self._spider, _name(page.request.errback))
         results = await self.callbacks.run(errback, page.request, error)
         response = page.response

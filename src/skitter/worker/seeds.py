@@ -19,7 +19,7 @@ import xxhash
 from skitter._utils.concurrency import cancel_and_wait, wait_until_set
 from skitter.errors import CrawlFailed, NoSeeds, RequestError, SkitterError, SpiderError
 from skitter.fetch.address_guard import AddressGuard
-from skitter.frontier.contract import Frontier, SeedKeys
+from skitter.frontier.contract import Frontier, SeedSource
 from skitter.frontier.records import Entry, ExternalSeed, SeedBatch, SeedClaim, SeedProgress
 from skitter.request import ATTEMPT_FIELDS, URLENCODED, Request
 from skitter.secrets import shown_url
@@ -35,9 +35,9 @@ SKIPPED = object()
 _BATCH_SIZE = 500
 _MAX_BATCH_DELAY = 0.2
 """Seconds after which an incomplete batch is added, because the next seed may take long."""
-_SEED_KEY_POLL_INTERVAL = 0.5
-_MAX_SEED_KEY_POLL_INTERVAL = 2.0
-"""Seconds between two polls of the seed keys. The interval grows while they are empty."""
+_POLL_INTERVAL = 0.5
+_MAX_POLL_INTERVAL = 2.0
+"""Seconds between two polls of a source. The interval grows while it is empty."""
 _REJECTED_SLOT = "seeds"
 """Slot of the dead letter of a rejected seed, which has no host."""
 _SEED_FIELDS = frozenset(Request.__struct_fields__) - {"referer", "redirects"} - ATTEMPT_FIELDS
@@ -237,10 +237,10 @@ async def _stream(spider: Spider) -> AsyncIterator[object]:
         yield seed
 
 
-class SeedKeyReader:
-    """Takes seeds from the seed keys of the frontier.
+class ExternalSeedReader:
+    """Takes seeds that other programs have written, from the seed keys or the topics of a frontier.
 
-    All workers read the keys, and each seed goes to exactly one worker.
+    All workers read the source, and each seed goes to exactly one worker.
 
     ``spider``: its method ``make_request_from_data``, if it has one, converts the seeds. ``seed_format``: the setting
     of this name.
@@ -248,14 +248,14 @@ class SeedKeyReader:
 
     def __init__(
         self,
-        seed_keys: SeedKeys,
+        source: SeedSource,
         links: LinkCollector,
         capacity: QueueCapacity | None = None,
         guard: AddressGuard | None = None,
         spider: Spider | None = None,
         seed_format: str = "skitter",
     ) -> None:
-        self._seed_keys = seed_keys
+        self._source = source
         self._read = read_scrapy_redis_seed if seed_format == "scrapy-redis" else read_seed
         self._read_seed = None if spider is None else find_method(spider, "make_request_from_data")
         self._links = links
@@ -264,18 +264,16 @@ class SeedKeyReader:
 
     async def run(self) -> None:
         """Take seeds until cancelled."""
-        interval = _SEED_KEY_POLL_INTERVAL
+        interval = _POLL_INTERVAL
         while True:
             await self._capacity.wait()
-            batch = await self._seed_keys.take(_BATCH_SIZE)
+            batch = await self._source.take(_BATCH_SIZE)
             if batch is not None:
                 await self.settle(batch)
             if batch is None or len(batch.seeds) < _BATCH_SIZE:
                 await asyncio.sleep(interval)
                 is_empty = batch is None
-                interval = (
-                    min(1.5 * interval, _MAX_SEED_KEY_POLL_INTERVAL) if is_empty else _SEED_KEY_POLL_INTERVAL
-                )
+                interval = min(1.5 * interval, _MAX_POLL_INTERVAL) if is_empty else _POLL_INTERVAL
 
     async def settle(self, batch: SeedBatch) -> None:
         """Add the seeds of a batch to the frontier; invalid ones become dead letters."""
@@ -296,8 +294,8 @@ class SeedKeyReader:
                 rejected.append((_rejected_entry(seed), f"seed: {refusal}"))
         self._capacity.take(len(entries))
         await self._guard.open_for_seeds(entry.url for entry in entries)
-        if await self._seed_keys.settle(batch.token, entries, rejected) and entries:
-            log.info("took %d seeds from the seed keys", len(entries))
+        if await self._source.settle(batch.token, entries, rejected) and entries:
+            log.info("took %d seeds that other programs wrote", len(entries))
 
     def _requests_of(self, seed: ExternalSeed) -> Iterator[Request]:
         if self._read_seed is None:

@@ -33,7 +33,7 @@ from skitter.worker.links import LinkStream
 from skitter.worker.pipeline import RequestPipeline
 from skitter.worker.revisit import Revisits, RevisitSchedule
 from skitter.worker.robots import RobotsGate
-from skitter.worker.seeds import SeedKeyReader, SeedLoader
+from skitter.worker.seeds import ExternalSeedReader, SeedLoader
 
 if TYPE_CHECKING:  # few crawls download files
     from skitter.worker.media import MediaPipeline
@@ -134,10 +134,10 @@ class Worker:
         await self._call_hooks("on_start")
         sources = [
             self._frontier.seed_keys if self.settings.seed_keys else None,
-            self._frontier.foreign_seeds,
+            self._frontier.topic_seeds,
         ]
         for source in filter(None, sources):
-            reader = SeedKeyReader(
+            reader = ExternalSeedReader(
                 source,
                 self._links,
                 self._inflight.capacity,

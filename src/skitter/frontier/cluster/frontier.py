@@ -14,16 +14,13 @@ from typing import ClassVar, Protocol
 import msgspec
 
 from skitter.frontier.cluster.background import BackgroundTasks, gather_all
-from skitter.frontier.cluster.control_and_reports import (
-    ClusterControl,
-    ClusterDeadLetters,
-    ClusterNotes,
-    ClusterReports,
-)
+from skitter.frontier.cluster.control import ClusterControl
+from skitter.frontier.cluster.dead_letters import ClusterDeadLetters, ClusterNotes
 from skitter.frontier.cluster.forwarder import Forwarder
 from skitter.frontier.cluster.leasing import ClusterLeasing
 from skitter.frontier.cluster.partition import ForwardedRequest, Partition
 from skitter.frontier.cluster.partitions import PartitionClient, PartitionMap
+from skitter.frontier.cluster.reports import ClusterReports
 from skitter.frontier.cluster.state import ClusterBudget, ClusterState
 from skitter.frontier.contract import Catalog, Liveness
 from skitter.frontier.options import SettingsChanges
@@ -94,7 +91,7 @@ class ClusterFrontier:
         self.reports = ClusterReports(self._partitions, self._tasks)
         self.partitions = ClusterPartitions(self._partitions, self._tasks)
         self.seed_keys = ClusterSeedKeys(self._partitions, self.forwarder)
-        self.foreign_seeds = None
+        self.topic_seeds = None
         self.catalog = catalog
 
     # --- opening and closing ---------------------------------------------------------------------------
@@ -352,7 +349,7 @@ class ClusterPartitions:
 
 
 class ClusterSeedKeys:
-    """Implements :class:`~skitter.frontier.contract.SeedKeys`. The keys are on the node of the first partition."""
+    """Implements :class:`~skitter.frontier.contract.SeedSource`. The keys are on the node of the first partition."""
 
     def __init__(self, partitions: PartitionMap, forwarder: Forwarder) -> None:
         self._partitions = partitions

@@ -133,7 +133,7 @@ class Partition(Protocol):
         rejected: Sequence[tuple[Entry, str]],
         forwarded: Sequence[ForwardedRequest],
     ) -> bool:
-        """Settle a batch of the seed keys as :meth:`SeedKeys.settle`, and keep the requests of other partitions."""
+        """Settle a batch of the seed keys as :meth:`~skitter.frontier.contract.SeedSource.settle`, and keep the requests of other partitions."""
 
     async def commit(
         self, outcomes: Sequence[Outcome], forwarded: Mapping[int, Sequence[ForwardedRequest]]

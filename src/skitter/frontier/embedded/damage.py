@@ -192,12 +192,12 @@ def rebuilt_path(path: Path) -> Path:
 def write_report(path: Path, repair: Repair) -> None:
     """Mark the rebuilt file as complete."""
     report = _report_path(path)
-    draft = report.with_name(f"{report.name}.new")
-    with draft.open("wb") as file:
+    temporary = report.with_name(f"{report.name}.new")
+    with temporary.open("wb") as file:
         file.write(msgspec.json.encode(repair))
         file.flush()
         os.fsync(file.fileno())  # an empty report after a power loss would block the job
-    draft.replace(report)
+    temporary.replace(report)
 
 
 def finish_repair(path: Path) -> Repair | None:

@@ -13,8 +13,9 @@ from skitter.frontier.embedded.tables import FORGOTTEN, RequestRow
 from skitter.frontier.records import SETTLED, DeadLetter
 
 MIN_CLEANUP_SIZE = 1_000
+"""Minimum number of puts between two removals of expired notes."""
 _BATCH = 10_000
-"""Maximum number of dead letters in memory at the same time."""
+"""Number of dead letters that are read at a time."""
 Letter = tuple[int, RequestRow, str]
 """Id, request and error of a dead letter."""
 
@@ -90,7 +91,7 @@ class EmbeddedNotes:
         self._clock = clock
         self._puts_left = MIN_CLEANUP_SIZE
         """Number of puts until expired notes are removed: as many as the last cleanup kept, so that the table holds at
-        most twice as many notes as are valid (plus 1,000)."""
+        most twice as many notes as were valid then (plus :data:`MIN_CLEANUP_SIZE`)."""
         self._swapping = asyncio.Lock()
 
     async def get(self, key: str) -> bytes | None:

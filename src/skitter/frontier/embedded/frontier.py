@@ -103,7 +103,7 @@ class EmbeddedFrontier:
     """
 
     shared = False
-    politeness = seed_keys = foreign_seeds = liveness = partitions = catalog = None
+    politeness = seed_keys = topic_seeds = liveness = partitions = catalog = None
 
     def __init__(
         self,

@@ -63,7 +63,7 @@ def read_stats(path: Path, dimension: StatsDimension, limit: int) -> list[StatsR
 def read_slots(path: Path, limit: int) -> list[SlotStatus]:
     """Read the slots with queued requests, most queued first."""
     with _reading(path) as tables:
-        return _slots(tables, _waiting(tables), limit)
+        return _slots(tables, _in_queue(tables), limit)
 
 
 def read_changes(path: Path) -> tuple[SettingsChanges, list[str]]:
@@ -115,8 +115,8 @@ def _status(tables: SqliteTables) -> FrontierStatus | None:
     if job is None:
         return None
     state, done, seeds_done, number = job
-    waiting = _waiting(tables)
-    in_queue, leased = sum(waiting.values()), tables.leased()
+    by_slot = _in_queue(tables)
+    in_queue, leased = sum(by_slot.values()), tables.leased()
     delayed, failed = tables.count("delayed"), tables.count("dead")
     if seeds_done and not (in_queue or delayed):
         state = JobState.FINISHED
@@ -124,31 +124,31 @@ def _status(tables: SqliteTables) -> FrontierStatus | None:
         state=JobState(state), added=in_queue + delayed + done + failed, queued=in_queue - leased,
         delayed=delayed, leased=leased, done=done, failed=failed, seeds_loading=not seeds_done,
         counters=tables.counters(),
-        slots=len(waiting), busiest=_slots(tables, waiting, BUSIEST_SLOTS), oldest_lease=0.0,
-        queues=_queues(tables, waiting), pass_number=number,
+        slots=len(by_slot), busiest=_slots(tables, by_slot, BUSIEST_SLOTS), oldest_lease=0.0,
+        queues=_queues(tables, by_slot), pass_number=number,
     )  # fmt: skip
 
 
-def _waiting(tables: SqliteTables) -> dict[int, int]:
+def _in_queue(tables: SqliteTables) -> dict[int, int]:
     """Count the queued and leased requests by slot number."""
     return {number: count for number, (count, _) in tables.queued_by_slot().items()}
 
 
-def _queues(tables: SqliteTables, waiting: dict[int, int]) -> dict[str, int]:
+def _queues(tables: SqliteTables, in_queue: dict[int, int]) -> dict[str, int]:
     """Count the queued and leased requests of each queue; empty if there is only the default queue."""
     rows = tables.file.execute("SELECT id, key FROM slots WHERE instr(key, ?)", (BAR,))
     counts = {DEFAULT_QUEUE: 0}
     for number, key in rows:
-        counts[queue_of(key)] = counts.get(queue_of(key), 0) + waiting.get(number, 0)
+        counts[queue_of(key)] = counts.get(queue_of(key), 0) + in_queue.get(number, 0)
     if len(counts) == 1:
         return {}
-    counts[DEFAULT_QUEUE] = sum(waiting.values()) - sum(counts.values())
+    counts[DEFAULT_QUEUE] = sum(in_queue.values()) - sum(counts.values())
     return counts
 
 
-def _slots(tables: SqliteTables, waiting: dict[int, int], limit: int) -> list[SlotStatus]:
+def _slots(tables: SqliteTables, in_queue: dict[int, int], limit: int) -> list[SlotStatus]:
     now = time.time()
-    busiest = heapq.nlargest(limit, waiting.items(), key=itemgetter(1))
+    busiest = heapq.nlargest(limit, in_queue.items(), key=itemgetter(1))
     query = "SELECT key, min_delay, paused_until FROM slots WHERE id = ?"
     found = [(count, *tables.file.execute(query, (number,)).fetchone()) for number, count in busiest]
     return [

@@ -87,30 +87,30 @@ def repair_file(path: Path) -> Repair:
 def _rebuild(path: Path, damage: list[str]) -> Repair:
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
     saved = path.with_name(f"{path.name}.damaged-{stamp}")
-    draft = rebuilt_path(path)
+    rebuilt = rebuilt_path(path)
     saved.mkdir(mode=0o700)
     for suffix in ("", "-wal"):
         with contextlib.suppress(FileNotFoundError):
             shutil.copy2(path.with_name(path.name + suffix), saved)
-    draft.unlink(missing_ok=True)
+    rebuilt.unlink(missing_ok=True)
     # Reading may change a file, so a second copy is read, in a separate folder.
     readable = saved / "copy"
     shutil.copytree(saved, readable)
     try:
-        repair = _salvage(readable / path.name, draft, Repair(damage, saved=saved.name), path)
+        repair = _salvage(readable / path.name, rebuilt, Repair(damage, saved=saved.name), path)
     except BaseException:
-        draft.unlink(missing_ok=True)
+        rebuilt.unlink(missing_ok=True)
         shutil.rmtree(saved)
         raise
     shutil.rmtree(readable)
-    draft.chmod(path.stat().st_mode & 0o777)
+    rebuilt.chmod(path.stat().st_mode & 0o777)
     write_report(path, repair)
     finish_repair(path)
     return repair
 
 
-def _salvage(source_path: Path, draft: Path, repair: Repair, path: Path) -> Repair:
-    with closing(_open(source_path)) as source, closing(_open(draft)) as target:
+def _salvage(source_path: Path, rebuilt: Path, repair: Repair, path: Path) -> Repair:
+    with closing(_open(source_path)) as source, closing(_open(rebuilt)) as target:
         source.execute("PRAGMA writable_schema = ON")  # otherwise no part of a truncated file can be read
         create_tables(target)
         return _Copying(source, target, repair).run(path)

@@ -33,11 +33,11 @@ MAX_GRACE = 1.0
 CONNECT_TIME_DECAY = 0.98
 """Factor applied to the longest known connection time at each response, because hosts get faster, too."""
 MAX_CONNECT_TIME = 10.0
+"""Upper limit of the connection time that is assumed, in seconds."""
 LOW_HEAD = 16
 """Waiting requests of a slot in memory at which more are read from the file, before they are needed."""
 MIN_EVICTION_SIZE = 10_000
 """Number of slots above which idle slots are evicted."""
-
 MAX_DORMANT_RANKS = 16
 """Maximum number of ranks of dormant slots in one queue, because each step searches for the best one."""
 _ORDER_CHECK_INTERVAL = 64
@@ -281,6 +281,7 @@ class SlotOrder:
         self._new: SlotHeap = []
         """Slots whose hosts have not answered yet."""
         self._turn = 0
+        """Counts the leases for which both kinds were ready, see :data:`_NEW_SHARE`."""
 
     def __len__(self) -> int:
         """Return the number of entries, including outdated ones."""
@@ -298,7 +299,7 @@ class SlotOrder:
             heap[:] = [entry for entry in heap if entry[3] == entry[4].stamp]
             heapify(heap)
 
-    def is_served(self, rank: int, amount: int) -> bool:
+    def has_enough_new(self, rank: int, amount: int) -> bool:
         """Return whether there are ``amount`` entries of new hosts, and the first of them has at most ``rank``."""
         return _prune(self._new) and len(self._new) >= amount and self._new[0][1] <= rank
 
@@ -321,17 +322,17 @@ class SlotOrder:
         that have answered.
         """
         answered, new = self._answered, self._new
-        is_known = _prune(answered)
-        has_answered = is_known and answered[0][0] <= now
-        has_new = not only_answered and _prune(new) and new[0][0] <= now
-        if has_new and is_known and not self.has_room_for_new(now + MAX_WAIT, places):
-            has_new = False
-        elif has_answered and has_new:
+        has_answered = _prune(answered)
+        takes_answered = has_answered and answered[0][0] <= now
+        takes_new = not only_answered and _prune(new) and new[0][0] <= now
+        if takes_new and has_answered and not self.has_room_for_new(now + MAX_WAIT, places):
+            takes_new = False
+        elif takes_answered and takes_new:
             self._turn = (self._turn + 1) % _NEW_SHARE
-            has_answered = self._turn != 0
-        if has_answered:
+            takes_answered = self._turn != 0
+        if takes_answered:
             return heappop(answered)[4]
-        return heappop(new)[4] if has_new else None
+        return heappop(new)[4] if takes_new else None
 
     def has_room_for_new(self, until: float, places: float) -> bool:
         """Return whether a request to a host that has not answered yet may be leased, although others have answered.
@@ -538,7 +539,7 @@ class SlotScheduler:
     def _wake_next(self, queue: str, amount: int) -> None:
         """Wake slots of a queue up, until there are ``amount`` entries of hosts that have not answered."""
         order = self._unread[queue]
-        while (first := self.dormant.first(queue)) is not None and not order.is_served(first[0], amount):
+        while (first := self.dormant.first(queue)) is not None and not order.has_enough_new(first[0], amount):
             self.get(first[1])
 
     def busiest(self, amount: int, leased: Mapping[str, int], now: float) -> list[SlotStatus]:
@@ -608,15 +609,17 @@ class SlotScheduler:
             is_empty = not len(order) and not len(self.dormant)
             if is_empty or (allowances is not None and allowances.get(queue, 0) <= 0):
                 continue
-            only = only_answered or not self._orders[queue].has_room_for_new(until, places)
-            if not only:
+            skips_new = only_answered or not self._orders[queue].has_room_for_new(until, places)
+            if not skips_new:
                 self._wake_next(queue, limit)
-            orders.append((order, only))
+            orders.append((order, skips_new))
         found: list[Slot] = []
-        while orders and len(found) < limit:
-            taken = [(order, only, order.take(until, only_answered=only)) for order, only in orders]
+        while orders and len(found) < limit:  # one slot of each queue in turn
+            taken = [
+                (order, skips_new, order.take(until, only_answered=skips_new)) for order, skips_new in orders
+            ]
             found += [slot for *_, slot in taken if slot is not None]
-            orders = [(order, only) for order, only, slot in taken if slot is not None]
+            orders = [(order, skips_new) for order, skips_new, slot in taken if slot is not None]
         for slot in found:
             self.reschedule(slot)  # a slot counts as ready until it has been read
         return found
@@ -728,7 +731,7 @@ class NamedSlots:
         self._scheduler = scheduler
         self._keys = keys
         self._next = 0
-        """Index of the first slot that was not tried since the last start from the beginning."""
+        """Index of the slot that is tried next."""
         self.decisions: list[SlotDecision | float] = [SlotDecision.LATER] * len(keys)
 
     def take(

@@ -36,6 +36,7 @@ from skitter.frontier.embedded.tables import SqliteTables
 from skitter.frontier.options import FrontierSettings
 
 SHARDS = 256
+"""Number of parts into which the keys are divided, by their first byte."""
 WRITES_PER_KEY = 6
 """Keys that may be written to runs for each key that is added. That suffices for 100 million keys. With more keys, more
 of them stay in memory, and each is rewritten less often."""
@@ -214,8 +215,8 @@ class DiskSeen:
         needed."""
         self._paid = 0
         """Number of keys that were written to runs, in total, as counted for :data:`WRITES_PER_KEY`."""
-        self._found: dict[bytes, float] = {}
-        self._older: dict[bytes, float] = {}
+        self._lookups: dict[bytes, float] = {}
+        self._older_lookups: dict[bytes, float] = {}
         """Two generations of keys that were looked up in the file, with their times; 0: the file does not have the
         key."""
         self._prepared: dict[bytes, float] = {}
@@ -233,7 +234,7 @@ class DiskSeen:
         self._prepared = prepared
         not_in_memory: list[bytes] = []
         unsure: list[tuple[bytes, Sequence[Run]]] = []
-        shards, found, older = self._shards, self._found, self._older
+        shards, lookups, older = self._shards, self._lookups, self._older_lookups
         for key in fingerprints:
             shard = shards[key[0]]
             if key in shard.fresh.endless:
@@ -246,7 +247,7 @@ class DiskSeen:
                 continue
             not_in_memory.append(key)
         for key in possible_keys(not_in_memory, self._filters):
-            until = found.get(key)
+            until = lookups.get(key)
             if until is None and (until := older.get(key)) is None:
                 unsure.append((key, shards[key[0]].runs))
             else:
@@ -256,12 +257,12 @@ class DiskSeen:
             for key, _ in unsure:
                 if key not in prepared:  # the key did not change while the file was read
                     prepared[key] = until = stored.get(key, 0.0)
-                    self._remember(key, until)
+                    self._cache_lookup(key, until)
 
-    def _remember(self, key: bytes, until: float) -> None:
-        if len(self._found) >= FOUND_KEYS:
-            self._older, self._found = self._found, {}
-        self._found[key] = until
+    def _cache_lookup(self, key: bytes, until: float) -> None:
+        if len(self._lookups) >= FOUND_KEYS:
+            self._older_lookups, self._lookups = self._lookups, {}
+        self._lookups[key] = until
 
     def known(self, fingerprint: bytes, now: float) -> bool:
         """Return whether a prepared fingerprint is known now."""
@@ -288,9 +289,9 @@ class DiskSeen:
     def visited(self, fingerprint: bytes, until: float) -> None:
         """Make a fingerprint known until a time."""
         self._prepared[fingerprint] = until
-        if self._found or self._older:
-            self._found.pop(fingerprint, None)
-            self._older.pop(fingerprint, None)
+        if self._lookups or self._older_lookups:
+            self._lookups.pop(fingerprint, None)
+            self._older_lookups.pop(fingerprint, None)
         self._shards[fingerprint[0]].fresh.visited(fingerprint, until)
         self._changes += 1
 

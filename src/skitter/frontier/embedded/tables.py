@@ -122,7 +122,7 @@ class StoredJob(msgspec.Struct):
     counters: Counter[str]
     banned: set[str]
     stats: list[tuple[Any, ...]]
-    """Group, key, amounts."""
+    """Rows of the statistics: dimension, key and amounts of each."""
     settings_changes: bytes
     """MessagePack; empty: no changes."""
     pass_number: int

@@ -31,14 +31,10 @@ from skitter.frontier.records import (
 )
 from skitter.frontier.redis.address import parse_address
 from skitter.frontier.redis.config import JobConfig
-from skitter.frontier.redis.control_and_reports import (
-    RedisControl,
-    RedisDeadLetters,
-    RedisLiveness,
-    RedisNotes,
-    RedisReports,
-)
+from skitter.frontier.redis.control import RedisControl
+from skitter.frontier.redis.dead_letters import RedisDeadLetters, RedisNotes
 from skitter.frontier.redis.job import UNPARTITIONED, PartitionSpec, RedisJob, is_job_key, jobs_of
+from skitter.frontier.redis.liveness import RedisLiveness
 from skitter.frontier.redis.records import (
     CLEANUP_BATCH,
     ENTRIES_BATCH,
@@ -56,6 +52,7 @@ from skitter.frontier.redis.records import (
     write_outcome,
     write_report,
 )
+from skitter.frontier.redis.reports import RedisReports
 from skitter.frontier.redis.seed_keys import RedisSeedKeys
 from skitter.frontier.redis.server import RedisServer
 from skitter.frontier.scheduling import wait_for
@@ -88,7 +85,7 @@ class RedisFrontier:
         self.notes = RedisNotes(self.job)
         self.reports = RedisReports(self.job)
         self.seed_keys = RedisSeedKeys(self.job)
-        self.foreign_seeds = None
+        self.topic_seeds = None
         self.catalog = RedisCatalog(self._server)
         self.liveness = RedisLiveness(self.job)
         self.partitions = None

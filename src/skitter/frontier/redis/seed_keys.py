@@ -20,7 +20,7 @@ _read_elements = msgspec.msgpack.Decoder(list[tuple[msgspec.Raw, msgspec.Raw, fl
 
 
 class RedisSeedKeys:
-    """Implements :class:`~skitter.frontier.contract.SeedKeys`.
+    """Implements :class:`~skitter.frontier.contract.SeedSource`.
 
     An element is in its key, claimed by one worker, or settled.
     """

@@ -38,7 +38,7 @@ FIRST_RETRY = 0.05
 MAX_RETRY_DELAY = 2.0
 """Seconds between two attempts of one call."""
 _SCRIPT_COMMANDS = ("EVAL", "EVALSHA")
-_PRELUDE = ("job", "beginnings", "slots", "seen", "requests")
+_PRELUDE = ("job", "first_members", "slots", "seen", "requests")
 _WITHOUT_PRELUDE = {"open", "attach", "beat"}
 
 

@@ -54,7 +54,7 @@ class RemoteFrontier:
     shared: ClassVar[bool] = False
     politeness: ClassVar[None] = None
     seed_keys: ClassVar[None] = None
-    foreign_seeds: ClassVar[None] = None
+    topic_seeds: ClassVar[None] = None
     liveness: ClassVar[None] = None
     partitions: ClassVar[None] = None
     catalog: ClassVar[None] = None

@@ -13,8 +13,8 @@ end
 read_leases(ids)
 for _, fetch in ipairs(reports) do
   local lease = lease_of(fetch[1])
-  if lease and not lease.landed then
-    lease.landed = true
+  if lease and not lease.fetch_ended then
+    lease.fetch_ended = true
     write_lease(lease)
     end_fetch(slot_of((split(lease.request))), lease.granted_at, unpack(fetch, 2, 6))
   end
@@ -123,7 +123,7 @@ local function pop(slot)
 end
 
 local function take(slot)
-  local lease = {id = prefix .. pack('>I2', #answer), landed = false, granted_at = now, worker = worker,
+  local lease = {id = prefix .. pack('>I2', #answer), fetch_ended = false, granted_at = now, worker = worker,
     request = pop(slot)}
   grant(slot)
   slot.touched = true

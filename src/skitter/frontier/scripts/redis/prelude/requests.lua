@@ -4,7 +4,7 @@
 --   slot \0 rank(8) number(6) attempt(2) lost(2) dedup(1) fingerprint(16) scheme(1) url-length(3) url cut(1) record
 -- redis/records.py shortens URL and record.
 -- Below, "key" is rank and number: within a slot, the order of the bytes is the order of the queue.
--- Format of a lease: landed(1) granted(8, double) worker-length(1) worker request.
+-- Format of a lease: fetch-ended(1) granted(8, double) worker-length(1) worker request.
 local split, is_banned, enqueue_again, insert, report, put_outbox, dequeue, read_leases, lease_of, write_lease,
   end_lease, GONE, is_valid, remember, mark_dead, lose_lease, queue_due, take_dead, follow_recrawl, settle, finish =
   (function()
@@ -167,13 +167,13 @@ local split, is_banned, enqueue_again, insert, report, put_outbox, dequeue, read
     end
     local request_at = 11 + byte(packed, 10)
     return {
-      id = id, landed = sub(packed, 1, 1) == '1', granted_at = struct.unpack('<d', packed, 2),
+      id = id, fetch_ended = sub(packed, 1, 1) == '1', granted_at = struct.unpack('<d', packed, 2),
       worker = sub(packed, 11, request_at - 1), request = sub(packed, request_at),
     }
   end
 
   local function write_lease(lease)
-    local packed = (lease.landed and '1' or '0') .. pack('<d', lease.granted_at) .. string.char(#lease.worker)
+    local packed = (lease.fetch_ended and '1' or '0') .. pack('<d', lease.granted_at) .. string.char(#lease.worker)
       .. lease.worker .. lease.request
     packed_leases[lease.id] = packed
     to_leases[#to_leases + 1] = lease.id
@@ -189,7 +189,7 @@ local split, is_banned, enqueue_again, insert, report, put_outbox, dequeue, read
     local slot = slot_of(name)
     slot.leased = slot.leased - 1
     slot.touched = true
-    if not lease.landed then
+    if not lease.fetch_ended then
       slot.in_flight = slot.in_flight - 1 -- its fetch may or may not have ended
     end
     return name, key, rest

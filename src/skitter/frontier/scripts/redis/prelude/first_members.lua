@@ -1,6 +1,6 @@
 -- Prelude 2: the first members of sorted sets.
 --
--- A server that keeps its data on disk (ON_DISK) skips removed members one by one whenever it reads the beginning of a set,
+-- A server that keeps its data on disk (ON_DISK) skips removed members one by one whenever it reads the first members of a set,
 -- until it has compacted its files. For such a server the field 'floors' of the job says from where on a set may have
 -- members: reading the first member raises the floor, adding a member before it lowers the floor.
 -- The floor of a set by time is a time, by the name of the set. Floors of READY_BY_QUEUE are time(8, double) head, by 'ready '
