@@ -423,6 +423,8 @@ class Crawl:
         await self._report(passes)
         # Afterwards, because the judgment of a pass takes deleted letters for failures that were settled in it.
         status = await self._drop_superseded(frontier, status)
+        if status.state is JobState.FINISHED:
+            self._outputs.warn_about_missing_classes(status.counters)
         return RunResult(
             job=self.spec.job,
             state=JobState.STOPPED if status.state is JobState.STOPPING else status.state,
