@@ -171,7 +171,7 @@ def test_a_name_that_no_item_has_and_a_changed_selection_are_reported(serve, tmp
         (["a.jsonl?item_classes=Book", "a.jsonl?item_classes=Map&fields=url"], "in the same place"),
         (["a.db?item_classes=Book", "sqlite:a.db?table=items"], "in the same place"),
         (["a.jsonl?item_classes="], "names no class"),
-        (["a.jsonl?item_classes=Book;Map"], "names 'Book;Map', which is no class"),
+        (["a.jsonl?item_classes=Book;Map"], "has an invalid class name: 'Book;Map'"),
         (["a.warc.gz?item_classes=Book"], "holds responses and no items"),
         (
             ["a.jsonl?item_class=Book"],

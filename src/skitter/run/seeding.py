@@ -12,9 +12,8 @@ from skitter.run.job import JobFolder
 from skitter.run.job_access import OpenFrontier
 from skitter.scope import Scope
 from skitter.settings import api_settings
-from skitter.worker.callbacks import find_method
 from skitter.worker.links import LinkCollector
-from skitter.worker.seeds import explain_refusal, read_seed
+from skitter.worker.seeds import checked_entry, read_seed
 
 
 class SeedParser:
@@ -72,13 +71,7 @@ class SeedParser:
             changes["queue"] = self._queue
         if changes:
             request = request.replace(**changes)
-        for name in (request.callback, request.errback):
-            if self._spider is not None and name is not None and find_method(self._spider, str(name)) is None:
-                return f"the spider has no method {name!r}"
-        entry = self._links.entry(request)
-        if isinstance(entry, str):
-            return f"{request.url!r:.200} was refused: {explain_refusal(entry, request.url)}"
-        return entry
+        return checked_entry(request, self._spider, self._links)
 
 
 def _refusal(request: Request) -> str | None:

@@ -74,7 +74,7 @@ def take_item_classes(target: str) -> tuple[str, ItemClasses | None]:
     if wrong or not names:
         raise StoreError(
             f"option {ITEM_CLASSES} of output {shown_url(target)!r} "
-            + (f"names {wrong!r}, which is no class" if wrong else "names no class"),
+            + (f"has an invalid class name: {wrong!r}" if wrong else "names no class"),
             remedy=f"write names or dotted paths of classes, such as ?{ITEM_CLASSES}=Book,shop.items:Author",
             field=ITEM_CLASSES,
         )
