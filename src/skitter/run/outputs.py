@@ -60,7 +60,7 @@ class JobOutputs:
         for target in self._outputs:
             location = await asyncio.to_thread(self._location, target)
             self._sections.setdefault(location, {})[""] = None
-            if conflict := self._conflict(target):
+            if conflict := await asyncio.to_thread(self._conflict, target):
                 raise conflict
         self._outputs |= await self._newly_named()
         if self._unusable:
