@@ -371,7 +371,7 @@ class Crawl:
             await self._begin_pass(before)
         self._adder.open(frontier, info)
         while True:
-            if goes_on:
+            if goes_on and not self._stop_reason:
                 is_finished = await self._work(frontier, info, began)
             if server is not None:
                 await server.close()
@@ -491,7 +491,7 @@ class Crawl:
         """Add requests or URLs to the run, as ``skitter add`` does: all of them, or none. Return how many were new.
 
         They are stored when this returns, and a run that accepts them fetches them: it does not end before. If the run has
-        begun but has not opened its frontier yet, the call waits. While the run is stopping, requests are kept for the next
+        started but has not opened its frontier yet, the call waits. While the run is stopping, requests are kept for the next
         run. The setting ``wait_for_seeds`` keeps a run open that has nothing else to do. Calls in callbacks and hooks of the
         run itself would be lost with their page: yield requests there.
 

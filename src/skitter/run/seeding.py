@@ -117,7 +117,7 @@ class RequestAdder:
         self._is_open = asyncio.Event()
         """Set when the frontier is open, or when the run has ended."""
         self._calls = 0
-        """Calls that have begun, ever."""
+        """Number of calls so far."""
         self._in_progress = 0
         self._is_quiet = asyncio.Event()
         """Set while no call is in progress."""
