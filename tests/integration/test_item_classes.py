@@ -6,12 +6,15 @@ import os
 import signal
 import sqlite3
 import time
+import uuid
 from contextlib import closing
 
 import pytest
+import redis
 
 from cli_command import Running, complaint, lines_of, skitter
 from crawl_harness import Scripted
+from services.redis_servers import running
 from skitter.testing import Answer
 
 SPIDER = """
@@ -107,13 +110,13 @@ def test_each_output_holds_the_items_of_its_classes_once_although_the_run_is_kil
     )
     site, pages = shop(serve, tmp_path)
     command = (*RUN, "--workers", 2, *(word for output in outputs for word in ("-o", output)))
-    with Running(*command, "--delay", 0.05, cwd=tmp_path) as running:
+    with Running(*command, "--delay", 0.05, cwd=tmp_path) as run:
         deadline = time.monotonic() + 60
         while len(site.visits) < 15:
             assert time.monotonic() < deadline
             time.sleep(0.02)  # between two looks at another process
-        os.killpg(running.process.pid, signal.SIGKILL)
-        running.process.wait()
+        os.killpg(run.process.pid, signal.SIGKILL)
+        run.process.wait()
     assert not (tmp_path / "books.jsonl").exists()
     ended = skitter(*command, "--summary", "sum.json", cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr
@@ -282,3 +285,24 @@ def test_a_recrawl_replaces_the_selected_items_of_changed_pages(serve, tmp_path)
     assert skitter(*command, "--recrawl", cwd=tmp_path).returncode == 0
     assert urls(tmp_path / "books.jsonl") == [url, f"{url}2"]
     assert sorted({row["url"] for row in rows(tmp_path, "authors")}) == [url, f"{url}2"]
+
+
+def test_in_a_fleet_shared_parts_and_lists_hold_the_selected_items(serve, tmp_path):
+    _, pages = shop(serve, tmp_path)
+    server, job = running("valkey").url, f"fleet-{uuid.uuid4().hex}"
+    parts = f"parts={server}/{job}-parts"
+    outputs = (
+        f"books.jsonl?item_classes=Book&{parts}",
+        f"maps.jsonl?{parts}&item_classes=Map",
+        f"all.jsonl?{parts}",
+        f"{server}/{job}-authors?item_classes=Author",
+    )
+    words = [word for output in outputs for word in ("-o", output)]
+    ended = skitter(*RUN, "--job", job, "--frontier", server, "--workers", 2, *words, cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    assert urls(tmp_path / "books.jsonl") == pages
+    assert urls(tmp_path / "maps.jsonl") == twice(pages)
+    assert urls(tmp_path / "all.jsonl") == sorted(8 * pages)
+    with redis.Redis.from_url(server) as client:
+        authors = [json.loads(line) for line in client.lrange(f"{job}-authors", 0, -1)]
+    assert sorted(author["url"] for author in authors) == twice(pages)
