@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
+from functools import lru_cache
 from pathlib import PurePath
 from typing import Any
 from uuid import UUID
@@ -17,6 +18,7 @@ from uuid import UUID
 import msgspec
 
 from skitter.errors import StoreError
+from skitter.plugins import FILE_MODULE
 from skitter.request import Request
 
 
@@ -76,6 +78,20 @@ def item_kind(item: Any) -> str:
     return "" if isinstance(item, dict) else type(item).__name__
 
 
+def class_paths(item: Any) -> tuple[str, ...]:
+    """Return the dotted paths of an item's class and of its base classes, without ``object``.
+
+    The module of a class in a spider file has the name of the file.
+    """
+    return item.classes if isinstance(item, UnpackedItem) else _class_paths(item.__class__)
+
+
+@lru_cache(maxsize=1000)
+def _class_paths(kind: type) -> tuple[str, ...]:
+    bases = [base for base in kind.__mro__ if base is not object]
+    return tuple(f"{base.__module__.removeprefix(FILE_MODULE)}.{base.__qualname__}" for base in bases)
+
+
 _PACKED: tuple[tuple[type, Callable[[Any], str], Callable[[str], Any]], ...] = (
     (datetime, datetime.isoformat, datetime.fromisoformat),
     (date, date.isoformat, date.fromisoformat),
@@ -93,6 +109,16 @@ _PACKED: tuple[tuple[type, Callable[[Any], str], Callable[[str], Any]], ...] = (
 _KEPT = (bytes, *(kind for kind, _, _ in _PACKED if kind is not int))
 
 
+_DICT = ("builtins.dict",)
+
+
+class _PackedItem(msgspec.Struct, array_like=True, frozen=True):
+    kind: str
+    fields: bytes
+    classes: tuple[str, ...] = ()
+    """Empty for a dict. Items that older versions of skitter stored have none."""
+
+
 def pack_items(items: Iterable[Any]) -> bytes:
     """Return items in a form that is stored and read back with :func:`unpack_items`.
 
@@ -100,27 +126,32 @@ def pack_items(items: Iterable[Any]) -> bytes:
     """
     packed = []
     for item in items:
-        kind = item_kind(item)
         fields = _packable(item_fields(item, keep=_KEPT))
         try:
-            packed.append((kind, msgspec.msgpack.encode(fields)))
+            data = msgspec.msgpack.encode(fields)
         except UnicodeEncodeError:
-            packed.append((kind, msgspec.msgpack.encode(without_surrogates(fields))))
+            data = msgspec.msgpack.encode(without_surrogates(fields))
+        classes = class_paths(item)
+        packed.append(_PackedItem(item_kind(item), data, () if classes == _DICT else classes))
     return msgspec.msgpack.encode(packed)
 
 
 class UnpackedItem(dict[str, Any]):
-    """An item that was stored, as a dict. ``kind``: the name of its class; empty for a dict."""
+    """An item that was stored, as a dict."""
 
     kind: str = ""
+    """The name of its class; empty for a dict."""
+    classes: tuple[str, ...] = _DICT
+    """The dotted paths of its class and of the base classes; see :func:`class_paths`."""
 
 
 def unpack_items(packed: bytes) -> list[UnpackedItem]:
     """Return the items that :func:`pack_items` packed."""
     found = []
-    for kind, data in msgspec.msgpack.decode(packed, type=list[tuple[str, bytes]]):
-        item = UnpackedItem(msgspec.msgpack.decode(data, ext_hook=_unpacked))
-        item.kind = kind
+    for stored in msgspec.msgpack.decode(packed, type=list[_PackedItem]):
+        item = UnpackedItem(msgspec.msgpack.decode(stored.fields, ext_hook=_unpacked))
+        item.kind = stored.kind
+        item.classes = stored.classes or ((stored.kind,) if stored.kind else _DICT)
         found.append(item)
     return found
 

@@ -25,6 +25,9 @@ from skitter.errors import SkitterError, UsageError
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoints
 
+FILE_MODULE = "skitter_spider_"
+"""Begins the name of the module of a spider file. The rest is the name of the file."""
+
 _DOTTED = r"(?s)([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):([A-Za-z_]\w*)(?::(.*))?"  # compiled at its first use
 
 

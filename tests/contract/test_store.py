@@ -10,6 +10,7 @@ from store_job import EVERY, LOCAL_RANGED, RANGED, RANGED_FILES, REMOTE, SHARED,
 from skitter.errors import StoreError
 from skitter.store.contract import GroupError, ItemGroup, OutputContext
 from skitter.store.outputs import open_output
+from skitter.store.selection import ItemClasses, SelectingOutput
 
 
 @pytest.fixture(params=EVERY)
@@ -29,6 +30,25 @@ async def test_every_committed_item_is_in_the_output_exactly_once(job):
     await job.visit(store, page(3, {"page": 3}, {"page": 30}))
     await store.close()
     assert await pages_in(job) == [1, 2, 3, 30]
+
+
+class Kept(dict):
+    pass
+
+
+async def test_a_selection_holds_the_items_of_its_classes(job):
+    job.output = SelectingOutput("selected", job.output, ItemClasses(["Kept"]))
+    await job.output.check(job.context)
+    store = await job.worker("w1")
+    await job.visit(store, page(1, {"page": 10}, Kept(page=1)), page(2, {"page": 20}))
+    await job.visit(store, page(3, Kept(page=3), {"page": 30}, Kept(page=31)))
+    await store.close()
+    assert await pages_in(job) == [1, 3, 31]
+    if job.keyed:
+        store = await job.worker("w2")
+        await job.visit(store, page(1, {"page": 10}), page(3, {"page": 30}, Kept(page=33)))
+        await store.close()
+        assert await pages_in(job) == [33]
 
 
 async def test_a_refused_range_in_the_middle_never_shows(ranged_job):

@@ -175,6 +175,17 @@ def test_embed_stops_at_its_limit(tmp_path, site):
     assert result.stdout.startswith("stopped limit reached: 10 pages 10 ")
 
 
+def test_a_producer_adds_urls_to_the_crawl_that_runs(tmp_path, site):
+    quotes = [f"{site.url}quotes/{number}" for number in (1, 2)]
+    result = subprocess.run(
+        [sys.executable, EXAMPLES / "producer.py"], cwd=tmp_path, capture_output=True, text=True, timeout=100,
+        input="\n".join([*quotes, quotes[0], ""]), check=True,
+    )  # fmt: skip
+    told = [f"new {quotes[0]}", f"new {quotes[1]}", f"known {quotes[0]}", "finished"]
+    assert result.stdout.splitlines() == told
+    assert urls_of(tmp_path / "titles.jsonl") == quotes
+
+
 def test_stream_yields_all_items_in_both_ways(tmp_path, site):
     result = subprocess.run(
         [sys.executable, EXAMPLES / "stream.py", address(site)], cwd=tmp_path, capture_output=True, text=True, timeout=100,

@@ -83,6 +83,27 @@ def test_a_project_yields_the_same_items_as_under_scrapy_alone(spider, tmp_path)
     assert found["skitter"] == found["alone"]
 
 
+def test_feeds_of_item_classes_hold_what_they_hold_under_scrapy_alone(tmp_path):
+    spiders, found = "scrapy_project.spiders", {}
+    feeds = {
+        "products.jsonl": {"format": "jsonlines", "item_classes": [f"{spiders}.Product"]},
+        "others.jsonl": {"format": "jsonlines", "item_classes": ["builtins.dict", f"{spiders}.Note"]},
+        "scrapy.jsonl": {"format": "jsonlines", "item_classes": ["scrapy.Item"]},
+    }
+    for kind, settings in (("alone", {}), ("skitter", ADDON)):
+        folder = tmp_path / kind
+        folder.mkdir()
+        with SiteServer(ScrapySite()) as site:
+            named = {**settings, "FEEDS": json.dumps(feeds)}
+            result = scrapy("crawl", "mixed", cwd=folder, settings=named, arguments={"url": site.url})
+        assert "finish_reason': 'finished'" in result.stderr, result.stderr
+        assert "is written by Scrapy" not in result.stderr
+        found[kind] = {name: items_of(folder / name) for name in feeds}
+    assert found["skitter"] == found["alone"]
+    assert all(found["alone"].values())
+    assert found["alone"]["products.jsonl"] == found["alone"]["scrapy.jsonl"]
+
+
 def test_failed_requests_are_dead_letters_that_can_be_retried(site, tmp_path):
     crawl("mixed", site, tmp_path, "-o", "items.jsonl")
     letters = json.loads(skitter("failures", "list", "mixed", "--json", cwd=tmp_path).stdout)

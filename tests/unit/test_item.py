@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from skitter.errors import StoreError
 from skitter.html.selector import Selector
-from skitter.item import encode_item, is_item, item_fields
+from skitter.item import class_paths, encode_item, is_item, item_fields, item_kind, pack_items, unpack_items
 from skitter.request import Request
 
 
@@ -161,3 +161,39 @@ def test_plain_items_come_back_as_they_were(item):
     assert json.loads(encoded) == item
     assert item_fields(item) == item
     assert b"\n" not in encoded
+
+
+class Book(dict):
+    pass
+
+
+class LongPage(Page):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("item", "paths"),
+    [
+        ({"a": 1}, ["builtins.dict"]),
+        (Book(a=1), [f"{__name__}.Book", "builtins.dict"]),
+        (LongPage("http://h/"), [f"{__name__}.LongPage", f"{__name__}.Page"]),
+    ],
+)
+def test_a_stored_item_keeps_the_paths_of_its_classes(item, paths):
+    assert list(class_paths(item)) == paths
+    (stored,) = unpack_items(pack_items([item]))
+    assert list(class_paths(stored)) == paths
+    assert item_kind(stored) == item_kind(item)
+    (again,) = unpack_items(pack_items([stored]))  # an item that waits for a second file
+    assert (list(class_paths(again)), item_kind(again)) == (paths, item_kind(item))
+
+
+def test_an_item_that_an_older_version_stored_has_the_name_of_its_class():
+    fields = msgspec.msgpack.encode({"a": 1})
+    found = unpack_items(msgspec.msgpack.encode([("Book", fields), ("", fields)]))
+    assert [class_paths(item) for item in found] == [("Book",), ("builtins.dict",)]
+
+
+def test_the_module_of_a_class_in_a_spider_file_has_the_name_of_the_file():
+    kind = type("Book", (dict,), {"__module__": "skitter_spider_shop"})
+    assert class_paths(kind())[0] == "shop.Book"

@@ -66,6 +66,33 @@ def test_simple_feeds_become_outputs_and_scrapy_keeps_the_others():
     assert list(feeds.others) == list(FEEDS)[3:]
 
 
+class Kept:
+    pass
+
+
+def test_the_item_classes_of_a_feed_become_an_option_with_the_paths_of_their_modules():
+    class Local:
+        pass
+
+    feeds = take_feeds(
+        Settings(
+            {
+                "FEEDS": {
+                    "a.jsonl": {"format": "jsonlines", "item_classes": (Kept, "scrapy.Item")},
+                    "b.csv": {"format": "csv", "item_classes": [Kept], "fields": ["x"]},
+                    "c.json": {"format": "json", "item_classes": ()},
+                    "d.json": {"format": "json", "item_classes": [Local]},  # its path names no class
+                    "e.json": {"format": "json", "item_classes": [Kept], "item_filter": "shop.Filter"},
+                }
+            }
+        )
+    )
+    assert feeds.outputs == [
+        f"a.jsonl?item_classes={__name__}.Kept,scrapy.item.Item", f"b.csv?fields=x&item_classes={__name__}.Kept", "c.json",
+    ]  # fmt: skip
+    assert list(feeds.others) == ["d.json", "e.json"]
+
+
 @pytest.mark.parametrize(
     ("given", "written_by_scrapy"),
     [

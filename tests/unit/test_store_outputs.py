@@ -9,7 +9,8 @@ from skitter.errors import StoreError
 from skitter.store.contract import OutputContext
 from skitter.store.file_output import FileOutput
 from skitter.store.merge import Format
-from skitter.store.outputs import OutputAddress, open_output, stores_for
+from skitter.store.outputs import OutputAddress, open_output, stores_for, with_duplicates
+from skitter.store.selection import ItemClasses, SelectingOutput, SelectingStore, ranges_of_selection
 from skitter.store.sqlite import SqliteOutput
 from skitter.store.stdout import StdoutOutput
 
@@ -221,3 +222,59 @@ async def test_a_fresh_job_replaces_the_file_that_it_has_found(tmp_path):
     await output.check(job)
     await output.merge(job, ranges)
     assert target.read_text() == '{"job":"a"}\n'
+
+
+@pytest.mark.parametrize(
+    ("target", "plain"),
+    [
+        ("items.csv?item_classes=Book", "items.csv"),
+        ("items.csv?fields=a,b&item_classes=Book", "items.csv?fields=a,b"),
+        ("items.db?item_classes=Book&table=books", "items.db?table=books"),
+        ("-?item_classes=Book", "-"),
+        ("xml:items?item_classes=Book", "xml:items"),
+        ("items.jsonl?item_classes=models.Db", "items.jsonl"),  # not the suffix of a database
+        ("s3://bucket/items.jsonl?item_classes=Book&endpoint_url=http://h", "s3://bucket/items.jsonl?endpoint_url=http://h"),
+        ("redis://h/0/books?item_classes=Book&type=stream", "redis://h/0/books?type=stream"),
+        ("mongodb://h/shop/books?item_classes=Book&replicaSet=r", "mongodb://h/shop/books?replicaSet=r"),
+        ("postgresql://h/shop?table=books&item_classes=Book", "postgresql://h/shop?table=books"),
+        ("mysql://h/shop?table=books&item_classes=Book", "mysql://h/shop?table=books"),
+        ("kafka://h:9092/books?item_classes=Book", "kafka://h:9092/books"),
+        ("opensearch://h:9200/books?item_classes=Book", "opensearch://h:9200/books"),
+    ],
+)  # fmt: skip
+def test_every_kind_of_output_can_select_items_by_class(target, plain):
+    output, of_all = open_output(target), open_output(plain)
+    assert isinstance(output, SelectingOutput)
+    assert type(output.output) is type(of_all)
+    assert output.item_classes.names == (target.partition("item_classes=")[2].partition("&")[0],)
+    assert (output.location, output.is_keyed, output.is_append_only) == (
+        of_all.location, of_all.is_keyed, of_all.is_append_only,
+    )  # fmt: skip
+    assert output.stream.startswith(f"{of_all.stream}-of-")
+    assert output.fleet_stream.startswith(f"{of_all.fleet_stream}-of-")
+    assert type(stores_for([output])[0]) is SelectingStore
+
+
+def test_a_selection_does_not_depend_on_the_order_of_its_names():
+    names = [
+        "a.jsonl?item_classes=A,shop.items:B",
+        "b.csv?item_classes=shop.items.B,A",
+        "c.jsonl?item_classes=A",
+    ]
+    assert len(stores_for([open_output(name) for name in names])) == 2
+
+
+def test_near_duplicates_are_marked_in_a_file_of_a_selection():
+    assert with_duplicates("a.jsonl?item_classes=A", "mark") == "a.jsonl?item_classes=A&duplicates=mark"
+    assert with_duplicates("a.db?item_classes=A", "mark") == "a.db?item_classes=A"
+
+
+def test_parts_are_told_apart_by_their_selection_not_by_the_name_of_their_machine():
+    one, other = ItemClasses(["A"]), ItemClasses(["B"])
+    all_items = {"items/box-of-tea-7.jsonl": [(0, 1)], "items-0123456789abcdef/w1.jsonl": [(0, 2)]}
+    of_one = {f"items-of-{one.key}/w1-of-{one.key}.jsonl": [(0, 3)], f"remote-5/w1-of-{one.key}": [(0, 4)]}
+    of_other = {f"items-5-of-{other.key}/w1-5-of-{other.key}.jsonl": [(0, 5)]}
+    ranges = all_items | of_one | of_other
+    assert ranges_of_selection(ranges, None) == all_items
+    assert ranges_of_selection(ranges, one) == of_one
+    assert ranges_of_selection(ranges, other) == of_other

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from skitter.run.job_access import OpenFrontier
     from skitter.run.seeding import SeedParser
 
-BATCH_SIZE = 1_000
-"""Number of seeds that are sent to the frontier in one call."""
 MEMORY_LIMIT = 1 << 20
 """Bytes of standard input that are kept in memory. More input goes to a temporary file."""
 MAX_REPORTED = 3
@@ -148,6 +146,7 @@ class _Adding:
 
     async def _add(self, reached: OpenFrontier, parser: SeedParser) -> AddResult:
         from skitter.frontier.records import AddResult
+        from skitter.run.seeding import BATCH_SIZE
 
         entries = self._entries(parser)
         total = AddResult(0, 0)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from skitter.store.committed import CommittedRanges
     from skitter.store.contract import RangesByPart
     from skitter.store.file_output import FileOutput
+    from skitter.store.selection import ItemClasses
 
 _INCOMPLETE = 1
 _SHOWN = 5
@@ -50,8 +51,12 @@ async def export(folder: JobFolder, output: str, folders: tuple[Path, ...], forc
     from skitter.store.file_output import FileOutput
     from skitter.store.files import is_local
     from skitter.store.outputs import open_output
+    from skitter.store.selection import SelectingOutput, classes_of
 
     target = open_output(output)
+    item_classes = classes_of(target)
+    if isinstance(target, SelectingOutput):
+        target = target.output
     if not isinstance(target, FileOutput):
         raise UsageError(
             f"not a file for items: {output}",
@@ -59,7 +64,7 @@ async def export(folder: JobFolder, output: str, folders: tuple[Path, ...], forc
         )
     if not force and await asyncio.to_thread(target.is_nonempty):
         raise UsageError(f"{output} already exists", remedy="name another file, or replace it with --force")
-    found = await outputs(folder)
+    found = _of_selection(folder, await outputs(folder), item_classes)
     if target.shared_parts is not None:
         return await _export_shared(folder, target, found)
     ranges = {
@@ -78,6 +83,32 @@ async def export(folder: JobFolder, output: str, folders: tuple[Path, ...], forc
     left_out = "; near duplicates among them are left out" if target.leaves_out_duplicates else ""
     say(f"{output}: {held} of {len(present)} part files{left_out}")
     return _tell_missing(missing)
+
+
+def _of_selection(
+    folder: JobFolder, found: RangesByPart, item_classes: ItemClasses | None
+) -> dict[str, list[tuple[int, int]]]:
+    """Return the ranges of the parts that hold the items of certain classes; ``None``: of those that hold all items.
+
+    Raises :class:`~skitter.errors.UsageError` if only other parts exist.
+    """
+    from skitter.store.outputs import open_output
+    from skitter.store.selection import ITEM_CLASSES, classes_of, ranges_of_selection
+
+    chosen = {part: list(spans) for part, spans in ranges_of_selection(found, item_classes).items()}
+    selections = [classes_of(open_output(target)) for target in folder.read().outputs]
+    options = sorted({f"?{ITEM_CLASSES}={','.join(known.names)}" for known in selections if known})
+    if found and not chosen:
+        wanted = "all items" if item_classes is None else f"these classes ({', '.join(item_classes.names)})"
+        other = f"add {' or '.join(options)} to it" if options else f"remove {ITEM_CLASSES}"
+        raise UsageError(
+            f"job {folder.job!r} has no output of {wanted}",
+            remedy=f"name the file as an output of the job has it: {other}",
+            field=ITEM_CLASSES,
+        )
+    if item_classes is None and options and None not in selections:
+        say(f"items of later runs are not in these part files; to export them, add {' or '.join(options)}")
+    return chosen
 
 
 async def _export_shared(folder: JobFolder, output: FileOutput, ranges: RangesByPart) -> int:

@@ -26,6 +26,7 @@ from skitter.run.job import JobFolder, JobSpec
 from skitter.run.process import LogOptions, apply_log_settings, run_async, set_up_logging
 from skitter.run.profiling import MemoryTracer
 from skitter.secrets import shown_url
+from skitter.store.outputs import is_stdout
 
 if TYPE_CHECKING:
     from skitter.observe.metrics import MetricsServer
@@ -165,7 +166,7 @@ class ForegroundRun:
             self._first = progress
             show = self._show
             # Items printed to the same screen would tear the table apart.
-            torn = "-" in self._spec.outputs and sys.stdout.isatty()
+            torn = any(map(is_stdout, self._spec.outputs)) and sys.stdout.isatty()
             logged = show.log_level in {"debug", "info"} or show.log_format == "json"
             live = sys.stderr.isatty() and not torn and not logged
             self._view = make_view(self._spec.job, sys.stderr, live=live, quiet=show.quiet)
@@ -202,7 +203,7 @@ class ForegroundRun:
         is_finished = result.state is JobState.FINISHED and not result.fetched_nothing
         return (
             is_finished
-            and self._spec.outputs != ["-"]
+            and not all(map(is_stdout, self._spec.outputs))
             and counters.get("pages", 0) > 0
             and not counters.get("items")
         )

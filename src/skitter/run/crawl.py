@@ -8,7 +8,8 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from skitter.errors import SkitterError, UsageError
 from skitter.fetch.robots_rules import product_token
 from skitter.foreign_names import unused_attributes
 from skitter.frontier.contract import Frontier, Liveness
-from skitter.frontier.records import FrontierStatus, JobInfo, JobState
+from skitter.frontier.records import AddResult, FrontierStatus, JobInfo, JobState
 from skitter.frontier.registry import make_frontier
 from skitter.frontier.rpc.server import FrontierServer
 from skitter.frontier.workers import (
@@ -38,6 +39,7 @@ from skitter.run.outputs import JobOutputs
 from skitter.run.page_changes import PassReport, Ranges, read_changes_of_pass, with_kept
 from skitter.run.passes import PassRecord, PassTracker
 from skitter.run.process import LogOptions
+from skitter.run.seeding import RequestAdder
 from skitter.run.written import WrittenItems, describe_unwritten
 from skitter.scope import DEPTH, HOST, LENGTH, PATTERN, SCHEME, UNPARSABLE
 from skitter.secrets import shown_url
@@ -50,6 +52,7 @@ from skitter.worker import DRAIN_SECONDS
 from skitter.worker.timings import Throughput
 
 if TYPE_CHECKING:
+    from skitter.request import Request
     from skitter.run.supervisor import ForkedProcess, Supervisor
 
 log = logging.getLogger("skitter.crawl")
@@ -164,9 +167,12 @@ class Crawl:
         self._resume = resume
         self._log = LogOptions() if log is None else log
         self._outputs = JobOutputs(spec, self._builder)
+        self._adder = RequestAdder(self._builder)
         self._frontier: Frontier | None = None
         self._supervisor: Supervisor | None = None
         self._stop_reason = ""
+        self._retries_failed = False
+        """Whether failed requests are still to be retried at the end."""
         self._passes: PassTracker | None = None
         self._recovered: PassRecord | None = None
         """The pass that had ended before this run, but was not judged yet."""
@@ -197,13 +203,17 @@ class Crawl:
         Raises :class:`~skitter.errors.SkitterError` if the run cannot start, or if it fails. Committed items are merged
         into the outputs in any case, and the next run resumes the job.
         """
-        lock = self._builder.folder.lock()
-        await asyncio.to_thread(lock.acquire)
+        self._adder.begin()
         try:
-            await asyncio.to_thread(self._builder.folder.adopt, self.spec)
-            return await self._run()
+            lock = self._builder.folder.lock()
+            await asyncio.to_thread(lock.acquire)
+            try:
+                await asyncio.to_thread(self._builder.folder.adopt, self.spec)
+                return await self._run()
+            finally:
+                await asyncio.to_thread(lock.release)
         finally:
-            await asyncio.to_thread(lock.release)
+            self._adder.close()
 
     async def _run(self) -> RunResult:
         began = time.monotonic()
@@ -347,35 +357,51 @@ class Crawl:
         before: FrontierStatus,
         began: float,
     ) -> None:
-        """Run the workers, and again if a command has added requests when they had found the job finished.
+        """Run the workers, and again if requests were added when they had found the job finished.
 
-        At the end, the server is closed, so that no command adds requests to a run that does not fetch them.
+        At the end, the server and the adder are closed, so that no request is added to a run that does not fetch it.
         """
         runs = before.state is JobState.RUNNING
-        retries = runs and self._builder.settings.retry_failed_at_end
+        self._retries_failed = runs and self._builder.settings.retry_failed_at_end
         # A worker of another program may find more to do.
-        may_run = runs or (before.state is JobState.FINISHED and self._builder.has_foreign_worker)
-        goes_on = may_run and not self._stop_reason
-        if goes_on and not before.reason and self._passes is not None:
-            await self._passes.begin(before)
-        while goes_on and not self._stop_reason:
-            is_finished = await self._work(frontier, info, began)
-            goes_on = False
+        goes_on = runs or (before.state is JobState.FINISHED and self._builder.has_foreign_worker)
+        goes_on = goes_on and not self._stop_reason
+        is_finished = before.state is JobState.FINISHED
+        if goes_on:
+            await self._begin_pass(before)
+        self._adder.open(frontier, info)
+        while True:
+            if goes_on and not self._stop_reason:
+                is_finished = await self._work(frontier, info, began)
             if server is not None:
                 await server.close()
-                goes_on = is_finished and await self._has_more(frontier)
-            if retries and not goes_on:
-                retries, goes_on = False, await self._replay(frontier)
-            if goes_on and server is not None:
+            goes_on = await self._adder.close_unless(
+                partial(self._has_more, frontier, is_finished=is_finished)
+            )
+            if not goes_on:
+                return
+            if not self.has_begun:
+                await self._begin_pass(await frontier.status())
+            if server is not None:
                 await server.start()
-        if server is not None:
-            await server.close()
 
-    async def _has_more(self, frontier: Frontier) -> bool:
-        """Return whether requests were added to a finished job, and workers can fetch them."""
-        if self._stop_reason or self._builder.has_foreign_worker:
+    async def _begin_pass(self, status: FrontierStatus) -> None:
+        if not status.reason and self._passes is not None:
+            await self._passes.begin(status)
+
+    async def _has_more(self, frontier: Frontier, *, is_finished: bool) -> bool:
+        """Return whether the workers have more to do: requests that were added to a finished job, or a last retry."""
+        if self._stop_reason:
             return False
-        return (await frontier.status()).state is JobState.RUNNING
+        # On a shared frontier, the workers of other machines fetch what other programs add.
+        may_have_more = is_finished and (not frontier.shared or self._adder.has_added)
+        may_have_more = may_have_more and not self._builder.has_foreign_worker
+        if may_have_more and (await frontier.status()).state is JobState.RUNNING:
+            return True
+        if self._retries_failed:
+            self._retries_failed = False
+            return await self._replay(frontier)
+        return False
 
     async def _work(self, frontier: Frontier, info: JobInfo, began: float) -> bool:
         """Run the workers until they have ended. Return whether they found the job finished."""
@@ -423,6 +449,8 @@ class Crawl:
         await self._report(passes)
         # Afterwards, because the judgment of a pass takes deleted letters for failures that were settled in it.
         status = await self._drop_superseded(frontier, status)
+        if status.state is JobState.FINISHED:
+            self._outputs.warn_about_missing_classes(status.counters)
         return RunResult(
             job=self.spec.job,
             state=JobState.STOPPED if status.state is JobState.STOPPING else status.state,
@@ -431,7 +459,8 @@ class Crawl:
             before=before,
             status=status,
             outputs=[shown_url(target) for target in self._outputs.targets],
-            already_finished=before.state is JobState.FINISHED,
+            already_finished=before.state is JobState.FINISHED
+            and not (self._adder.has_added and self.has_begun),
             ended_pass=ended_pass,
             changes={} if self._pass is None else self._pass.totals,
         )
@@ -455,6 +484,22 @@ class Crawl:
         if self._stop_reason or status.state is JobState.PAUSED:
             return self._stop_reason or "paused"
         return (await frontier.notes.get(STOP_REASON) or b"").decode() or "stopped"
+
+    # --- adding ----------------------------------------------------------------------------------------
+
+    async def add(self, requests: Iterable[Request | str]) -> AddResult:
+        """Add requests or URLs to the run, as ``skitter add`` does: all of them, or none. Return how many were new.
+
+        They are stored when this returns, and a run that accepts them fetches them: it does not end before. If the run has
+        started but has not opened its frontier yet, the call waits. While the run is stopping, requests are kept for the next
+        run. The setting ``wait_for_seeds`` keeps a run open that has nothing else to do. Calls in callbacks and hooks of the
+        run itself would be lost with their page: yield requests there.
+
+        Raises :class:`~skitter.errors.UsageError` if a request is invalid or outside of the scope, and before and after the
+        run; then nothing is added. Raises :class:`~skitter.errors.FrontierError` if the frontier fails. The same call can be
+        repeated: it adds the rest, and no request twice.
+        """
+        return await self._adder.add(requests)
 
     # --- stopping --------------------------------------------------------------------------------------
 

@@ -17,14 +17,13 @@ from typing import Any, Protocol, runtime_checkable
 
 from skitter.errors import SkitterError, SpiderError, close_names, with_article
 from skitter.foreign_names import HOOKS
+from skitter.plugins import FILE_MODULE
 from skitter.request import name_of_callback
 from skitter.run.job import RECIPES, is_file, split_reference
 from skitter.spider import Spider
 from skitter.worker.callbacks import CallbackRunner, describe, find_method
 from skitter.worker.hooks import POINTS
 
-_MODULE_PREFIX = "skitter_spider_"
-"""Prefix of the names of modules that were loaded from a file."""
 _SCRAPY_REMEDY = (
     "write `from skitter import Request, Spider`; the guide for Scrapy users lists what else differs"
 )
@@ -97,7 +96,7 @@ class SpiderProvider(Protocol):
 
 def _spiders_in(module: ModuleType) -> dict[str, type[Spider]]:
     found: dict[str, type[Spider]] = {}
-    job = module.__name__.removeprefix(_MODULE_PREFIX).rpartition(".")[2]
+    job = module.__name__.removeprefix(FILE_MODULE).rpartition(".")[2]
     for name, value in vars(module).items():
         if inspect.isclass(value):
             if issubclass(value, Spider) and value.__module__ == module.__name__:
@@ -166,7 +165,7 @@ def _named(spiders: Mapping[str, type[Spider]], found: object, name: str, place:
 def _module_of_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise SpiderError(f"file not found: {path}", remedy="check the path of the spider")
-    name = f"{_MODULE_PREFIX}{path.stem}"
+    name = f"{FILE_MODULE}{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None

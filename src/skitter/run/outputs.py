@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from skitter.errors import StoreError, UsageError
@@ -12,6 +12,8 @@ from skitter.run.job import JobSpec
 from skitter.secrets import shown_url
 from skitter.store.contract import ItemGroup, Output, OutputContext, RangesByPart, StoreContext
 from skitter.store.outputs import open_output, stream_of
+from skitter.store.selection import ITEM_CLASSES, classes_of, places_of
+from skitter.worker.bounded_counters import CLASSES, OTHERS
 from skitter.worker.routing import OutputRouter, Route, section_of
 
 if TYPE_CHECKING:
@@ -36,6 +38,8 @@ class JobOutputs:
         """The location of each output, by name. Two names may have the same location."""
         self._sections: dict[str, dict[str, None]] = {}
         """The sections of the items that each location contains."""
+        self._selections: dict[str, str] = {}
+        """The key of the classes of items that the output in each place selects; empty: all items."""
         self._routes: set[Route] = set()
         self._unusable: dict[str, StoreError] = {}
         """Outputs that the spider chose during the run and that cannot be written."""
@@ -56,7 +60,11 @@ class JobOutputs:
         for target in self._outputs:
             location = await asyncio.to_thread(self._location, target)
             self._sections.setdefault(location, {})[""] = None
+            if conflict := await asyncio.to_thread(self._conflict, target):
+                raise conflict
         self._outputs |= await self._newly_named()
+        if self._unusable:
+            raise next(iter(self._unusable.values()))
         for output, context in self._all():
             await self._check(output, context, fresh=fresh)
 
@@ -72,6 +80,9 @@ class JobOutputs:
                 continue
             for target in route:
                 location = self._location(target)
+                if conflict := self._conflict(target):
+                    self._unusable[target] = conflict
+                    continue
                 if location not in self._sections:
                     new[target] = open_output(target)
                 self._sections.setdefault(location, {})[section_of(route)] = None
@@ -82,6 +93,23 @@ class JobOutputs:
         if target not in self._locations:
             self._locations[target] = open_output(target).location
         return self._locations[target]
+
+    def _conflict(self, target: str) -> StoreError | None:
+        """Return why an output cannot be written beside the others; ``None`` if it can.
+
+        Two outputs in one place that select different classes would replace each other's items.
+        """
+        output = open_output(target)
+        item_classes = classes_of(output)
+        selection = "" if item_classes is None else item_classes.key
+        for place in places_of(output):
+            if self._selections.setdefault(place, selection) != selection:
+                return StoreError(
+                    f"output {output.target!r} selects other classes of items than another output in the same place",
+                    remedy="name one output with all of its classes, such as ?item_classes=Book,Author, or choose another place",
+                    field=ITEM_CLASSES,
+                )
+        return None
 
     async def _check(self, output: Output, context: OutputContext, *, fresh: bool) -> None:
         await output.check(context)
@@ -120,18 +148,33 @@ class JobOutputs:
         for stream in streams.values():
             left.pop(stream, None)
 
+    def warn_about_missing_classes(self, counters: Mapping[str, int]) -> None:
+        """Log the classes that outputs select and that no item of a finished job had. ``counters``: those of the job."""
+        found = sorted(name.removeprefix(CLASSES) for name in counters if name.startswith(CLASSES))
+        if not found or OTHERS in found:
+            return
+        for output in self._outputs.values():
+            selection = classes_of(output)
+            if selection is not None and (missing := set(selection.names).difference(found)):
+                log.warning(
+                    "%s: no item has the class %s; items had the classes %s",
+                    output.target, ", ".join(sorted(missing)), ", ".join(found),
+                )  # fmt: skip
+
     async def add_new_outputs(self) -> None:
         """Add outputs that the spider knows by now. An error is logged here, and raised by :meth:`merge`."""
+        before = {*self._unusable}
         for target, output in (await self._newly_named()).items():
             try:
                 await self._check(output, self._context(target), fresh=False)
             except (StoreError, UsageError) as error:
-                log.error("%s; its items are kept in the folder of the job", error)  # noqa: TRY400 - one line
                 self._unusable[target] = StoreError(
                     str(error), remedy=f"{error.remedy}; then run the job again to write its items"
                 )
             else:
                 self._outputs[target] = output
+        for target in self._unusable.keys() - before:
+            log.error("%s; its items are kept in the folder of the job", self._unusable[target])
 
     async def emit(self, ranges: RangesByPart) -> list[str]:
         """Stream newly committed items. Return the outputs whose readers have closed them."""

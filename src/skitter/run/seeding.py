@@ -1,20 +1,28 @@
-"""SeedParser: reads seeds that users and programs add to a job, and checks them as its workers would."""
+"""Seeds from users and programs: SeedParser reads and checks them, and RequestAdder adds those of the program that runs a job."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING
 
-from skitter.fetch.address_guard import AddressGuard
-from skitter.frontier.records import Entry
+from skitter.errors import SkitterError, UsageError
+from skitter.frontier.records import AddResult, Entry, JobInfo
 from skitter.request import Request
 from skitter.run.builder import JobBuilder
-from skitter.run.job import JobFolder
-from skitter.run.job_access import OpenFrontier
-from skitter.scope import Scope
 from skitter.settings import api_settings
-from skitter.worker.callbacks import find_method
-from skitter.worker.links import LinkCollector
-from skitter.worker.seeds import explain_refusal, read_seed
+
+if TYPE_CHECKING:  # most runs add no requests, and need no links
+    from skitter.fetch.address_guard import AddressGuard
+    from skitter.frontier.contract import Frontier
+    from skitter.run.job import JobFolder
+    from skitter.run.job_access import OpenFrontier
+    from skitter.worker.links import LinkCollector
+
+BATCH_SIZE = 1_000
+"""Number of seeds that are sent to the frontier in one call."""
+_MAX_REPORTED = 3
+"""Number of invalid requests that are named. The others are counted."""
 
 
 class SeedParser:
@@ -35,6 +43,10 @@ class SeedParser:
         queue: str = "",
         trusted: bool = True,
     ) -> None:
+        from skitter.fetch.address_guard import AddressGuard  # noqa: PLC0415 - see above
+        from skitter.scope import Scope  # noqa: PLC0415 - see above
+        from skitter.worker.links import LinkCollector  # noqa: PLC0415 - see above
+
         self._priority = priority
         self._callback = callback
         self._queue = queue
@@ -62,6 +74,8 @@ class SeedParser:
 
         Raises :class:`~skitter.errors.RequestError` for a seed that cannot be read.
         """
+        from skitter.worker.seeds import checked_entry, read_seed  # noqa: PLC0415 - see above
+
         request = read_seed(text, priority=self._priority)
         if not self._is_trusted and (refusal := _refusal(request)) is not None:
             return refusal
@@ -72,13 +86,7 @@ class SeedParser:
             changes["queue"] = self._queue
         if changes:
             request = request.replace(**changes)
-        for name in (request.callback, request.errback):
-            if self._spider is not None and name is not None and find_method(self._spider, str(name)) is None:
-                return f"the spider has no method {name!r}"
-        entry = self._links.entry(request)
-        if isinstance(entry, str):
-            return f"{request.url!r:.200} was refused: {explain_refusal(entry, request.url)}"
-        return entry
+        return checked_entry(request, self._spider, self._links)
 
 
 def _refusal(request: Request) -> str | None:
@@ -91,3 +99,141 @@ def _refusal(request: Request) -> str | None:
     if largest is not None and (request.max_body or 0) > largest:
         return f"the max_body of a seed can be at most {largest} here"
     return None
+
+
+class RequestAdder:
+    """Adds requests of the program that runs a job to this run.
+
+    ``docs/design/lifecycle.md`` describes how the run ends without a request that it accepts and does not fetch.
+    """
+
+    def __init__(self, builder: JobBuilder) -> None:
+        self._builder = builder
+        self._frontier: Frontier | None = None
+        self._info: JobInfo | None = None
+        self._links: LinkCollector | None = None
+        self._guard: AddressGuard | None = None
+        self._has_begun = False
+        self._is_open = asyncio.Event()
+        """Set when the frontier is open, or when the run has ended."""
+        self._calls = 0
+        """Number of calls so far."""
+        self._in_progress = 0
+        self._is_quiet = asyncio.Event()
+        """Set while no call is in progress."""
+        self._is_quiet.set()
+
+    def begin(self) -> None:
+        """Let calls wait for the frontier of a run that begins."""
+        self._has_begun = True
+        self._is_open.clear()
+
+    def open(self, frontier: Frontier, info: JobInfo) -> None:
+        """Let calls add to the frontier from now on."""
+        self._frontier, self._info = frontier, info
+        self._links = self._guard = None
+        self._is_open.set()
+
+    def close(self) -> None:
+        """Refuse calls from now on, also those that wait."""
+        self._frontier = None
+        self._is_open.set()
+
+    async def close_unless(self, has_more: Callable[[], Awaitable[bool]]) -> bool:
+        """Close when no call is in progress and there is nothing more to do. Return whether there is."""
+        while True:
+            await self._is_quiet.wait()
+            calls = self._calls
+            if await has_more():
+                return True
+            if calls == self._calls:
+                self.close()
+                return False
+
+    @property
+    def has_added(self) -> bool:
+        """Whether there was a call in this run."""
+        return self._calls > 0
+
+    async def add(self, requests: Iterable[Request | str]) -> AddResult:
+        """See :meth:`Crawl.add <skitter.run.crawl.Crawl.add>`."""
+        wanted = _requests_in(requests)
+        if not self._has_begun:
+            await asyncio.sleep(0)  # a task that was just created for the run begins now
+        if not self._has_begun:
+            raise UsageError(
+                "requests cannot be added before the run",
+                remedy="start it first, as in asyncio.create_task(crawl.run()), or pass RunOverrides(requests=[...])",
+                field="requests",
+            )
+        self._calls += 1
+        self._in_progress += 1
+        self._is_quiet.clear()
+        try:
+            await self._is_open.wait()
+            return await self._add(wanted)
+        finally:
+            self._in_progress -= 1
+            if not self._in_progress:
+                self._is_quiet.set()
+
+    async def _add(self, wanted: list[Request | str]) -> AddResult:
+        frontier = self._frontier
+        if frontier is None:
+            raise UsageError(
+                "requests cannot be added after the run: nothing was added",
+                remedy="run the job again with RunOverrides(requests=[...]); "
+                "the setting wait_for_seeds keeps a run open until it is stopped",
+                field="requests",
+            )
+        entries = await self._entries(wanted)
+        if self._guard is None:
+            self._guard = self._builder.guard(frontier.notes)
+        total = AddResult(0, 0)
+        for start in range(0, len(entries), BATCH_SIZE):
+            batch = entries[start : start + BATCH_SIZE]
+            await self._guard.open_for_seeds(entry.url for entry in batch)
+            total += await frontier.add(batch)
+        return total
+
+    async def _entries(self, wanted: list[Request | str]) -> list[Entry]:
+        """Return the entries of all requests. Raises :class:`~skitter.errors.UsageError` if one of them is invalid."""
+        from skitter.worker.seeds import checked_entry, read_seed  # noqa: PLC0415 - see above
+
+        if self._links is None:
+            assert self._info is not None, "the frontier is open"
+            self._links = self._builder.link_collector(self._info)
+        entries, bad = list[Entry](), list[str]()
+        for number, seed in enumerate(wanted, 1):
+            if not number % BATCH_SIZE:
+                await asyncio.sleep(0)  # the workers share the event loop
+            try:
+                request = read_seed(seed) if isinstance(seed, str) else seed
+                entry = checked_entry(request, self._builder.spider, self._links)
+            except SkitterError as error:
+                entry = str(error)
+            if isinstance(entry, str):
+                bad.append(f"request {number}: {entry}")
+            else:
+                entries.append(entry)
+        if bad:
+            raise UsageError(
+                f"nothing was added: {len(bad)} of {len(wanted)} requests are invalid: {'; '.join(bad[:_MAX_REPORTED])}",
+                remedy="correct them, or leave them out",
+                field="requests",
+            )
+        return entries
+
+
+def _requests_in(requests: Iterable[Request | str]) -> list[Request | str]:
+    """Return the requests of a call. Raises :class:`~skitter.errors.UsageError` for anything else."""
+    wanted = [] if isinstance(requests, (str, Request)) else list(requests)
+    wrong: object = requests if isinstance(requests, (str, Request)) else None
+    wrong = next((seed for seed in wanted if not isinstance(seed, (str, Request))), wrong)
+    if wrong is not None:
+        raise UsageError(
+            f"requests cannot be {wrong!r:.100}",
+            remedy="pass a list of requests and URLs, as in crawl.add([url])",
+            field="requests",
+        )
+    return wanted

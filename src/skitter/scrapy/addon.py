@@ -151,7 +151,7 @@ def _hand_over(settings: BaseSettings, limits: Limits, feeds: Feeds) -> None:
     for uri in feeds.others:
         log.warning(
             "feed %s is written by Scrapy: a kill truncates it. To have each item in it once, name a .jsonl, .json or .csv "
-            "file without further options, or an output of skitter in SKITTER_OUTPUTS",
+            "file with no options other than fields and item_classes, or an output of skitter in SKITTER_OUTPUTS",
             uri,
         )
     settings.set("FEEDS", feeds.others, _ABOVE_ALL)

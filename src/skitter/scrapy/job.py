@@ -15,6 +15,7 @@ from skitter.run.job import HOME, JobSpec
 from skitter.secrets import is_secret_name
 from skitter.settings import FrontierSettings
 from skitter.spider import Spider
+from skitter.store.selection import ITEM_CLASSES, is_class_name
 
 if TYPE_CHECKING:
     from scrapy.settings import BaseSettings
@@ -38,7 +39,7 @@ _FORMATS = {
     "json": ("json",), "jsonlines": ("jsonl", "jl", "ndjson"), "jsonl": ("jsonl",), "jl": ("jl",), "csv": ("csv",),
 }  # fmt: skip
 """Suffixes of the files that skitter writes, by format of Scrapy's feeds."""
-_FEED_OPTIONS = {"format", "fields", "overwrite", "store_empty", "encoding", "indent"}
+_FEED_OPTIONS = {"format", "fields", "overwrite", "store_empty", "encoding", "indent", ITEM_CLASSES}
 """Options of a feed that have the same meaning in skitter, or none."""
 _SETTINGS = {"--fresh": "SKITTER_FRESH=1", "--job": "SKITTER_JOB", "--frontier": "SKITTER_FRONTIER"}
 _UNNAMED = re.compile(r"[^A-Za-z0-9._-]")
@@ -184,9 +185,25 @@ def _output_of(uri: str, options: Mapping[str, Any], settings: BaseSettings) -> 
         and not options.get("indent")
         and str(encoding).lower() in {"utf-8", "utf8"}
     )
-    if not is_simple:
+    classes = _class_paths_of(options)
+    if not is_simple or classes is None:
         return None
-    return f"{path}?fields={','.join(named)}" if named else path
+    chosen = {"fields": named, ITEM_CLASSES: classes}
+    words = [f"{name}={','.join(values)}" for name, values in chosen.items() if values]
+    return f"{path}?{'&'.join(words)}" if words else path
+
+
+def _class_paths_of(options: Mapping[str, Any]) -> list[str] | None:
+    """Return the dotted paths of the item classes of a feed; none: all classes. ``None`` for those that have no such path.
+
+    Raises the errors of Scrapy for a class that cannot be loaded.
+    """
+    from scrapy.utils.misc import load_object  # noqa: PLC0415 - it needs Scrapy
+
+    # A class may be named by the module that imports it. Its items know the module that defines it.
+    classes = [load_object(named) for named in options.get(ITEM_CLASSES) or ()]
+    paths = [f"{kind.__module__}.{kind.__qualname__}" for kind in classes]
+    return paths if all(map(is_class_name, paths)) else None
 
 
 def job_spec(

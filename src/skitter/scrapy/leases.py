@@ -27,7 +27,7 @@ from twisted.python.failure import Failure
 
 from skitter.errors import UndecodableRecord
 from skitter.frontier.records import Entry, LinkBatch, Resolution
-from skitter.item import UnpackedItem
+from skitter.item import UnpackedItem, class_paths, item_kind
 from skitter.request import Request
 from skitter.scrapy.start_requests import StartRequests
 from skitter.web.headers import parse_retry_after
@@ -435,7 +435,7 @@ class ScrapyLeases:
             self._note_error(held, "item", error)
             return
         fields = UnpackedItem(exported)
-        fields.kind = "" if isinstance(item, dict) else type(item).__name__
+        fields.kind, fields.classes = item_kind(item), class_paths(item)
         held.page.items.append(fields)
 
     def _item_dropped(self, response: Any) -> None:

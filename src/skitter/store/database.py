@@ -29,6 +29,7 @@ from skitter.store.contract import (
     encode_items,
     item_id,
 )
+from skitter.store.selection import ITEM_CLASSES
 
 LARGEST_BATCH = 8 << 20
 """Bytes of encoded items after which a batch is complete, whatever its number of items."""
@@ -80,7 +81,7 @@ def read_options(
         wrong = [name for name in options if name not in known or f"`$.{name}`" in str(error)]
         raise StoreError(
             f"output {target!r}: {error}",
-            remedy=f"its options are {', '.join(dict.fromkeys((*known, *others)))}",
+            remedy=f"its options are {', '.join(dict.fromkeys((*known, *others, ITEM_CLASSES)))}",
             field=", ".join(wrong),
         ) from None
 

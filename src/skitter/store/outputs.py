@@ -8,7 +8,6 @@ a kind with an entry point of that name in the group ``skitter.stores``. It refe
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
@@ -25,6 +24,7 @@ from skitter.store.file_output import FileOutput
 from skitter.store.formats import Compression
 from skitter.store.merge import Format
 from skitter.store.saving import Saver, SavingOutput
+from skitter.store.selection import ITEM_CLASSES, OPTIONS, SelectingOutput, take_item_classes
 
 OutputFactory = Callable[[OutputAddress], Output]
 
@@ -34,6 +34,21 @@ def open_output(target: str) -> Output:
 
     Raises :class:`~skitter.errors.StoreError` for an unknown kind or option; the remedy names similar ones.
     """
+    plain, item_classes = take_item_classes(target)
+    output = _open_output(plain)
+    if item_classes is None:
+        return output
+    if output.holds_responses:
+        raise StoreError(
+            f"output {shown_url(target)!r} is an archive, which holds responses and no items",
+            remedy=f"remove the option {ITEM_CLASSES}",
+            field=ITEM_CLASSES,
+        )
+    return SelectingOutput(target, output, item_classes)
+
+
+def _open_output(target: str) -> Output:
+    """Return the output of all items that a name selects."""
     if target == "-":
         from skitter.store.stdout import StdoutOutput  # noqa: PLC0415 - a run has one output or two
 
@@ -80,6 +95,11 @@ def open_item_output(target: str) -> Output:
     return output
 
 
+def is_stdout(target: str) -> bool:
+    """Return whether the name of an output means standard output. Raises as :func:`open_output` does."""
+    return take_item_classes(target)[0] == "-"
+
+
 def format_of(name: str) -> Format | None:
     """Return the format that the suffix of a file name selects, or ``None``."""
     return next((FORMATS[suffix] for suffix in _suffixes(name) if suffix in FORMATS), None)
@@ -87,7 +107,7 @@ def format_of(name: str) -> Format | None:
 
 def with_duplicates(target: str, mode: Literal["mark", "drop"]) -> str:
     """Return the name of an output with the option ``duplicates``, if it is a file of items without this option."""
-    output, (plain, options) = open_output(target), split_options(target)
+    output, (plain, options) = _open_output(take_item_classes(target)[0]), split_options(target)
     is_file = isinstance(output, FileOutput) or plain.partition(":")[0].lower() in _FSSPEC
     if not is_file or output.holds_responses or _DUPLICATES in options:
         return target
@@ -140,7 +160,7 @@ def _by_suffix(target: str, plain: str, options: dict[str, str]) -> Iterable[tup
 
 def split_options(text: str) -> tuple[str, dict[str, str]]:
     """Split a name at the question mark into the name and its options."""
-    match = re.fullmatch(r"(.*)\?(\w+=.*)", text, re.DOTALL)
+    match = OPTIONS.fullmatch(text)
     if match is None:
         return text, {}
     return match[1], dict(parse_qsl(match[2], keep_blank_values=True))
@@ -153,7 +173,7 @@ def _suffixes(name: str) -> list[str]:
 
 def _file(file_format: Format) -> OutputFactory:
     def make(address: OutputAddress) -> Output:
-        known = () if file_format.holds_responses else ("fields", "parts", _DUPLICATES)
+        known = () if file_format.holds_responses else ("fields", "parts", _DUPLICATES, ITEM_CLASSES)
         if file_format.shape == "csv":
             known = (*known, _SPREADSHEET, _DELIMITER)
         _refuse_options(address, known)
@@ -193,7 +213,7 @@ def _redis(address: OutputAddress) -> Output:
 def _sqlite(address: OutputAddress) -> Output:
     from skitter.store.sqlite import SqliteOutput  # noqa: PLC0415 - see above
 
-    _refuse_options(address, known=("table", "fields"))
+    _refuse_options(address, known=("table", "fields", ITEM_CLASSES))
     options = dict(address.options)
     fields = _take_fields(address, options)
     return SqliteOutput(address.target, Path(address.rest), fields=fields, **options)

@@ -20,10 +20,13 @@ if TYPE_CHECKING:  # the owner of a fleet makes no pages
 
 VALUES = "values/"
 """Counters ``values/FIELD/DIGEST``: items with a certain value in a field."""
+CLASSES = "item_class/"
+"""Counters ``item_class/NAME``: items of a class, in jobs with an output that selects items by class."""
 MAX_USER = 100
 MAX_VALUES = 1000
 """Values of one field."""
-MAX_VIOLATIONS = 200
+MAX_NAMES = 200
+"""Names of other groups."""
 OTHERS = "(others)"
 """Last part of the name of the counter that receives all counts under names that were not admitted."""
 _NOTE = "skitter:counters:"
@@ -56,7 +59,7 @@ class BoundedCounters:
                     page.counters[others] = page.counters.get(others, 0) + amount
 
     async def _add(self, group: str, names: set[str]) -> None:
-        limit = MAX_USER if group == USER else MAX_VALUES if group.startswith(VALUES) else MAX_VIOLATIONS
+        limit = MAX_USER if group == USER else MAX_VALUES if group.startswith(VALUES) else MAX_NAMES
         if len(self._admitted.get(group, ())) >= limit:
             return
         key = _NOTE + group
@@ -73,6 +76,6 @@ class BoundedCounters:
 
 def _group_of(name: str) -> str:
     """Return the group of a counter with a bounded number of names; empty for any other counter."""
-    if name.startswith((USER, "invalid/")):
+    if name.startswith((USER, "invalid/", CLASSES)):
         return name[: name.index("/") + 1]
     return name[: name.rindex("/") + 1] if name.startswith(VALUES) else ""

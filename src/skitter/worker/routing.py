@@ -24,6 +24,8 @@ from skitter.store.contract import (
     buffering_of,
 )
 from skitter.store.outputs import open_item_output, stores_for
+from skitter.store.selection import SelectingStore, counted_names
+from skitter.worker.bounded_counters import CLASSES
 from skitter.worker.callbacks import ErrorLog
 from skitter.worker.hooks import Hooks
 from skitter.worker.page import FILE_CALLBACKS
@@ -224,6 +226,7 @@ class ItemWriter:
                 ]
                 groups = [ItemGroup(pages[index].item_key, pages[index].items) for index in done]
                 refused = []
+        _count_classes(stores, [pages[index] for index in done])
 
     async def _fail(self, page: Page, error: str) -> None:
         self._error_log.report(page.lease.url, StoreError(error))
@@ -231,3 +234,12 @@ class ItemWriter:
         page.finish(RetryDecision(Resolution.FAILED, f"store: {error}"))
         if self._hooks["on_error"]:
             await self._hooks.report_error(page.request, StoreError(error))
+
+
+def _count_classes(stores: Sequence[Store], pages: Iterable[Page]) -> None:
+    """Count the written items of each class, if one of the stores selects items by class."""
+    selections = [store.item_classes for store in stores if isinstance(store, SelectingStore)]
+    for page in pages if selections else ():
+        for item in page.items:
+            for name in counted_names(item, selections):
+                page.count_bounded(CLASSES + name)

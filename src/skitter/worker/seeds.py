@@ -205,6 +205,21 @@ _EXPLANATIONS = {
 }
 
 
+def checked_entry(request: Request, spider: object | None, links: LinkCollector) -> Entry | str:
+    """Return the entry of a seed that comes from outside of the spider, or the reason to refuse it.
+
+    ``spider``: ``None`` if it is not known; its callbacks are then not checked. Raises the errors of
+    :meth:`LinkCollector.entry <skitter.worker.links.LinkCollector.entry>`.
+    """
+    for name in (request.callback, request.errback):
+        if spider is not None and name is not None and find_method(spider, str(name)) is None:
+            return f"the spider has no method {name!r}"
+    entry = links.entry(request)
+    if isinstance(entry, str):
+        return f"{request.url!r:.200} was refused: {explain_refusal(entry, request.url)}"
+    return entry
+
+
 def explain_refusal(reason: str, url: str) -> str:
     """Return the reason of a refusal with its meaning. If only the scheme is missing, the complete URL is added."""
     if reason == "unparsable" and re.match(_HOST, url) and normalize(with_scheme(url)):

@@ -18,6 +18,7 @@ import msgspec
 
 from skitter.errors import SpiderError, UsageError
 from skitter.frontends.collector.group import CollectorGroup
+from skitter.plugins import FILE_MODULE
 from skitter.run.job import HOME
 
 if TYPE_CHECKING:
@@ -213,7 +214,7 @@ def _locate(group: CollectorGroup, *, needed: bool) -> tuple[str, str]:
         file = getattr(module, "__file__", None)
         for name, value in list(vars(module).items()) if file else ():
             if value is root:
-                by_path = module.__name__ == "__main__" or module.__name__.startswith("skitter_spider_")
+                by_path = module.__name__ == "__main__" or module.__name__.startswith(FILE_MODULE)
                 return (str(Path(str(file)).resolve()) if by_path else module.__name__), name
     if needed:
         raise UsageError(

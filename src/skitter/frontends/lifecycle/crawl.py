@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, cast
 
@@ -38,7 +39,7 @@ from skitter.worker.callbacks import describe
 from skitter.worker.hooks import HookAction
 
 if TYPE_CHECKING:
-    from skitter.frontier.records import FrontierStatus
+    from skitter.frontier.records import AddResult, FrontierStatus
     from skitter.response import Response
     from skitter.spider import Spider
 
@@ -106,6 +107,24 @@ class ManagedCrawl:
         if self._task is not None and self._task.done():  # the run was very short
             self._settle()
 
+    async def add(self, requests: Iterable[Request | str]) -> AddResult:
+        """Add requests or URLs to the run; see :meth:`Crawl.add <skitter.Crawl.add>`. Return how many were new.
+
+        Unlike those of :meth:`start`, their domains have to be allowed already. Raises :class:`~skitter.errors.UsageError`
+        unless the crawl is started or stopping.
+        """
+        run = self._run
+        if run is None or self.status not in {Status.STARTED, Status.STOPPING}:
+            raise UsageError(
+                f"requests cannot be added to a crawl that is {self.status.value}",
+                remedy="pass them to start, or start the crawl first; wait_for_seeds keeps it open",
+                field="requests",
+            )
+        wanted = [] if isinstance(requests, (str, Request)) else [*requests]
+        result = await run.add(wanted or requests)
+        self._first |= _named(Request(seed) if isinstance(seed, str) else seed for seed in wanted)
+        return result
+
     async def stop(self, reason: str = "stopped") -> RunResult:
         """Stop gracefully: requests in progress are finished and committed. Return the result of the run.
 
@@ -141,7 +160,7 @@ class ManagedCrawl:
         arguments = factory.arguments
         requests = [Request(seed) if isinstance(seed, str) else seed for seed in seeds]
         known = {} if fresh and seeds else self._first
-        named = {f"{request.method} {request.url} {request.body!r}": request for request in requests}
+        named = _named(requests)
         together: dict[str, Request | str] = {**known, **named}
         from_beginning = fresh or recrawl or arguments.frontier == "memory:"
         first = list(together.values()) if from_beginning else requests
@@ -326,6 +345,11 @@ class PipelineHook:
             if processed is not HookAction.DROP:
                 kept.append(processed)
         items[:] = kept
+
+
+def _named(requests: Iterable[Request]) -> dict[str, Request | str]:
+    """Return requests by what tells them apart."""
+    return {f"{request.method} {request.url} {request.body!r}": request for request in requests}
 
 
 class RunFactory:

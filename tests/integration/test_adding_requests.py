@@ -1,0 +1,263 @@
+"""Requests that a program adds to its run: they are stored and fetched, or the call says that nothing was added."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import uuid
+
+import pytest
+
+from cli_command import lines_of, skitter
+from crawl_harness import QUICK, Scripted
+from services.redis_servers import running
+from skitter import Crawl, JobSpec, Request, Spider
+from skitter.errors import UsageError
+from skitter.frontends.lifecycle import CrawlArguments, ManagedCrawl
+from skitter.frontier.records import AddResult, JobState
+
+
+class Pages(Spider):
+    allowed_domains = ("127.0.0.1",)
+    custom_settings = QUICK | {"robots": False, "delay": 0}
+
+    def parse(self, response):
+        yield {"url": response.url}
+
+    def named(self, response, name):
+        yield {"url": response.url, "name": name}
+
+
+SPIDER = """
+from skitter import Spider
+
+class Pages(Spider):
+    start_urls = {urls}
+    custom_settings = {{"robots": False, "delay": 0, "retry_delay": 0.01}}
+
+    def parse(self, response):
+        yield {{"url": response.url}}
+"""
+
+
+@pytest.fixture(params=["sqlite:", "memory:", "redis"])
+def frontier(request):
+    return running("valkey").url if request.param == "redis" else request.param
+
+
+@pytest.fixture
+def made(tmp_path):
+    job = f"j{uuid.uuid4().hex}"  # the server has the jobs of all tests
+
+    def make(*urls, frontier="sqlite:", **settings):
+        spec = JobSpec(
+            job=job, spider=Pages, home=str(tmp_path / ".skitter"), frontier=frontier, settings=settings,
+            arguments={"start_urls": list(urls)}, outputs=[str(tmp_path / "items.jsonl")],
+        )  # fmt: skip
+        return Crawl(spec, spider_class=Pages)
+
+    return make
+
+
+def site_of(count):
+    return Scripted({"/": [], **{f"/{number}": [] for number in range(count)}})
+
+
+def items(folder):
+    return sorted((item["url"], item.get("name", "")) for item in lines_of(folder / "items.jsonl"))
+
+
+async def test_requests_are_added_checked_and_recognized(serve, tmp_path, made):
+    site = site_of(3)
+    url = serve(site).url
+    crawl = made(url)
+    with pytest.raises(UsageError) as early:
+        await crawl.add([f"{url}0"])
+    assert "before the run" in str(early.value)
+    assert "RunOverrides" in early.value.remedy
+    task = asyncio.create_task(crawl.run())
+    named = Request(f"{url}1", callback="named", cb_kwargs={"name": "one"})
+    assert await crawl.add([f"{url}0", named]) == AddResult(2, 0)
+    assert await crawl.add([f"{url}./0#again", Request(f"{url}2")]) == AddResult(1, 1)
+    assert await crawl.add([]) == AddResult(0, 0)
+    result = await task
+    assert result.state is JobState.FINISHED
+    assert items(tmp_path) == [(url, ""), (f"{url}0", ""), (f"{url}1", "one"), (f"{url}2", "")]
+    with pytest.raises(UsageError, match="after the run: nothing was added") as late:
+        await crawl.add([f"{url}new"])
+    assert "wait_for_seeds" in late.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (["http://elsewhere.example/"], "request 2: 'http://elsewhere.example/' was refused: host"),
+        (["mailto:me@example.com"], "was refused: scheme"),
+        ([""], "the seed is empty"),
+        ([Request("http://127.0.0.1/", callback="nowhere")], "the spider has no method 'nowhere'"),
+        ([f"ftp://{number}/" for number in range(5)], "5 of 6 requests are invalid"),
+        ([7], "requests cannot be 7"),
+    ],
+)
+async def test_one_invalid_request_means_that_none_is_added(serve, made, wrong, message):
+    site = site_of(1)
+    url = serve(site).url
+    crawl = made(url)
+    task = asyncio.create_task(crawl.run())
+    with pytest.raises(UsageError) as refusal:
+        await crawl.add([f"{url}0", *wrong])
+    assert message in str(refusal.value)
+    assert refusal.value.remedy
+    with pytest.raises(UsageError, match="requests cannot be 'http"):
+        await crawl.add(url)
+    await task
+    assert site.counts == {"/": 1}
+
+
+async def test_a_run_fetches_every_request_that_it_accepts(serve, tmp_path, made, frontier):
+    count = 400
+    site = site_of(count)
+    url = serve(site).url
+    crawl = made(url, frontier=frontier)
+    accepted, refused = [], []
+    numbers = iter(range(count))
+
+    async def produce(pause):
+        for number in numbers:
+            try:
+                assert (await crawl.add([f"{url}{number}"])).added == 1
+            except UsageError:
+                refused.append(number)
+                return
+            accepted.append(number)
+            await asyncio.sleep(pause * (number % 7))
+
+    task = asyncio.create_task(crawl.run())
+    await asyncio.gather(*(produce(pause) for pause in (0, 0.001, 0.02)))
+    result = await task
+    assert result.state is JobState.FINISHED
+    assert site.counts == {"/": 1, **{f"/{number}": 1 for number in accepted}}
+    assert items(tmp_path) == sorted((page, "") for page in (url, *(f"{url}{number}" for number in accepted)))
+    assert len(accepted) > 10
+
+
+async def test_requests_that_are_added_when_the_workers_have_ended_are_fetched(
+    serve, tmp_path, made, frontier, monkeypatch
+):
+    site = site_of(2)
+    url = serve(site).url
+    crawl = made(url, frontier=frontier)
+    work, rounds = Crawl._work, []
+
+    async def add_when_the_workers_have_ended(self, *arguments):
+        found = await work(self, *arguments)
+        rounds.append(dict(site.counts))
+        if len(rounds) < 3:
+            assert (await self.add([f"{url}{len(rounds) - 1}"])).added == 1
+        return found
+
+    monkeypatch.setattr(Crawl, "_work", add_when_the_workers_have_ended)
+    assert (await crawl.run()).state is JobState.FINISHED
+    assert rounds == [{"/": 1}, {"/": 1, "/0": 1}, {"/": 1, "/0": 1, "/1": 1}]
+    assert len(items(tmp_path)) == 3
+
+
+@pytest.mark.parametrize("frontier", ["sqlite:", "redis"], indirect=True)
+async def test_a_finished_job_continues_with_new_requests(serve, tmp_path, made, frontier):
+    site = site_of(1)
+    url = serve(site).url
+    assert (await made(url, frontier=frontier).run()).state is JobState.FINISHED
+    crawl = made(url, frontier=frontier)
+    task = asyncio.create_task(crawl.run())
+    assert await crawl.add([url]) == AddResult(0, 1)
+    assert (await task).already_finished
+    crawl = made(url, frontier=frontier)
+    task = asyncio.create_task(crawl.run())
+    assert await crawl.add([url, f"{url}0"]) == AddResult(1, 1)
+    result = await task
+    assert (result.state, result.already_finished) == (JobState.FINISHED, False)
+    assert items(tmp_path) == [(url, ""), (f"{url}0", "")]
+
+
+async def test_a_run_that_waits_for_seeds_takes_them_until_it_is_stopped(serve, tmp_path, made):
+    site = site_of(4)
+    url = serve(site).url
+    crawl = made(wait_for_seeds=True)
+    task = asyncio.create_task(crawl.run())
+    for number in range(3):
+        assert (await crawl.add([f"{url}{number}"])).added == 1
+        while site.counts[f"/{number}"] == 0:
+            await asyncio.sleep(0.01)
+        assert not task.done()
+    crawl.stop("enough")
+    assert (await crawl.add([f"{url}3"])).added == 1  # for the next run
+    result = await task
+    assert (result.state, result.reason) == (JobState.STOPPED, "enough")
+    assert (await made().run()).state is JobState.FINISHED
+    assert items(tmp_path) == [(f"{url}{number}", "") for number in range(4)]
+
+
+async def test_a_call_that_waits_for_a_run_that_fails_is_refused(made, tmp_path):
+    (tmp_path / "items.jsonl").write_text("somebody else's")
+    crawl = made("http://127.0.0.1:9/")
+    task = asyncio.create_task(crawl.run())
+    with pytest.raises(UsageError, match="nothing was added"):
+        await crawl.add(["http://127.0.0.1:9/1"])
+    with pytest.raises(UsageError, match="did not write"):
+        await task
+
+
+PROGRAM = """
+import asyncio
+from skitter import Crawl, JobSpec
+
+async def main():
+    spec = JobSpec(job="j", spider="pages.py:Pages", workers={workers}, outputs=["items.jsonl"], settings={{"wait_for_seeds": 2}})
+    crawl = Crawl(spec)
+    task = asyncio.create_task(crawl.run())
+    for start in range(0, 3000, 1500):
+        print((await crawl.add([f"{url}{{number}}" for number in range(start, start + 1500)])).added, flush=True)
+    await task
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_added_requests_survive_a_kill(serve, tmp_path, workers):
+    site = site_of(3000)
+    url = serve(site).url
+    (tmp_path / "pages.py").write_text(SPIDER.format(urls=[]))
+    (tmp_path / "program.py").write_text(PROGRAM.format(workers=workers, url=url))
+    command = [sys.executable, "program.py"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, start_new_session=True) as process:
+        assert [process.stdout.readline() for _ in range(2)] == [b"1500\n", b"1500\n"]
+        os.killpg(process.pid, signal.SIGKILL)
+    resumed = skitter("resume", "j", "--quiet", cwd=tmp_path)
+    assert resumed.returncode == 0, resumed.stderr
+    assert items(tmp_path) == sorted((f"{url}{number}", "") for number in range(3000))
+
+
+async def test_requests_are_added_to_a_managed_crawl(serve, tmp_path):
+    site = site_of(3)
+    url = serve(site).url
+    crawl = ManagedCrawl()
+    arguments = CrawlArguments(
+        job="managed", spider=Pages, home=str(tmp_path), settings={"wait_for_seeds": True}, outputs=[str(tmp_path / "items.jsonl")]
+    )  # fmt: skip
+    await crawl.initialize(arguments)
+    with pytest.raises(UsageError, match="cannot be added to a crawl that is initialized"):
+        await crawl.add([url])
+    await crawl.start(f"{url}0")
+    assert await crawl.add([f"{url}0", f"{url}1"]) == AddResult(1, 1)
+    with pytest.raises(UsageError, match="requests cannot be 'http"):
+        await crawl.add(url)
+    while site.counts["/1"] == 0:
+        await asyncio.sleep(0.01)
+    await crawl.stop()
+    await crawl.start()  # in memory: from the beginning
+    while site.counts["/1"] == 1:
+        await asyncio.sleep(0.01)
+    await crawl.stop()
+    assert site.counts["/0"] == 2
