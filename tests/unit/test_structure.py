@@ -44,6 +44,8 @@ OPTIONAL_BACK_ENDS = (
     "store/postgresql.py",
     "store/kafka.py",
     "store/opensearch.py",
+    "store/redis_items.py",
+    "store/redis_output.py",
 )
 """Parts of these folders that a crawl without their servers never loads."""
 MAX_CORE_FILES = 180

@@ -37,7 +37,7 @@ class Outage:
         self._since: float | None = None
         self._logged: set[str] = set()
 
-    def meet(self, message: str, reason: object) -> None:
+    def report_failure(self, message: str, reason: object) -> None:
         """Report a failure. ``message`` describes it and contains one ``%s`` for the reason; repeated descriptions are not logged."""
         if self._since is None:
             self._since = time.monotonic()
@@ -121,7 +121,9 @@ class Backoff:
                 now = time.monotonic()
                 deadline = min(deadline, now + self._seconds)
                 if self._seconds:
-                    self.outage.meet(f"is unavailable (%s); retrying for at most {self._seconds:g} s", reason)
+                    self.outage.report_failure(
+                        f"is unavailable (%s); retrying for at most {self._seconds:g} s", reason
+                    )
                 if now >= deadline:
                     raise StoreError(
                         f"{self._name} has been unavailable for {self._seconds:g} s: {reason}",

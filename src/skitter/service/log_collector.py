@@ -244,7 +244,7 @@ class LogBuffer:
                     self._batch = None
             except SkitterError as error:
                 self._has_lines.set()
-                self._backoff.outage.meet("cannot be stored; the run continues: %s", error)
+                self._backoff.outage.report_failure("cannot be stored; the run continues: %s", error)
                 return False
             self._backoff.outage.end()
             return True

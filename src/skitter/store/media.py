@@ -26,7 +26,7 @@ import msgspec
 from skitter.errors import SettingsError, StoreError
 from skitter.plugins import need, needing
 from skitter.secrets import output_variable, without_secrets
-from skitter.store.files import disk_error, sync_file, sync_folder
+from skitter.store.disk import disk_error, sync_file, sync_folder
 from skitter.store.outputs import split_options
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import msgspec
 
 from skitter.errors import StoreError
 from skitter.store.committed import CHUNK, CommittedRanges
-from skitter.store.files import disk_error, sync_file, sync_folder
+from skitter.store.disk import disk_error, sync_file, sync_folder
 from skitter.store.formats import (
     Compression,
     compressed,

@@ -414,7 +414,7 @@ class RedisOutput(Output):
         self._is_away = True
         self._next_attempt = time.monotonic() + delay
         away = "is unavailable" if _is_outage(error.__cause__) else "rejects items"
-        self._backoff.outage.meet(
+        self._backoff.outage.report_failure(
             f"{away} (%s); the crawl continues, and committed items are pushed when it is back",
             error.__cause__ or error,
         )

@@ -13,7 +13,8 @@ from threading import Lock
 from skitter.errors import StoreError
 from skitter.store.committed import CommittedRanges
 from skitter.store.contract import Output, OutputContext, RangesByPart, parts_folder
-from skitter.store.files import ITEMS_STREAM, PartFileStore, disk_error, ranges_for
+from skitter.store.disk import disk_error
+from skitter.store.files import ITEMS_STREAM, PartFileStore, ranges_for
 
 
 class StdoutOutput(Output):

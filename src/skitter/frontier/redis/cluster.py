@@ -79,7 +79,7 @@ class PartitionOutageLog:
         self._tracker = tracker
         self._key = key
 
-    def meet(self, message: str, reason: object) -> None:
+    def report_failure(self, message: str, reason: object) -> None:
         self._tracker.begin(self._key, message % reason)
 
     def end(self) -> None:

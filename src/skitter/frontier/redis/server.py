@@ -106,7 +106,7 @@ class ServerConnection(Protocol):
 class OutageLog(Protocol):
     """Logs the outages of a server."""
 
-    def meet(self, message: str, reason: object) -> None:
+    def report_failure(self, message: str, reason: object) -> None:
         """Note that a call failed and is repeated, as in :class:`~skitter._utils.backoff.Outage`."""
 
     def end(self) -> None:
@@ -324,7 +324,7 @@ class RedisServer:
                 if rule is None or now >= min(first_failure + outage_timeout, self._deadline):
                     raise explained(error, self.where) from error
                 limit = f"retrying for at most {outage_timeout:.0f} s"
-                self._outages.meet(f"cannot be used: {rule.problem} (%s); {limit}", text_of(error))
+                self._outages.report_failure(f"cannot be used: {rule.problem} (%s); {limit}", text_of(error))
             else:
                 if backoff is not None:
                     self._outages.end()
