@@ -83,7 +83,9 @@ async def test_closed_ports_and_the_other_scheme_do_not_hold_the_pages_of_their_
         f"https://127.0.0.1:{server.port}/{number}" for number in range(5)
     ]  # where no handshake is answered
     spider = Watching([server.url])
-    ran = await CrawlHarness(spider, tmp_path, **DEFAULTS | {"connect_timeout": 1.0}, max_retries=1).run()
+    # The pages take up to half a second on a busy machine, far less than the first retry.
+    waits = {"connect_timeout": 3.0, "retry_delay": 3.0}
+    ran = await CrawlHarness(spider, tmp_path, **DEFAULTS | waits, max_retries=1).run()
     assert set(site.counts) == {"/", *good}
     assert sorted(spider.failures) == sorted(bad)
     assert spider.pages_after_the_first_failure() == []
