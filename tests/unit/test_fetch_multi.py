@@ -12,7 +12,7 @@ from servers.fetch_raw import RawServer, page
 from skitter.fetch import multi as multi_module
 from skitter.fetch.contract import ConnectError, TimedOut
 from skitter.fetch.http import HttpFetcher
-from skitter.fetch.multi import EpollWatcher, LoopWatcher
+from skitter.fetch.multi import EpollWatcher, LoopWatcher, Multi
 from skitter.request import Request
 from skitter.settings import Settings
 from skitter.testing import SiteProcess
@@ -197,6 +197,22 @@ async def test_an_end_that_waits_for_the_event_loop_does_not_reduce_the_time_of_
         await fetcher.close()
         await server
     assert answer.latency > 0.15
+
+
+async def test_an_answer_whose_wait_is_measured_as_longer_than_it_took_has_a_latency_nonetheless(
+    fetcher, monkeypatch
+):
+    """A latency of 0 is none: the response would be missing in the counts of its host."""
+    start = Multi.start
+
+    async def start_and_wait_long(multi, curl):
+        await start(multi, curl)
+        return 60.0
+
+    monkeypatch.setattr(Multi, "start", start_and_wait_long)
+    async with RawServer({"/": page(b"a")}) as server:
+        answer = await fetcher.fetch(Request(server.url()))
+    assert 0.0 < answer.latency < 0.001
 
 
 def test_events_of_curl_and_of_the_loop_are_the_same_bits():
