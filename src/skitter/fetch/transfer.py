@@ -30,7 +30,7 @@ _WIRE_BUFFER = 128 * 1024
 _ONE_READ = 0.005
 """Maximum seconds between the first and the last byte of an answer that was read in one turn of the event loop."""
 _SHORTEST = 1e-6
-"""Minimum latency in seconds, for an answer whose wait was measured to be as long as everything; 0 is no measured latency."""
+"""Minimum latency in seconds; 0 means that none was measured."""
 _MAX_BLOCKS = 256
 """Blocks of a body that are kept apart. A larger body is collected in one buffer, which takes less memory."""
 _TINY_BLOCKS = 65_536
