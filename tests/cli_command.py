@@ -27,10 +27,10 @@ class Shop(Spider):
 """
 
 
-def skitter(*arguments, cwd, stdin="", environment=None):
-    """Run a command to its end."""
+def skitter(*arguments, cwd, stdin="", environment=None, patience=100):
+    """Run a command to its end, which has to come within so many seconds."""
     return subprocess.run(
-        [*SKITTER, *map(str, arguments)], cwd=cwd, input=stdin, capture_output=True, text=True, timeout=100,
+        [*SKITTER, *map(str, arguments)], cwd=cwd, input=stdin, capture_output=True, text=True, timeout=patience,
         env={**os.environ, **(environment or {})}, check=False,
     )  # fmt: skip
 

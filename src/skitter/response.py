@@ -107,7 +107,7 @@ class Response:
     ``request``
         The answered request.
     ``latency``
-        Seconds from sending the request to the first byte of the response.
+        Seconds from sending the request to the first byte of the response; 0.0 if the fetcher does not measure it.
     ``ip``, ``protocol``
         IP address of the server, and protocol (``http/1.1`` or ``h2``); empty if unknown.
     ``moved_to``

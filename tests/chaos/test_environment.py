@@ -89,7 +89,7 @@ def test_little_memory_loses_nothing(job, pages):
 
 
 def test_part_files_that_are_removed_during_the_crawl_are_named(job, site, pages, tmp_path):
-    crawl = job(workers=2).start()
+    crawl = job(workers=2, settings={"delay": 0.02}).start()  # the other half takes two seconds
     assert crawl.wait_for(lambda: served(site) >= len(pages) // 2, "half of the requests")
     shutil.rmtree(tmp_path / ".skitter/job/parts")
     assert crawl.wait() == 1, crawl.errors

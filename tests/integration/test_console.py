@@ -254,9 +254,17 @@ def choose(page, button, answer=None):
         page.get_by_role("dialog").get_by_role("button", name=answer, exact=True).click()
 
 
+def wait_for_no_leases(service, job):
+    """Return when the fetches that were in progress at the pause have ended, some of them as dead letters."""
+    service.wait_for(
+        f"/jobs/{job}", lambda found: not found["counts"]["leased"], "the end of the fetches in progress"
+    )
+
+
 def settle_dead_letters(service, user):
     """Drop one, retry one, and drop those of a kind."""
     page, letters = user.page, "/jobs/acted/failures?limit=1000"
+    wait_for_no_leases(service, "acted")
     known = service.done("GET", letters)["failures"]
     page.get_by_role("link", name="Dead letters", exact=True).click()
     boxes = page.get_by_role("checkbox", name=re.compile("^Select "))
@@ -600,9 +608,7 @@ def settle_by_keys(service, keys):
     service.wait_for("/jobs/typed", lambda job: job["counts"]["failed"] >= 3, "dead letters")
     service.done("POST", "/jobs/typed/pause")
     expect(state).to_have_text("paused")
-    service.wait_for(
-        "/jobs/typed", lambda job: not job["counts"]["leased"], "the end of the fetches in progress"
-    )
+    wait_for_no_leases(service, "typed")
     known = service.done("GET", "/jobs/typed")["counts"]["failed"]
     keys.use("link", "Dead letters")
     keys.use("checkbox", re.compile("^Select "), "Space")

@@ -142,12 +142,14 @@ class Watcher(Spider):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)  # it takes half a minute of CPU time
 def test_pages_that_are_made_to_exhaust_a_worker_block_neither_its_event_loop_nor_the_crawl(serve, tmp_path):
     server = serve(hostile.hostile_site)
     (tmp_path / "watcher.py").write_text(WATCHER)
     result = skitter(
         "run", "watcher.py", "-a", f"site={server.url.rstrip('/')}", "-a", f"paths={' '.join(f'/css/{name}' for name in RECEIVED)}",
         "-s", "robots=no", "-s", "delay=0", "-s", "concurrency_per_slot=2", "-s", "max_retries=0", "-o", "a.jsonl", cwd=tmp_path,
+        patience=250,
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
     items = {urlsplit(item["url"]).path: item["content_error"] for item in items_of(tmp_path / "a.jsonl")}

@@ -83,7 +83,9 @@ async def test_closed_ports_and_the_other_scheme_do_not_hold_the_pages_of_their_
         f"https://127.0.0.1:{server.port}/{number}" for number in range(5)
     ]  # where no handshake is answered
     spider = Watching([server.url])
-    ran = await CrawlHarness(spider, tmp_path, **DEFAULTS | {"connect_timeout": 1.0}, max_retries=1).run()
+    # The pages take up to half a second on a busy machine, far less than the first retry.
+    waits = {"connect_timeout": 3.0, "retry_delay": 3.0}
+    ran = await CrawlHarness(spider, tmp_path, **DEFAULTS | waits, max_retries=1).run()
     assert set(site.counts) == {"/", *good}
     assert sorted(spider.failures) == sorted(bad)
     assert spider.pages_after_the_first_failure() == []
@@ -183,7 +185,7 @@ async def test_a_host_that_was_fetched_from_is_waited_for(tmp_path):
                 await asyncio.to_thread(servers.enter_context, SiteServer(site, port=port))
 
         async def parse(self, response):
-            if response.url.endswith("/3") and not gone:
+            if response.url.endswith("/"):  # the only page fetched so far
                 await asyncio.to_thread(servers.close)
             for result in super().parse(response):
                 yield result
@@ -193,4 +195,5 @@ async def test_a_host_that_was_fetched_from_is_waited_for(tmp_path):
         ran = await CrawlHarness(spider, tmp_path, retry_delay=0.05, max_retries=2).run()
     assert ran.letters == {}
     assert ran.counters["pages"] == 21
-    assert gone.count("connect") >= 4
+    assert set(gone) == {"connect"}
+    assert len(gone) >= 5

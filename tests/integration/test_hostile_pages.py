@@ -8,6 +8,7 @@ from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
+import pytest
 import trustme
 
 from cli_command import SKITTER, skitter
@@ -16,6 +17,8 @@ from servers.tls import SocketServers, hostile_tls
 from sites import hostile_web
 from sites.hostile import PAGES, XPATH
 from skitter.testing import SiteProcess
+
+pytestmark = pytest.mark.timeout(300)  # such pages take much CPU time
 
 MAX_MEMORY = 400 * 1024 * 1024
 GOOD = 200

@@ -380,7 +380,8 @@ def test_a_handler_of_spider_idle_closes_the_spider_with_its_reason(site, tmp_pa
 
 
 def test_skitter_pauses_and_stops_a_running_project(site, tmp_path):
-    settings = ADDON | {"DOWNLOAD_DELAY": 0.05, "RANDOMIZE_DOWNLOAD_DELAY": 0}
+    # After the tenth page, 15 seconds are left for the commands.
+    settings = ADDON | {"DOWNLOAD_DELAY": 0.3, "RANDOMIZE_DOWNLOAD_DELAY": 0}
     arguments = {"url": site.url, "number": 60}
     command = command_of("crawl", "starting", "-o", "items.jsonl", settings=settings, arguments=arguments)
     with subprocess.Popen(

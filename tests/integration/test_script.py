@@ -13,7 +13,8 @@ from skitter.testing import Answer
 
 @pytest.fixture
 def engine():
-    engine = ScriptEngine(seconds=0.3, memory=16 * 1024 * 1024)
+    # What has to fail for another reason takes up to 0.2 s of CPU time.
+    engine = ScriptEngine(seconds=1.0, memory=16 * 1024 * 1024)
     yield engine
     engine.close()
 
@@ -39,9 +40,9 @@ def test_an_expression_or_a_function_body_returns_its_value(engine, code, value)
         ("throw new TypeError('no')", "script: TypeError: no"),
         ("nope.x", "ReferenceError: nope is not defined"),
         ("1 +", "SyntaxError"),
-        ("while (true) {}", "ran longer than 0.3 s"),
-        ("/(a+)+$/.test('a'.repeat(40) + 'b')", "ran longer than 0.3 s"),
-        ("[].indexOf.call({length: 2 ** 52}, 1)", "ran longer than 0.3 s"),
+        ("while (true) {}", "ran longer than 1 s"),
+        ("/(a+)+$/.test('a'.repeat(40) + 'b')", "ran longer than 1 s"),
+        ("[].indexOf.call({length: 2 ** 52}, 1)", "ran longer than 1 s"),
         ("let a = []; while (true) a.push('x'.repeat(1e6))", "ran out of memory"),
         ("(function f() { f() })()", "Maximum call stack size exceeded"),
         ("'x'.repeat(2 ** 29)", "ran out of memory"),
@@ -108,7 +109,7 @@ PAGE = ScriptPage("http://x/", "<h1>Hi</h1><a href='/a'>x</a><a href='/b'>y</a> 
     ("code", "message"),
     [
         ("while (true) ctx.output({a: 'x'.repeat(1000)})", "ran out of memory"),
-        ("ctx.xpath('//a[count(//a) > count(.//a)]').length", "ran longer than 0.3 s"),
+        ("ctx.xpath('//a[count(//a) > count(.//a)]').length", "ran longer than 1 s"),
     ],
 )
 def test_a_rule_cannot_exhaust_its_engine_by_results_or_queries(engine, code, message):

@@ -104,7 +104,7 @@ def test_a_run_after_a_kill_is_logged_in(tmp_path, serve):
     server = serve(site)
     (tmp_path / "members.py").write_text(SPIDER.format(url=server.url))
     words = ("run", "members.py", "--job=job", "-o", "items.jsonl", *OPTIONS)
-    site.delay = 0.05
+    site.delay = 0.3  # 60 pages, four at a time, take longer than this process ever waits for the processor
     with Logged(*words, cwd=tmp_path) as run:
         run.wait_for(lambda: site.shown >= 10)
         run.process.kill()

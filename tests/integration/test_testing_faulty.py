@@ -12,7 +12,7 @@ from sites.faulty import RETRIES, FaultySite
 from sites.redirects import ASTRAY, HOPS
 
 LIMIT = 32_000_000
-PATIENCE = aiohttp.ClientTimeout(total=12.0, sock_read=2.0)
+PATIENCE = aiohttp.ClientTimeout(total=12.0, sock_read=4.0)
 
 
 class Lost(Exception):

@@ -19,7 +19,7 @@ from skitter.brokers.nsq_client import (
 )
 
 QUICK = NsqOptions(output_buffer_size=-1)
-SHORT = NsqOptions(output_buffer_size=-1, msg_timeout=1.0)
+SHORT = NsqOptions(output_buffer_size=-1, msg_timeout=3.0)
 POLLING = NsqOptions(output_buffer_size=-1, lookup_interval=0.05)
 
 

@@ -12,8 +12,8 @@ from sites.redirects import ASTRAY, LED_ASTRAY, LINKED, TARGETS, redirect
 from sites.unusual_links import BINARIES, BINARY_BODY, NOT_FOR_CRAWLERS, ODD_LINKS, TOO_LONG, UNPARSABLE
 from skitter.testing import Answer
 
-READ_TIMEOUT = 1.0
-TOTAL_TIMEOUT = 5.0
+READ_TIMEOUT = 3.0
+TOTAL_TIMEOUT = 10.0
 RETRIES = 2
 BODY_LIMIT = 64_000_000
 """The expected results hold for a crawler with these settings, concurrency_per_slot of at least 16 and no delay."""

@@ -12,7 +12,7 @@ from servers.fetch_raw import RawServer, page
 from skitter.fetch import multi as multi_module
 from skitter.fetch.contract import ConnectError, TimedOut
 from skitter.fetch.http import HttpFetcher
-from skitter.fetch.multi import EpollWatcher, LoopWatcher
+from skitter.fetch.multi import EpollWatcher, LoopWatcher, Multi
 from skitter.request import Request
 from skitter.settings import Settings
 from skitter.testing import SiteProcess
@@ -46,8 +46,14 @@ def watches(request, monkeypatch):
 
 
 @pytest.fixture
-async def fetcher(watches):
-    made = HttpFetcher(Settings(connect_timeout=5.0, read_timeout=0.2))
+def read_timeout():
+    """Longer than any server here keeps silent, unless a test sets another one."""
+    return 30.0
+
+
+@pytest.fixture
+async def fetcher(watches, read_timeout):
+    made = HttpFetcher(Settings(connect_timeout=5.0, read_timeout=read_timeout))
     await made.open()
     yield made
     await made.close()
@@ -99,6 +105,7 @@ async def test_a_cancelled_transfer_leaves_nothing_behind(fetcher, watches):
         assert (await fetcher.fetch(Request(server.url()))).body == b"b"
 
 
+@pytest.mark.parametrize("read_timeout", [0.2])
 async def test_time_outs_and_refused_connections_end_their_transfer_alone(fetcher, free_port):
     async def stall(wire):
         await wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nab")
@@ -190,6 +197,22 @@ async def test_an_end_that_waits_for_the_event_loop_does_not_reduce_the_time_of_
         await fetcher.close()
         await server
     assert answer.latency > 0.15
+
+
+async def test_an_answer_whose_wait_is_measured_as_longer_than_it_took_has_a_latency_nonetheless(
+    fetcher, monkeypatch
+):
+    """A latency of 0 is none: the response would be missing in the counts of its host."""
+    start = Multi.start
+
+    async def start_and_wait_long(multi, curl):
+        await start(multi, curl)
+        return 60.0
+
+    monkeypatch.setattr(Multi, "start", start_and_wait_long)
+    async with RawServer({"/": page(b"a")}) as server:
+        answer = await fetcher.fetch(Request(server.url()))
+    assert 0.0 < answer.latency < 0.001
 
 
 def test_events_of_curl_and_of_the_loop_are_the_same_bits():

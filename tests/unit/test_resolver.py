@@ -25,7 +25,7 @@ async def fetcher_of(names, **settings):
 
 
 async def test_an_answer_is_used_for_its_ttl_and_then_replaced(port):
-    with NameServer({"a.test": ("127.0.0.1", "127.0.0.2")}, ttl=1) as names:
+    with NameServer({"a.test": ("127.0.0.1", "127.0.0.2")}, ttl=2) as names:
         fetcher = await fetcher_of(names)
         request = Request(f"http://a.test:{port}/")
         found = [(await fetcher.fetch(request)).ip for _ in range(3)]

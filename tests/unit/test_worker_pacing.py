@@ -1,7 +1,6 @@
 """CallbackPacer: callbacks of a burst of answers leave turns of the event loop to the sockets."""
 
 import asyncio
-import time
 
 import pytest
 
@@ -10,12 +9,6 @@ from skitter.worker.callbacks import CallbackPacer
 
 BURST = 60
 SIZE = 20_000
-
-
-def work(seconds):
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end:
-        pass
 
 
 class Turns:
@@ -41,49 +34,8 @@ async def turns():
     turns.stop()
 
 
-async def burst(pacer, done, number, seconds):
-    if (turn := pacer.next_turn(SIZE)) is not None:
-        await turn
-    work(seconds)
-    done.append(number)
-
-
-async def test_a_burst_of_callbacks_leaves_turns_to_the_sockets(turns):
-    pacer, done = CallbackPacer(), []
-    async with asyncio.TaskGroup() as group:
-        for number in range(BURST):
-            group.create_task(burst(pacer, done, number, 0.001))
-    assert done == list(range(BURST))  # in the order of arrival
-    assert turns.count >= BURST / 3
-
-
-async def test_short_callbacks_share_a_turn(turns):
-    pacer, done = CallbackPacer(), []
-    async with asyncio.TaskGroup() as group:
-        for number in range(BURST):
-            group.create_task(burst(pacer, done, number, 0))
-    assert len(done) == BURST
-    assert turns.count < BURST / 2
-
-
-async def test_no_callback_runs_before_the_next_request_is_sent(turns):
-    begun = turns.count
-    await burst(CallbackPacer(), [], 1, 0)
-    assert turns.count - begun >= callbacks._REFILL_TURNS
-
-
-async def test_a_cancelled_callback_does_not_hold_up_the_others():
-    pacer, done = CallbackPacer(), []
-    tasks = [asyncio.ensure_future(burst(pacer, done, number, 0.002)) for number in range(6)]
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    tasks[3].cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-    assert done == [0, 1, 2, 4, 5]
-
-
 class Clock:
-    """A clock on which each callback takes a millisecond, a part of it CPU time."""
+    """A clock on which nothing but callbacks takes time, a part of it CPU time."""
 
     def __init__(self, monkeypatch, cpu_share):
         self.cpu_share = cpu_share
@@ -101,10 +53,54 @@ class Clock:
         self._now += seconds
         self._cpu_seconds += seconds * self.cpu_share
 
-    async def callback(self, pacer):
+    async def callback(self, pacer, seconds=0.001):
         if (turn := pacer.next_turn(SIZE)) is not None:
             await turn
-        self.advance(0.001)
+        self.advance(seconds)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    return Clock(monkeypatch, 0.5)
+
+
+async def burst(clock, pacer, done, number, seconds):
+    await clock.callback(pacer, seconds)
+    done.append(number)
+
+
+async def test_a_burst_of_callbacks_leaves_turns_to_the_sockets(turns, clock):
+    pacer, done = CallbackPacer(), []
+    async with asyncio.TaskGroup() as group:
+        for number in range(BURST):
+            group.create_task(burst(clock, pacer, done, number, 0.001))
+    assert done == list(range(BURST))  # in the order of arrival
+    assert turns.count >= BURST / 3
+
+
+async def test_short_callbacks_share_a_turn(turns, clock):
+    pacer, done = CallbackPacer(), []
+    async with asyncio.TaskGroup() as group:
+        for number in range(BURST):
+            group.create_task(burst(clock, pacer, done, number, 0))
+    assert len(done) == BURST
+    assert turns.count < BURST / 2
+
+
+async def test_no_callback_runs_before_the_next_request_is_sent(turns, clock):
+    begun = turns.count
+    await burst(clock, CallbackPacer(), [], 1, 0)
+    assert turns.count - begun >= callbacks._REFILL_TURNS
+
+
+async def test_a_cancelled_callback_does_not_hold_up_the_others(clock):
+    pacer, done = CallbackPacer(), []
+    tasks = [asyncio.ensure_future(burst(clock, pacer, done, number, 0.002)) for number in range(6)]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    tasks[3].cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert done == [0, 1, 2, 4, 5]
 
 
 async def turns_of_a_burst(monkeypatch, cpu_share):

@@ -29,6 +29,8 @@ _SUPPRESS_CONNECT_HEADERS = 265  # pycurl has no name for it
 _WIRE_BUFFER = 128 * 1024
 _ONE_READ = 0.005
 """Maximum seconds between the first and the last byte of an answer that was read in one turn of the event loop."""
+_SHORTEST = 1e-6
+"""Minimum latency in seconds; 0 means that none was measured."""
 _MAX_BLOCKS = 256
 """Blocks of a body that are kept apart. A larger body is collected in one buffer, which takes less memory."""
 _TINY_BLOCKS = 65_536
@@ -362,7 +364,7 @@ class Transfer:
 
     @property
     def latency(self) -> float:
-        """Seconds from sending the request to the first byte of the answer, without the time to connect.
+        """Seconds from sending the request to the first byte of the answer, without the time to connect; never 0.
 
         An answer that has waited for a busy event loop does not make its server slower.
         """
@@ -371,7 +373,7 @@ class Transfer:
         if self.unread and getinfo(pycurl.TOTAL_TIME) - answered < _ONE_READ:
             answered -= self.unread
         latency: float = answered - sent
-        return latency if latency > 0 else 0.0
+        return max(_SHORTEST, latency)
 
     def phases(self) -> FetchPhases:
         """Return the phases of the transfer that has ended."""
