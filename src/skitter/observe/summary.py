@@ -132,7 +132,7 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
         ("retried", listed(summary.retried_by_kind)),
         ("refused", listed(summary.refused_by_reason)),
         *(("violated", visible_line(describe(verdict))) for verdict in summary.violated),
-        ("output", ", ".join("standard output" if output == "-" else output for output in summary.outputs)),
+        ("output", ", ".join("standard output" if output.partition("?")[0] == "-" else output for output in summary.outputs)),
     ]
     return [(name, text) for name, text in rows if text]
 
