@@ -197,6 +197,18 @@ async def test_a_run_does_not_end_between_two_calls_of_one_task(serve, tmp_path,
     assert len(items(tmp_path)) == count + 1
 
 
+async def test_requests_are_fetched_while_a_program_makes_one_call_after_the_other(serve, made):
+    site = site_of(1)
+    url = serve(site).url
+    assert (await made(url).run()).state is JobState.FINISHED
+    crawl = made(url)
+    task = asyncio.create_task(crawl.run())
+    async with asyncio.timeout(60):
+        while not site.counts["/0"]:
+            await crawl.add([f"{url}0"])
+    assert (await task).state is JobState.FINISHED
+
+
 async def test_a_run_that_waits_for_seeds_takes_them_until_it_is_stopped(serve, tmp_path, made):
     site = site_of(4)
     url = serve(site).url

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from skitter._utils.concurrency import wait_until_set
 from skitter.errors import SkitterError, UsageError
 from skitter.frontier.records import AddResult, Entry, JobInfo
 from skitter.request import Request
@@ -21,6 +22,8 @@ if TYPE_CHECKING:  # most runs add no requests, and need no links
 
 BATCH_SIZE = 1_000
 """Number of seeds that are sent to the frontier in one call."""
+_MAX_QUIET_DELAY = 0.5
+"""Seconds for which workers that have nothing to do wait for the calls in progress."""
 _MAX_REPORTED = 3
 """Number of invalid requests that are named. The others are counted."""
 
@@ -148,14 +151,16 @@ class RequestAdder:
         self._is_open.set()
 
     async def close_unless(self, has_more: Callable[[], Awaitable[bool]]) -> bool:
-        """Close when no call is in progress and there is nothing more to do. Return whether there is."""
+        """Close when no call is in progress and there is nothing more to do. Return whether there is.
+
+        ``has_more`` is also asked while calls are in progress: a program may make one after the other.
+        """
         while True:
-            while self._in_progress:  # a program may make its next call before this one resumes
-                await self._is_quiet.wait()
-            calls = self._calls
+            await wait_until_set(self._is_quiet, _MAX_QUIET_DELAY)
+            calls, was_quiet = self._calls, not self._in_progress
             if await has_more():
                 return True
-            if calls == self._calls:
+            if was_quiet and calls == self._calls:
                 self.close()
                 return False
 
