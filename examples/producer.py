@@ -4,6 +4,7 @@ import asyncio
 import sys
 
 from skitter import Crawl, JobSpec, Spider
+from skitter.errors import UsageError
 
 
 class Titles(Spider):
@@ -18,8 +19,12 @@ async def main():
     crawl = Crawl(spec, spider_class=Titles)
     running = asyncio.create_task(crawl.run())
     while line := await asyncio.to_thread(sys.stdin.readline):
-        result = await crawl.add([line])  # from now on, the URL survives a kill
-        print("new" if result.added else "known", line.strip())
+        try:
+            result = await crawl.add([line])  # from now on, the URL survives a kill
+        except UsageError as error:  # an invalid URL, or the crawl has ended
+            print(error)
+        else:
+            print("new" if result.added else "known", line.strip())
     print((await running).state)
 
 

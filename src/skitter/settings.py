@@ -299,7 +299,7 @@ class FrontierSettings(msgspec.Struct, frozen=True, kw_only=True):
     )] = 1e-6
 
     wait_for_seeds: Annotated[bool | float, Setting(
-        "Wait for more seeds (`skitter add`, `seed_keys`) instead of finishing. A number: finish after this idle time.",
+        "Wait for more seeds (`skitter add`, `Crawl.add`, `seed_keys`) instead of finishing. A number: finish after this idle time.",
         section="Seeds and statistics", unit="s", min=0, cli="--wait-for-seeds", live=True, api=True,
     )] = False
     seed_keys: Annotated[tuple[str, ...], Setting(

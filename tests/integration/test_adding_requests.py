@@ -1,6 +1,7 @@
 """Requests that a program adds to its run: they are stored and fetched, or the call says that nothing was added."""
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -98,6 +99,7 @@ async def test_requests_are_added_checked_and_recognized(serve, tmp_path, made):
         ([Request("http://127.0.0.1/", callback="nowhere")], "the spider has no method 'nowhere'"),
         ([f"ftp://{number}/" for number in range(5)], "5 of 6 requests are invalid"),
         ([7], "requests cannot be 7"),
+        ([None], "requests cannot be None"),
     ],
 )
 async def test_one_invalid_request_means_that_none_is_added(serve, made, wrong, message):
@@ -109,8 +111,9 @@ async def test_one_invalid_request_means_that_none_is_added(serve, made, wrong, 
         await crawl.add([f"{url}0", *wrong])
     assert message in str(refusal.value)
     assert refusal.value.remedy
-    with pytest.raises(UsageError, match="requests cannot be 'http"):
-        await crawl.add(url)
+    for no_list in (url, url.encode(), Request(url), {"url": url}, None, 7):
+        with pytest.raises(UsageError, match="requests cannot be "):
+            await crawl.add(no_list)
     await task
     assert site.counts == {"/": 1}
 
@@ -180,6 +183,32 @@ async def test_a_finished_job_continues_with_new_requests(serve, tmp_path, made,
     assert items(tmp_path) == [(url, ""), (f"{url}0", "")]
 
 
+@pytest.mark.parametrize("frontier", ["sqlite:", "redis"], indirect=True)
+async def test_a_run_does_not_end_between_two_calls_of_one_task(serve, tmp_path, made, frontier):
+    count = 1500
+    site = site_of(count)
+    url = serve(site).url
+    assert (await made(url, frontier=frontier).run()).state is JobState.FINISHED
+    crawl = made(url, frontier=frontier)
+    task = asyncio.create_task(crawl.run())
+    assert await crawl.add([url]) == AddResult(0, 1)
+    assert (await crawl.add([f"{url}{number}" for number in range(count)])).added == count
+    assert (await task).state is JobState.FINISHED
+    assert len(items(tmp_path)) == count + 1
+
+
+async def test_requests_are_fetched_while_a_program_makes_one_call_after_the_other(serve, made):
+    site = site_of(1)
+    url = serve(site).url
+    assert (await made(url).run()).state is JobState.FINISHED
+    crawl = made(url)
+    task = asyncio.create_task(crawl.run())
+    async with asyncio.timeout(60):
+        while not site.counts["/0"]:
+            await crawl.add([f"{url}0"])
+    assert (await task).state is JobState.FINISHED
+
+
 async def test_a_run_that_waits_for_seeds_takes_them_until_it_is_stopped(serve, tmp_path, made):
     site = site_of(4)
     url = serve(site).url
@@ -206,6 +235,59 @@ async def test_a_call_that_waits_for_a_run_that_fails_is_refused(made, tmp_path)
         await crawl.add(["http://127.0.0.1:9/1"])
     with pytest.raises(UsageError, match="did not write"):
         await task
+
+
+async def test_a_second_call_of_run_is_refused_and_the_run_goes_on(serve, made):
+    site = site_of(1)
+    url = serve(site).url
+    crawl = made(url, wait_for_seeds=True)
+    task = asyncio.create_task(crawl.run())
+    await crawl.add([url])
+    with pytest.raises(UsageError, match="is running already") as refusal:
+        await crawl.run()
+    assert "its own job" in refusal.value.remedy
+    assert await crawl.add([f"{url}0"]) == AddResult(1, 0)
+    crawl.stop("enough")
+    assert (await task).reason == "enough"
+
+
+@pytest.mark.parametrize("frontier", ["sqlite:", "memory:"], indirect=True)
+async def test_a_run_that_was_cancelled_accepts_nothing_while_it_writes_its_outputs(
+    serve, made, frontier, monkeypatch
+):
+    url = serve(site_of(1)).url
+    crawl = made(url, frontier=frontier, wait_for_seeds=True)
+    end, refusals = Crawl._end, []
+
+    async def add_at_the_end(self, *arguments):
+        with pytest.raises(UsageError, match="nothing was added") as refusal:
+            await self.add([f"{url}0"])
+        refusals.append(refusal.value)
+        await end(self, *arguments)
+
+    monkeypatch.setattr(Crawl, "_end", add_at_the_end)
+    task = asyncio.create_task(crawl.run())
+    await crawl.add([url])
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert len(refusals) == 1
+
+
+def test_a_crawl_that_runs_again_on_another_event_loop_takes_requests(serve, tmp_path, made):
+    site = site_of(2)
+    url = serve(site).url
+    crawl = made(url)
+
+    async def run(*numbers):
+        task = asyncio.create_task(crawl.run())
+        added = await crawl.add([f"{url}{number}" for number in numbers])
+        return added, (await task).already_finished
+
+    assert asyncio.run(run(0)) == (AddResult(1, 0), False)
+    assert asyncio.run(run(1)) == (AddResult(1, 0), False)
+    assert asyncio.run(run(0)) == (AddResult(0, 1), True)
+    assert len(items(tmp_path)) == 3
 
 
 PROGRAM = """
@@ -255,9 +337,14 @@ async def test_requests_are_added_to_a_managed_crawl(serve, tmp_path):
         await crawl.add(url)
     while site.counts["/1"] == 0:
         await asyncio.sleep(0.01)
+    seed = json.dumps({"url": f"{url}2", "callback": "named", "cb_kwargs": {"name": "two"}})
+    assert await crawl.add([f" {url}2?again=1 ", seed]) == AddResult(2, 0)
+    while site.counts["/2"] < 1:
+        await asyncio.sleep(0.01)
     await crawl.stop()
     await crawl.start()  # in memory: from the beginning
-    while site.counts["/1"] == 1:
+    while site.counts["/1"] == 1 or site.counts["/2"] == 1:
         await asyncio.sleep(0.01)
     await crawl.stop()
     assert site.counts["/0"] == 2
+    assert (f"{url}2", "two") in items(tmp_path)

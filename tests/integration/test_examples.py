@@ -179,10 +179,12 @@ def test_a_producer_adds_urls_to_the_crawl_that_runs(tmp_path, site):
     quotes = [f"{site.url}quotes/{number}" for number in (1, 2)]
     result = subprocess.run(
         [sys.executable, EXAMPLES / "producer.py"], cwd=tmp_path, capture_output=True, text=True, timeout=100,
-        input="\n".join([*quotes, quotes[0], ""]), check=True,
+        input="\n".join([*quotes, "ftp://127.0.0.1/", quotes[0], ""]), check=True,
     )  # fmt: skip
-    told = [f"new {quotes[0]}", f"new {quotes[1]}", f"known {quotes[0]}", "finished"]
-    assert result.stdout.splitlines() == told
+    *told, last, end = result.stdout.splitlines()
+    assert told[:2] == [f"new {quotes[0]}", f"new {quotes[1]}"]
+    assert "'ftp://127.0.0.1/' was refused: scheme" in told[2]
+    assert (last, end) == (f"known {quotes[0]}", "finished")
     assert urls_of(tmp_path / "titles.jsonl") == quotes
 
 

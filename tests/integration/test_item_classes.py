@@ -167,6 +167,25 @@ def test_a_name_that_no_item_has_and_a_changed_selection_are_reported(serve, tmp
     assert urls(tmp_path / "books.jsonl") == pages  # nothing was lost
 
 
+def test_an_output_elsewhere_does_not_mix_its_items_with_those_of_a_selection_in_the_same_place(
+    serve, tmp_path
+):
+    shop(serve, tmp_path)
+    place = f"file://{tmp_path}/remote.jsonl"
+    for limit, output in ((4, place), (12, f"{place}?item_classes=Book"), (16, place)):
+        ended = skitter(*RUN, "-o", output, "--limit", limit, cwd=tmp_path)
+        assert ended.returncode == 0, ended.stderr
+    found = urls(tmp_path / "remote.jsonl")
+    assert found
+    assert found == sorted(
+        8 * [*set(found)]
+    )  # the pages of the first and of the last run, with all of their items
+    ended = skitter(*RUN, "-o", f"{place}?item_classes=Book", "--limit", 16, cwd=tmp_path)
+    books = urls(tmp_path / "remote.jsonl")
+    assert len(books) == len(set(books)) >= 8
+    assert not set(books) & set(found)
+
+
 @pytest.mark.parametrize(
     ("outputs", "message"),
     [

@@ -136,7 +136,13 @@ def test_the_summary_omits_empty_sections():
     assert not {"reason", "dropped"} & rows.keys()
     bare = reading(counters={})
     empty = RunResult(
-        job="j", state=JobState.FINISHED, reason="", seconds=0.0, before=bare, status=bare, outputs=["-"]
+        job="j",
+        state=JobState.FINISHED,
+        reason="",
+        seconds=0.0,
+        before=bare,
+        status=bare,
+        outputs=["-?item_classes=Book"],
     )
     assert dict(summary_rows(summary_of(empty, 0)))["output"] == "standard output"
     assert "refused" not in dict(summary_rows(summary_of(empty, 0)))

@@ -14,7 +14,7 @@ from skitter.politeness import HostLimits
 BEGIN = 1_000.0
 EPSILON = 1e-6
 
-LANDINGS = {
+REPORTS = {
     "quick": FetchReport(1, 0.02),
     "slow": FetchReport(1, 3.0),
     "far": FetchReport(1, 0.5, connecting=0.3),
@@ -35,7 +35,7 @@ steps = st.lists(
         st.tuples(st.just("wait"), st.sampled_from([0.0, 0.01, 0.1, 0.3, 1.0, 5.0])),
         st.tuples(st.just("take"), st.floats(0.0, 1.0)),
         st.tuples(st.just("take"), st.sampled_from([0.0, 1.0])),
-        st.tuples(st.just("end_fetch"), st.sampled_from(sorted(LANDINGS))),
+        st.tuples(st.just("end_fetch"), st.sampled_from(sorted(REPORTS))),
         st.tuples(st.just("give_up"), st.just(0.0)),
         st.tuples(st.just("min_delay"), st.sampled_from([0.0, 0.1, 0.7])),
         st.tuples(st.just("pause"), st.sampled_from([0.1, 2.0])),
@@ -77,13 +77,13 @@ class OneHost:
 
     def end_fetch(self, how):
         if self.in_flight:
-            landing = LANDINGS[how]
+            report = REPORTS[how]
             granted, sent = self.in_flight.pop(0)
             self.now = max(self.now, sent)  # it cannot end before
-            self.slot.end_fetch(self.now, granted, landing)
+            self.slot.end_fetch(self.now, granted, report)
             self.table.reschedule(self.slot)
-            if landing.refused:
-                self.paused_until = max(self.paused_until, self.now + landing.retry_after)
+            if report.refused:
+                self.paused_until = max(self.paused_until, self.now + report.retry_after)
 
     def give_up(self, _):
         """The worker reports that it has not sent the request that was taken last."""

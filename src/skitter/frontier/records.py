@@ -299,12 +299,16 @@ class Outcome(msgspec.Struct, array_like=True, frozen=True):
 
 
 class AddResult(msgspec.Struct, array_like=True, frozen=True):
-    """Numbers of entries that were new, known, for a banned slot, or refused by the budget of their slot."""
+    """What became of requests that were added, as numbers of requests."""
 
     added: int
+    """New requests, which are stored now."""
     known: int
+    """Requests that the job had before."""
     banned: int = 0
+    """Requests to a banned slot. They are not stored."""
     over_budget: int = 0
+    """Requests that the budget of their slot refused. They are not stored."""
 
     def __add__(self, other: AddResult) -> AddResult:
         return AddResult(

@@ -132,9 +132,13 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
         ("retried", listed(summary.retried_by_kind)),
         ("refused", listed(summary.refused_by_reason)),
         *(("violated", visible_line(describe(verdict))) for verdict in summary.violated),
-        ("output", ", ".join("standard output" if output == "-" else output for output in summary.outputs)),
+        ("output", ", ".join(map(_place, summary.outputs))),
     ]
     return [(name, text) for name, text in rows if text]
+
+
+def _place(output: str) -> str:
+    return "standard output" if output.partition("?")[0] == "-" else output
 
 
 def _dropped(items: dict[str, int]) -> str:

@@ -204,6 +204,7 @@ class Crawl:
         into the outputs in any case, and the next run resumes the job.
         """
         self._adder.begin()
+        self.has_begun = False
         try:
             lock = self._builder.folder.lock()
             await asyncio.to_thread(lock.acquire)
@@ -257,6 +258,7 @@ class Crawl:
             await self._run_workers(frontier, info, server, before, began)
             result = await self._result(frontier, before, began, passes)
         except BaseException:
+            self._adder.close()  # the frontier closes soon
             await self._end(frontier, server)
             raise
         await self._end(frontier, server, result)
@@ -490,14 +492,14 @@ class Crawl:
     async def add(self, requests: Iterable[Request | str]) -> AddResult:
         """Add requests or URLs to the run, as ``skitter add`` does: all of them, or none. Return how many were new.
 
-        They are stored when this returns, and a run that accepts them fetches them: it does not end before. If the run has
-        started but has not opened its frontier yet, the call waits. While the run is stopping, requests are kept for the next
-        run. The setting ``wait_for_seeds`` keeps a run open that has nothing else to do. Calls in callbacks and hooks of the
-        run itself would be lost with their page: yield requests there.
+        When this returns, the requests are stored. A run that accepts requests does not end before it has fetched them; if it
+        is stopped, paused or fails, they are kept for the next run. If the run has started but has not opened its frontier yet,
+        the call waits. The setting ``wait_for_seeds`` keeps a run open that has nothing else to do. In callbacks and hooks, yield
+        requests instead: they are stored together with their page, or not at all.
 
         Raises :class:`~skitter.errors.UsageError` if a request is invalid or outside of the scope, and before and after the
         run; then nothing is added. Raises :class:`~skitter.errors.FrontierError` if the frontier fails. The same call can be
-        repeated: it adds the rest, and no request twice.
+        repeated: it adds the rest, and no request twice except those with ``dont_filter``.
         """
         return await self._adder.add(requests)
 

@@ -12,7 +12,7 @@ from skitter.run.job import JobSpec
 from skitter.secrets import shown_url
 from skitter.store.contract import ItemGroup, Output, OutputContext, RangesByPart, StoreContext
 from skitter.store.outputs import open_output, stream_of
-from skitter.store.selection import ITEM_CLASSES, classes_of, places_of
+from skitter.store.selection import ITEM_CLASSES, classes_of, places_of, ranges_of_output
 from skitter.worker.bounded_counters import CLASSES, OTHERS
 from skitter.worker.routing import OutputRouter, Route, section_of
 
@@ -181,7 +181,7 @@ class JobOutputs:
         return [
             shown_url(output.target)
             for output, context in self._all()
-            if not await output.emit(context, ranges)
+            if not await output.emit(context, ranges_of_output(output, ranges))
         ]
 
     async def merge(self, ranges: RangesByPart, held: RangesByPart | None = None) -> None:
@@ -191,8 +191,9 @@ class JobOutputs:
         """
         failed = [*self._unusable.values()]
         for output, context in self._all():
+            chosen = ranges if held is None or output.is_append_only else held
             try:
-                await output.merge(context, ranges if held is None or output.is_append_only else held)
+                await output.merge(context, ranges_of_output(output, chosen))
             except StoreError as error:
                 failed.append(error)
         if failed:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from skitter._utils.concurrency import wait_until_set
 from skitter.errors import SkitterError, UsageError
 from skitter.frontier.records import AddResult, Entry, JobInfo
 from skitter.request import Request
@@ -21,6 +22,8 @@ if TYPE_CHECKING:  # most runs add no requests, and need no links
 
 BATCH_SIZE = 1_000
 """Number of seeds that are sent to the frontier in one call."""
+_MAX_QUIET_DELAY = 0.5
+"""Seconds for which workers that have nothing to do wait for the calls in progress."""
 _MAX_REPORTED = 3
 """Number of invalid requests that are named. The others are counted."""
 
@@ -114,19 +117,26 @@ class RequestAdder:
         self._links: LinkCollector | None = None
         self._guard: AddressGuard | None = None
         self._has_begun = False
+        self._is_closed = True
         self._is_open = asyncio.Event()
         """Set when the frontier is open, or when the run has ended."""
         self._calls = 0
-        """Number of calls so far."""
+        """Number of calls in this run."""
         self._in_progress = 0
         self._is_quiet = asyncio.Event()
         """Set while no call is in progress."""
-        self._is_quiet.set()
 
     def begin(self) -> None:
-        """Let calls wait for the frontier of a run that begins."""
-        self._has_begun = True
-        self._is_open.clear()
+        """Let calls wait for the frontier of a run that begins. Raises :class:`~skitter.errors.UsageError` during another run."""
+        if not self._is_closed:
+            raise UsageError(
+                "this crawl is running already",
+                remedy="wait until the run has ended, or make another Crawl with its own job",
+            )
+        self._has_begun, self._is_closed, self._calls = True, False, 0
+        self._is_open, self._is_quiet = asyncio.Event(), asyncio.Event()  # an event belongs to one event loop
+        if not self._in_progress:
+            self._is_quiet.set()
 
     def open(self, frontier: Frontier, info: JobInfo) -> None:
         """Let calls add to the frontier from now on."""
@@ -137,16 +147,20 @@ class RequestAdder:
     def close(self) -> None:
         """Refuse calls from now on, also those that wait."""
         self._frontier = None
+        self._is_closed = True
         self._is_open.set()
 
     async def close_unless(self, has_more: Callable[[], Awaitable[bool]]) -> bool:
-        """Close when no call is in progress and there is nothing more to do. Return whether there is."""
+        """Close when no call is in progress and there is nothing more to do. Return whether there is.
+
+        ``has_more`` is also asked while calls are in progress: a program may make one after the other.
+        """
         while True:
-            await self._is_quiet.wait()
-            calls = self._calls
+            await wait_until_set(self._is_quiet, _MAX_QUIET_DELAY)
+            calls, was_quiet = self._calls, not self._in_progress
             if await has_more():
                 return True
-            if calls == self._calls:
+            if was_quiet and calls == self._calls:
                 self.close()
                 return False
 
@@ -157,8 +171,8 @@ class RequestAdder:
 
     async def add(self, requests: Iterable[Request | str]) -> AddResult:
         """See :meth:`Crawl.add <skitter.run.crawl.Crawl.add>`."""
-        wanted = _requests_in(requests)
-        if not self._has_begun:
+        wanted = requests_in(requests)
+        if self._is_closed:
             await asyncio.sleep(0)  # a task that was just created for the run begins now
         if not self._has_begun:
             raise UsageError(
@@ -225,14 +239,14 @@ class RequestAdder:
         return entries
 
 
-def _requests_in(requests: Iterable[Request | str]) -> list[Request | str]:
+def requests_in(requests: Iterable[Request | str]) -> list[Request | str]:
     """Return the requests of a call. Raises :class:`~skitter.errors.UsageError` for anything else."""
-    wanted = [] if isinstance(requests, (str, Request)) else list(requests)
-    wrong: object = requests if isinstance(requests, (str, Request)) else None
-    wrong = next((seed for seed in wanted if not isinstance(seed, (str, Request))), wrong)
-    if wrong is not None:
+    is_list = isinstance(requests, Iterable) and not isinstance(requests, (str, bytes, Mapping))
+    wanted = list(requests) if is_list else []
+    wrong: list[object] = [seed for seed in wanted if not isinstance(seed, (str, Request))]
+    if wrong or not is_list:
         raise UsageError(
-            f"requests cannot be {wrong!r:.100}",
+            f"requests cannot be {[*wrong, requests][0]!r:.100}",
             remedy="pass a list of requests and URLs, as in crawl.add([url])",
             field="requests",
         )

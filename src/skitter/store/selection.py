@@ -160,11 +160,11 @@ class SelectingOutput(Output):
 
     async def emit(self, context: OutputContext, ranges: RangesByPart) -> bool:
         """Publish newly committed items of the selection."""
-        return await self.output.emit(self._inner(context), self._of_selection(ranges))
+        return await self.output.emit(self._inner(context), ranges)
 
     async def merge(self, context: OutputContext, ranges: RangesByPart) -> None:
         """Make the destination hold exactly the committed items of the selection."""
-        await self.output.merge(self._inner(context), self._of_selection(ranges))
+        await self.output.merge(self._inner(context), ranges)
 
     def _own(self, stream: str) -> str:
         return f"{stream}-{_MARK}{self.item_classes.key}"
@@ -172,10 +172,6 @@ class SelectingOutput(Output):
     def _inner(self, context: OutputContext) -> OutputContext:
         sections = tuple(_section(section, self.item_classes) for section in context.sections)
         return msgspec.structs.replace(context, sections=sections)
-
-    def _of_selection(self, ranges: RangesByPart) -> RangesByPart:
-        """Return the ranges of the parts of this selection, because parts on other file systems have no sections."""
-        return ranges_of_selection(ranges, self.item_classes)
 
 
 def ranges_of_selection(ranges: RangesByPart, item_classes: ItemClasses | None) -> RangesByPart:
@@ -188,6 +184,11 @@ def ranges_of_selection(ranges: RangesByPart, item_classes: ItemClasses | None) 
 def classes_of(output: Output) -> ItemClasses | None:
     """Return the classes that an output selects; ``None`` if it holds all items."""
     return output.item_classes if isinstance(output, SelectingOutput) else None
+
+
+def ranges_of_output(output: Output, ranges: RangesByPart) -> RangesByPart:
+    """Return the ranges of the parts that hold the items that an output selects. Parts on other file systems have no sections."""
+    return ranges_of_selection(ranges, classes_of(output))
 
 
 def places_of(output: Output) -> set[str]:

@@ -179,7 +179,7 @@ class _Pattern:
 class TrapDetector:
     """The URL patterns and page contents that a worker has seen on its hosts.
 
-    The workers of a machine share their comparisons of pages. The size is bounded, and nothing is stored.
+    The workers of an embedded frontier share their comparisons of pages. The size is bounded, and nothing is stored.
     """
 
     def __init__(self, settings: Settings) -> None:

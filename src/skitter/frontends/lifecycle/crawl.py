@@ -35,6 +35,7 @@ from skitter.request import Request
 from skitter.run.builder import RunOverrides
 from skitter.run.crawl import Crawl, RunResult
 from skitter.run.job import JobFolder
+from skitter.run.seeding import requests_in
 from skitter.worker.callbacks import describe
 from skitter.worker.hooks import HookAction
 
@@ -111,7 +112,7 @@ class ManagedCrawl:
         """Add requests or URLs to the run; see :meth:`Crawl.add <skitter.Crawl.add>`. Return how many were new.
 
         Unlike those of :meth:`start`, their domains have to be allowed already. Raises :class:`~skitter.errors.UsageError`
-        unless the crawl is started or stopping.
+        unless the crawl is started or stopping. With a frontier in memory, later starts begin with the requests, too.
         """
         run = self._run
         if run is None or self.status not in {Status.STARTED, Status.STOPPING}:
@@ -120,9 +121,13 @@ class ManagedCrawl:
                 remedy="pass them to start, or start the crawl first; wait_for_seeds keeps it open",
                 field="requests",
             )
-        wanted = [] if isinstance(requests, (str, Request)) else [*requests]
-        result = await run.add(wanted or requests)
-        self._first |= _named(Request(seed) if isinstance(seed, str) else seed for seed in wanted)
+        if self._initialized().arguments.frontier != "memory:":
+            return await run.add(requests)
+        from skitter.worker.seeds import read_seed  # noqa: PLC0415 - most programs add no requests
+
+        wanted = requests_in(requests)
+        result = await run.add(wanted)
+        self._first |= _named(read_seed(seed) if isinstance(seed, str) else seed for seed in wanted)
         return result
 
     async def stop(self, reason: str = "stopped") -> RunResult:
