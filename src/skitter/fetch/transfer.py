@@ -29,14 +29,14 @@ _SUPPRESS_CONNECT_HEADERS = 265  # pycurl has no name for it
 _WIRE_BUFFER = 128 * 1024
 _ONE_READ = 0.005
 """Maximum seconds between the first and the last byte of an answer that was read in one turn of the event loop."""
-_SHORTEST = 1e-6
-"""Minimum latency in seconds; 0 means that none was measured."""
+_MIN_LATENCY = 1e-6
+"""Seconds. 0 would mean that no latency was measured."""
 _MAX_BLOCKS = 256
 """Blocks of a body that are kept apart. A larger body is collected in one buffer, which takes less memory."""
 _TINY_BLOCKS = 65_536
 """Blocks of a body after which it is refused, if their mean length is below the next limit: each costs half a
 microsecond."""
-_SHORTEST_BLOCK = 16
+_MIN_LATENCY_BLOCK = 16
 _ACCEPT_ENCODING = "zstd, gzip, br, deflate"
 """The codings that :func:`~skitter.fetch.decoding.decode_body` supports, in the order of preference."""
 _DEFAULT_HEADERS = {
@@ -331,7 +331,7 @@ class Transfer:
         self._blocks += len(self._chunks)
         self._buffer.writelines(self._chunks)
         self._chunks.clear()
-        tiny = self._buffer.tell() < self._blocks * _SHORTEST_BLOCK
+        tiny = self._buffer.tell() < self._blocks * _MIN_LATENCY_BLOCK
         self.is_fragmented = tiny and self._blocks > _TINY_BLOCKS
         return 0 if self.is_fragmented else None
 
@@ -373,7 +373,7 @@ class Transfer:
         if self.unread and getinfo(pycurl.TOTAL_TIME) - answered < _ONE_READ:
             answered -= self.unread
         latency: float = answered - sent
-        return max(_SHORTEST, latency)
+        return max(_MIN_LATENCY, latency)
 
     def phases(self) -> FetchPhases:
         """Return the phases of the transfer that has ended."""

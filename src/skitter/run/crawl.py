@@ -396,8 +396,11 @@ class Crawl:
         if self._stop_reason:
             return False
         # On a shared frontier, the workers of other machines fetch what other programs add.
-        may_have_more = is_finished and (not frontier.shared or self._adder.has_added)
-        may_have_more = may_have_more and not self._builder.has_foreign_worker
+        may_have_more = (
+            is_finished
+            and not self._builder.has_foreign_worker
+            and (not frontier.shared or self._adder.has_added)
+        )
         if may_have_more and (await frontier.status()).state is JobState.RUNNING:
             return True
         if self._retries_failed:

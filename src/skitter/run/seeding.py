@@ -246,7 +246,7 @@ def requests_in(requests: Iterable[Request | str]) -> list[Request | str]:
     wrong: list[object] = [seed for seed in wanted if not isinstance(seed, (str, Request))]
     if wrong or not is_list:
         raise UsageError(
-            f"requests cannot be {[*wrong, requests][0]!r:.100}",
+            f"requests cannot be {wrong[0] if wrong else requests!r:.100}",
             remedy="pass a list of requests and URLs, as in crawl.add([url])",
             field="requests",
         )

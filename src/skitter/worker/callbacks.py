@@ -320,7 +320,7 @@ class CallbackNames:
         """Raise :class:`~skitter.errors.SpiderError` if the callback or the errback does not exist."""
         callback, errback = request.callback, request.errback
         for name in (callback,) if errback is None else (callback, errback):
-            # Not the name of a function: another object may have a method of the same name.
+            # A function is checked itself, not by its name: another object may have a method of that name.
             checked = name.function if isinstance(name, CallbackName) else name
             if checked not in self._known:
                 self._find(self._spider, name if isinstance(name, str) else None)

@@ -35,7 +35,7 @@ _MAX_KNOWN_URLS = 1_000
 """From this number of URLs on, no more are kept for a worker until its next call for leases. It finds out by itself
 which of the others are known."""
 _MAX_COMPARED_PAGES = 100
-"""The same for pages that other workers have compared."""
+"""The same limit for pages that other workers have compared."""
 _read_call = msgspec.msgpack.Decoder(CallRequest).decode
 
 
@@ -182,7 +182,7 @@ class _Connection(asyncio.Protocol):
 
     @property
     def takes_comparisons(self) -> bool:
-        """The same for compared pages."""
+        """Whether the connection is that of a worker, for which not too many compared pages wait."""
         return self.worker is not None and len(self.compared_pages) < _MAX_COMPARED_PAGES
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
