@@ -36,7 +36,7 @@ _MAX_BLOCKS = 256
 _TINY_BLOCKS = 65_536
 """Blocks of a body after which it is refused, if their mean length is below the next limit: each costs half a
 microsecond."""
-_MIN_LATENCY_BLOCK = 16
+_SHORTEST_BLOCK = 16
 _ACCEPT_ENCODING = "zstd, gzip, br, deflate"
 """The codings that :func:`~skitter.fetch.decoding.decode_body` supports, in the order of preference."""
 _DEFAULT_HEADERS = {
@@ -331,7 +331,7 @@ class Transfer:
         self._blocks += len(self._chunks)
         self._buffer.writelines(self._chunks)
         self._chunks.clear()
-        tiny = self._buffer.tell() < self._blocks * _MIN_LATENCY_BLOCK
+        tiny = self._buffer.tell() < self._blocks * _SHORTEST_BLOCK
         self.is_fragmented = tiny and self._blocks > _TINY_BLOCKS
         return 0 if self.is_fragmented else None
 
