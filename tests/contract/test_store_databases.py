@@ -29,6 +29,7 @@ from services.store_servers import (
     running,
 )
 from skitter._utils import backoff
+from skitter._utils.concurrency import stop_listening
 from skitter.errors import StoreError
 from skitter.store.contract import GroupError, ItemGroup, OutputContext, StoreContext
 from skitter.store.outputs import open_output
@@ -183,7 +184,7 @@ class Relay:
                 self._writers.discard(writer)
 
     async def stop(self):
-        self._server.close()
+        await stop_listening(self._server)
         for writer in self._writers:
             writer.transport.abort()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -10,6 +10,7 @@ from crawl_harness import CrawlHarness
 from servers.fetch_raw import RawServer, page
 from servers.tls import server_side
 from skitter import Request, Spider
+from skitter._utils.concurrency import stop_listening
 
 DELAY = 0.3
 HANDSHAKE = 0.25
@@ -42,7 +43,7 @@ class FarHost:
         return self
 
     async def __aexit__(self, *_):
-        self._relay.close()
+        await stop_listening(self._relay)
         await self._web.__aexit__()
 
     async def _answer(self, wire):

@@ -6,6 +6,8 @@ from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.events import RequestReceived
 
+from skitter._utils.concurrency import stop_listening
+
 
 class Http2Server:
     def __init__(self, tls):
@@ -20,7 +22,7 @@ class Http2Server:
         return self
 
     async def __aexit__(self, *_):
-        self._server.close()
+        await stop_listening(self._server)
         for writer in self._writers:
             writer.transport.abort()
 

@@ -4,6 +4,8 @@ import asyncio
 import contextlib
 import socket
 
+from skitter._utils.concurrency import stop_listening
+
 
 class Proxy:
     """Counts the requests that it forwards.
@@ -27,7 +29,7 @@ class Proxy:
         return self
 
     async def __aexit__(self, *_):
-        self._server.close()
+        await stop_listening(self._server)
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

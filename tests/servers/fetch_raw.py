@@ -7,6 +7,8 @@ import socket
 import struct
 from dataclasses import dataclass
 
+from skitter._utils.concurrency import stop_listening
+
 
 @dataclass
 class Asked:
@@ -85,7 +87,7 @@ class RawServer:
         return self
 
     async def __aexit__(self, *_):
-        self._server.close()
+        await stop_listening(self._server)
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -5,6 +5,8 @@ import threading
 from contextlib import contextmanager
 from typing import Self
 
+from skitter._utils.concurrency import stop_listening
+
 
 class Relay:
     """Passes everything on to a server of this machine."""
@@ -25,7 +27,7 @@ class Relay:
         return self
 
     async def __aexit__(self, *_) -> None:
-        self._server.close()
+        await stop_listening(self._server)
         await self.cut()
 
     def lose_next(self) -> None:

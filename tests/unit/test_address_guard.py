@@ -11,6 +11,7 @@ from crawl_harness import CrawlHarness, Scripted, page, redirect
 from servers.fetch_proxy import Proxy
 from servers.name_server import NameServer
 from skitter import Request, Spider
+from skitter._utils.concurrency import stop_listening
 from skitter.errors import SettingsError
 from skitter.fetch import address_guard
 from skitter.fetch.address_guard import AddressGuard, networks_of
@@ -78,7 +79,7 @@ class Target:
         return self
 
     async def __aexit__(self, *_):
-        self._server.close()
+        await stop_listening(self._server)
 
     async def _serve(self, reader, writer):
         self.dialled.append(writer.get_extra_info("sockname")[0].removeprefix("::ffff:"))
@@ -254,7 +255,7 @@ async def test_the_fault_of_a_server_is_not_taken_for_a_refusal_that_was_lifted(
         with pytest.raises(Disconnected):
             await fetcher.fetch(Request(url))
     finally:
-        server.close()
+        await stop_listening(server)
         for connection in connections:
             connection.abort()
 

@@ -1,6 +1,7 @@
 """The parts of browser pages that need no browser: options, rules, cookies, errors, redirects, the guard proxy."""
 
 import asyncio
+import gc
 import sys
 
 import pytest
@@ -282,6 +283,19 @@ async def through(proxy_url, *requests):
         answers.append((head.split(b"\r\n")[0].decode(), (await reader.readexactly(size)).decode()))
     writer.close()
     return answers
+
+
+@pytest.mark.parametrize("iterations", range(6))
+async def test_a_proxy_whose_start_is_cancelled_leaves_no_socket_open(iterations):
+    proxy = GuardProxy(AddressGuard(), 5)
+    opening = asyncio.create_task(proxy.open())
+    for _ in range(iterations):
+        await asyncio.sleep(0)
+    opening.cancel()
+    await asyncio.gather(opening, return_exceptions=True)
+    await proxy.close()
+    del opening, proxy
+    gc.collect()  # a socket that is still open is a warning, which pytest raises
 
 
 async def test_the_proxy_serves_several_hosts_over_one_connection_and_counts_bytes(serve):

@@ -1,13 +1,16 @@
-"""Tasks that lose their cancellation; short calls on the event loop, and in the thread where they would block it."""
+"""Tasks that lose their cancellation, servers that close; short calls on the event loop, and in the thread where they would block it."""
 
 import asyncio
+import contextlib
+import gc
+import socket
 import threading
 import time
 
 import pytest
 
 from skitter._utils import concurrency
-from skitter._utils.concurrency import SingleThreadExecutor, cancel_and_wait, wait_until_set
+from skitter._utils.concurrency import SingleThreadExecutor, cancel_and_wait, stop_listening, wait_until_set
 
 
 @pytest.fixture
@@ -131,3 +134,33 @@ async def test_an_event_is_awaited_for_a_limited_time():
     asyncio.get_running_loop().call_soon(event.set)
     await wait_until_set(event, 60)
     assert event.is_set()
+
+
+@pytest.mark.parametrize("iterations", range(4))
+async def test_a_server_that_stops_listening_leaves_no_accepted_socket_open(iterations):
+    connected, lost = [], []
+
+    class Accepting(asyncio.Protocol):
+        def connection_made(self, transport):
+            connected.append(transport)
+
+        def connection_lost(self, exc):
+            lost.append(exc)
+
+    server = await asyncio.get_running_loop().create_server(Accepting, "127.0.0.1", 0)
+    address = server.sockets[0].getsockname()
+    with socket.create_connection(address) as client:
+        for _ in range(iterations):
+            await asyncio.sleep(0)
+        await stop_listening(server)
+        for transport in connected:
+            transport.close()
+        while len(lost) < len(connected):
+            await asyncio.sleep(0)
+        client.settimeout(5)
+        with contextlib.suppress(ConnectionResetError):  # the server had not accepted it
+            assert client.recv(1) == b""
+    assert connected or iterations < 3
+    gc.collect()  # a socket that is still open is a warning, which pytest raises
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(address)

@@ -6,6 +6,7 @@ import struct
 
 import pytest
 
+from skitter._utils.concurrency import stop_listening
 from skitter.brokers.nsq_client import (
     CommandRefused,
     Connection,
@@ -71,7 +72,7 @@ class Peer:
         self.writer.write(b"".join(data))
 
     async def close(self):
-        self.server.close()
+        await stop_listening(self.server)
         if hasattr(self, "writer"):
             self.writer.close()
 

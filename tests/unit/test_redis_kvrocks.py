@@ -6,6 +6,7 @@ import pytest
 import redis.asyncio
 from redis.exceptions import BusyLoadingError, NoScriptError, ResponseError
 
+from skitter._utils.concurrency import stop_listening
 from skitter.errors import FrontierError
 from skitter.frontier.redis.address import parse_address
 from skitter.frontier.redis.kvrocks import check_kvrocks, in_transaction, is_kvrocks
@@ -49,7 +50,7 @@ class Double:
 
     async def __aexit__(self, *_):
         await self.client.aclose()
-        self._server.close()
+        await stop_listening(self._server)
 
     async def _serve(self, reader, writer):
         while line := await reader.readline():

@@ -1,4 +1,4 @@
-"""Concurrent calls: the end of tasks, a thread for blocking calls, a thread with an event loop, one coroutine per key."""
+"""Concurrent calls: the end of tasks and servers, threads for blocking calls and for an event loop, one coroutine per key."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ _BLOCKED_SHARE = 0.05
 """Maximum share of the time for which longer calls block the event loop: after one, the next ones run in the thread."""
 _CANCEL_INTERVAL = 5.0
 """Seconds after which a task that still runs is cancelled again."""
+_ACCEPT_ITERATIONS = 3
+"""Iterations of an event loop after which an accepted socket is a connection of its protocol."""
 
 
 def is_cancelled() -> bool:
@@ -38,6 +40,21 @@ async def cancel_and_wait(tasks: Iterable[asyncio.Future[Any]]) -> None:
             task.cancel()
         _, pending = await asyncio.wait(pending, timeout=_CANCEL_INTERVAL)
     await asyncio.gather(*cancelled, return_exceptions=True)  # otherwise their errors would be logged
+
+
+async def stop_listening(*servers: asyncio.Server) -> None:
+    """Close servers. Every connection that they have accepted has been passed to its protocol, which can close it.
+
+    A server of asyncio that closes during the iteration in which it accepts a socket leaves that socket open.
+    """
+    loop = asyncio.get_running_loop()
+    for server in servers:
+        for listener in server.sockets:
+            loop.remove_reader(listener.fileno())
+    for _ in range(_ACCEPT_ITERATIONS):
+        await asyncio.sleep(0)
+    for server in servers:
+        server.close()
 
 
 async def wait_until_set(event: asyncio.Event, seconds: float) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from math import inf
 from urllib.parse import urlsplit
 
-from skitter._utils.concurrency import cancel_and_wait
+from skitter._utils.concurrency import cancel_and_wait, stop_listening
 from skitter.fetch.address_guard import AddressGuard, forbidden
 from skitter.fetch.contract import ConnectError, FetchError, UnresolvedHost
 from skitter.fetch.resolver import Resolver
@@ -53,13 +53,17 @@ class GuardProxy:
 
     async def open(self) -> str:
         """Start listening. Return the URL of the proxy."""
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0, limit=_MAX_HEAD)
+        # A call that starts to serve as well would leave its socket open if it is cancelled.
+        self._server = await asyncio.start_server(
+            self._accept, "127.0.0.1", 0, limit=_MAX_HEAD, start_serving=False
+        )
+        await self._server.start_serving()
         return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
     async def close(self) -> None:
         """Stop listening and end all connections."""
         if self._server is not None:
-            self._server.close()
+            await stop_listening(self._server)
         await cancel_and_wait(self._clients)
 
     def failure_of(self, url: str) -> FetchError | None:

@@ -113,12 +113,12 @@ class ContextPool:
 
     async def _create(self, identity: Identity) -> TabContext:
         proxy: GuardProxy | None = None
-        if identity.proxy:
-            proxy_options = _proxy_options(identity.proxy)
-        else:
+        if not identity.proxy:
             proxy = GuardProxy(self._guard, self._settings.connect_timeout, self._resolver)
-            proxy_options = {"server": await proxy.open()}
         try:
+            proxy_options = (
+                _proxy_options(identity.proxy) if proxy is None else {"server": await proxy.open()}
+            )
             context = await self._process.browser.new_context(
                 proxy=cast("ProxySettings", proxy_options), user_agent=identity.user_agent, service_workers="block",
                 accept_downloads=False, ignore_https_errors=not identity.is_verified,

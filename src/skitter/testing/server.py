@@ -7,7 +7,7 @@ import socket
 from functools import partial
 from typing import Self
 
-from skitter._utils.concurrency import LoopThread
+from skitter._utils.concurrency import LoopThread, stop_listening
 from skitter.errors import SkitterError, UsageError
 from skitter.testing.answer import Site, SiteOfOrigins
 from skitter.testing.log import RequestLog
@@ -36,8 +36,6 @@ class ServedOrigins:
 
 _BIND_ATTEMPTS = 20
 _BACKLOG = 512
-_ACCEPT_ITERATIONS = 3
-"""Iterations of the event loop after which an accepted socket is a connection, which can be closed."""
 
 
 class PortTaken(SkitterError):
@@ -106,13 +104,7 @@ class SiteServer(ServedOrigins):
         self._servers = [await loop.create_server(connect, sock=sock, backlog=_BACKLOG) for sock in sockets]
 
     async def _close(self) -> None:
-        for sock in [sock for server in self._servers for sock in server.sockets]:
-            # A server that is closed now would leave sockets open that it has just accepted.
-            asyncio.get_running_loop().remove_reader(sock.fileno())
-        for _ in range(_ACCEPT_ITERATIONS):
-            await asyncio.sleep(0)
-        for server in self._servers:
-            server.close()
+        await stop_listening(*self._servers)
         for transport in list(self._connections):
             transport.abort()
         tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]

@@ -14,6 +14,7 @@ from typing import Any, cast
 
 import msgspec
 
+from skitter._utils.concurrency import stop_listening
 from skitter.errors import FrontierError, SkitterError
 from skitter.frontier.contract import Frontier
 from skitter.frontier.records import ComparedPage, JobInfo, LeaseResult, Outcome
@@ -92,7 +93,10 @@ class FrontierServer:
         """Listen. Raises :class:`~skitter.errors.FrontierError` if the socket cannot be created."""
         try:
             bound = await asyncio.to_thread(_bind, self.path)
-            self._server = await asyncio.get_running_loop().create_unix_server(self._connect, sock=bound)
+            loop = asyncio.get_running_loop()
+            # A call that starts to serve as well would leave its socket open if it is cancelled.
+            self._server = await loop.create_unix_server(self._connect, sock=bound, start_serving=False)
+            await self._server.start_serving()
         except OSError as error:
             raise FrontierError(
                 f"the frontier's socket {self.path} cannot be opened: {error}",
@@ -146,7 +150,7 @@ class FrontierServer:
     async def close(self) -> None:
         """Stop listening, close all connections and wait for calls in progress."""
         if self._server is not None:
-            self._server.close()
+            await stop_listening(self._server)
         for connection in list(self._connections):
             connection.abort()
         await asyncio.to_thread(self.path.unlink, missing_ok=True)
