@@ -426,6 +426,14 @@ def test_items_are_exported_whole_also_of_a_job_that_runs(site, serve, tmp_path)
     assert urls_of(tmp_path / "part.jsonl") == truth_of(site, server)
 
 
+def test_an_export_of_a_job_whose_items_are_in_a_database_says_so(server, tmp_path):
+    command = ("crawl", server.url, "--delay", 0, "--job", "shop", "-o", "items.db")
+    assert skitter(*command, cwd=tmp_path).returncode == 0
+    line = complaint("export", "shop", "-o", "all.jsonl", cwd=tmp_path)
+    assert "its items are in items.db; read the items there" in line
+    assert not (tmp_path / "all.jsonl").exists()
+
+
 def test_missing_part_files_are_named_and_found_in_a_copy(site, server, tmp_path):
     command = ("crawl", server.url, "--delay", 0, "--job", "shop", "-o", "items.jsonl", "--workers", 2)
     assert skitter(*command, cwd=tmp_path).returncode == 0

@@ -73,6 +73,7 @@ def test_mistakes_are_named_and_nothing_is_replaced(tmp_path):
         (("missing.jsonl", "-o", "x.jsonl"), "there is no file missing.jsonl"),
         (("a.csv", "-o", "x.jsonl"), "cannot read items from a.csv"),
         (("a.jsonl", "-o", "x.db"), "not a file for items: x.db"),
+        (("a.jsonl", "-o", "x.jsonl?item_classes=Book"), "remove item_classes"),
         (("a.jsonl", "-o", "postgresql://h/d"), "postgresql"),
         (("a.jsonl", "-o", "a.jsonl", "--force"), "a.jsonl is also read"),
         (("a.jsonl", "-o", "kept.jsonl"), "kept.jsonl already exists"),

@@ -34,9 +34,16 @@ def dedup(files: tuple[Path, ...], output: str, force: bool) -> int:
     """
     from skitter.store import file_output
     from skitter.store.outputs import open_output, with_duplicates
+    from skitter.store.selection import ITEM_CLASSES, classes_of
 
     source = FilesOfItems(files)
     target = open_output(output)
+    if classes_of(target) is not None:
+        raise UsageError(
+            f"items cannot be selected by their class here: {output}",
+            remedy=f"remove {ITEM_CLASSES}",
+            field=ITEM_CLASSES,
+        )
     if (
         not isinstance(target, file_output.FileOutput)
         or target.holds_responses

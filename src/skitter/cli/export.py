@@ -64,7 +64,10 @@ async def export(folder: JobFolder, output: str, folders: tuple[Path, ...], forc
         )
     if not force and await asyncio.to_thread(target.is_nonempty):
         raise UsageError(f"{output} already exists", remedy="name another file, or replace it with --force")
-    found = _of_selection(folder, await outputs(folder), item_classes)
+    stored = await outputs(folder)
+    if not stored:
+        _refuse_if_in_databases(folder)
+    found = _of_selection(folder, stored, item_classes)
     if target.shared_parts is not None:
         return await _export_shared(folder, target, found)
     ranges = {
@@ -83,6 +86,18 @@ async def export(folder: JobFolder, output: str, folders: tuple[Path, ...], forc
     left_out = "; near duplicates among them are left out" if target.leaves_out_duplicates else ""
     say(f"{output}: {held} of {len(present)} part files{left_out}")
     return _tell_missing(missing)
+
+
+def _refuse_if_in_databases(folder: JobFolder) -> None:
+    """Raise :class:`~skitter.errors.UsageError` if all outputs of a job are databases, which have no part files."""
+    from skitter.store.outputs import open_output
+
+    outputs = [open_output(target) for target in folder.read().outputs]
+    if outputs and all(output.is_keyed for output in outputs):
+        places = ", ".join(output.target for output in outputs)
+        raise UsageError(
+            f"job {folder.job!r} has no part files: its items are in {places}", remedy="read the items there"
+        )
 
 
 def _of_selection(
