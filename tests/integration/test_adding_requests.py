@@ -227,6 +227,16 @@ async def test_a_run_that_waits_for_seeds_takes_them_until_it_is_stopped(serve, 
     assert items(tmp_path) == [(f"{url}{number}", "") for number in range(4)]
 
 
+async def test_a_run_that_is_stopped_before_its_workers_start_is_stopped_and_not_running(serve, made):
+    site = site_of(0)
+    url = serve(site).url
+    crawl = made(url)
+    crawl.stop("enough")
+    result = await crawl.run()
+    assert (result.state, result.reason, site.visits) == (JobState.STOPPED, "enough", [])
+    assert (await made(url).run()).state is JobState.FINISHED
+
+
 async def test_a_call_that_waits_for_a_run_that_fails_is_refused(made, tmp_path):
     (tmp_path / "items.jsonl").write_text("somebody else's")
     crawl = made("http://127.0.0.1:9/")

@@ -456,9 +456,11 @@ class Crawl:
         status = await self._drop_superseded(frontier, status)
         if status.state is JobState.FINISHED:
             self._outputs.warn_about_missing_classes(status.counters)
+        # A run that was stopped while it had no workers has not told the frontier. Other machines may go on with a shared one.
+        never_told = bool(self._stop_reason) and not frontier.shared and status.state is JobState.RUNNING
         return RunResult(
             job=self.spec.job,
-            state=JobState.STOPPED if status.state is JobState.STOPPING else status.state,
+            state=JobState.STOPPED if never_told or status.state is JobState.STOPPING else status.state,
             reason="" if status.state is JobState.FINISHED else await self._reason(frontier, status),
             seconds=time.monotonic() - began,
             before=before,
