@@ -49,6 +49,15 @@ def test_a_host_without_its_scheme_is_answered_with_the_url_that_was_meant(here)
     assert complaint("crawl", "example.com/a", cwd=here).endswith("; write https://example.com/a")
 
 
+def test_a_spider_instead_of_a_url_is_answered_with_the_command_that_runs_it(here):
+    assert complaint("crawl", "first.py", cwd=here).endswith(
+        "; `skitter run first.py` runs a spider or a recipe"
+    )
+    expected = "; write https://first/, or run a spider with `skitter run`"
+    assert complaint("crawl", "first", cwd=here).endswith(expected)
+    assert complaint("crawl", "localhost", cwd=here).endswith("; write http://localhost/")
+
+
 @pytest.mark.parametrize("host", ["127.0.0.1:9", "localhost:9", "[::1]:9"])
 def test_a_local_host_without_its_scheme_is_answered_with_a_url_without_tls(host, here):
     assert complaint("crawl", host, cwd=here).endswith(f"; write http://{host}/")

@@ -139,6 +139,7 @@ def crawl(
 
 
 def _seed(text: str) -> str:
+    from skitter.run.job import RECIPES
     from skitter.web.urls import normalize, with_scheme
 
     url = normalize(text.strip())
@@ -146,6 +147,10 @@ def _seed(text: str) -> str:
         return url
     guess = "" if "://" in text else normalize(with_scheme(text.strip()))
     remedy = f"write {guess}" if guess else "write it like https://example.com/"
+    if text.endswith((".py", *RECIPES)):
+        remedy = f"`skitter run {text}` runs a spider or a recipe"
+    elif text.isidentifier() and text != "localhost":  # the name of a spider, as for `scrapy crawl`
+        remedy = f"{remedy}, or run a spider with `skitter run`"
     raise UsageError(f"not an absolute http(s) URL: {text!r}", remedy=remedy)
 
 

@@ -159,7 +159,7 @@ def _counts(counts: FrontierStatus, *, live: bool) -> list[tuple[str, str]]:
         ("failed", with_kinds(counts.failed, failures(counters)) or "0"),
         ("retried", listed(kinds(counters, "retried"))),
         ("oldest lease", duration(counts.oldest_lease) if counts.oldest_lease else ""),
-        ("hosts", f"{counts.slots:,}"),
+        ("active hosts", f"{counts.slots:,}" if counts.slots else ""),
         ("queues", ", ".join(f"{queue} ({waiting:,})" for queue, waiting in counts.queues.items())),
         ("busiest", ", ".join(f"{slot.key} ({slot.queued:,})" for slot in counts.busiest[:5])),
         ("refused", listed(kinds(counters, "refused"))),
