@@ -75,8 +75,8 @@ def is_alive(pid):
         return False
 
 
-def all_gone(pids, seconds=5.0):
-    """Whether all processes end within a time."""
+def all_gone(pids, seconds=30.0):
+    """Return the processes that have not ended after a time."""
     deadline = time.monotonic() + seconds
     while alive := [pid for pid in pids if is_alive(pid)]:
         if time.monotonic() > deadline:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cli_command import skitter
+from cli_command import SlowingSite, skitter
 from services.redis_servers import running
 from sites.scrapy_site import ENTRIES, ScrapySite
 from skitter.testing import SiteServer
@@ -171,24 +171,29 @@ def test_start_requests_are_stored_once(site, tmp_path):
     assert sorted(numbers) == list(range(300))
 
 
-def test_two_processes_share_a_job_and_one_output(site, tmp_path):
-    settings = ADDON | {"DOWNLOAD_DELAY": 0.01, "RANDOMIZE_DOWNLOAD_DELAY": 0}
+def test_two_processes_share_a_job_and_one_output(serve, tmp_path):
+    site = SlowingSite(ScrapySite(), after=20, delay=2.0)
     command = command_of(
         "crawl",
         "starting",
         "-o",
         "items.jsonl",
-        settings=settings,
-        arguments={"url": site.url, "number": 200},
+        settings=ADDON,
+        arguments={"url": serve(site).url, "number": 200},
     )
-    processes = [
-        subprocess.Popen(command, cwd=tmp_path, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True)
-        for _ in range(2)
-    ]
-    logs = [process.communicate(timeout=100)[1] for process in processes]
-    assert [process.returncode for process in processes] == [0, 0], logs
-    assert sum("joined job starting" in log for log in logs) == 1
-    assert all("Spider closed (finished)" in log for log in logs)
+    logs = [tmp_path / f"{number}.log" for number in range(2)]
+    processes = []
+    for path in logs:
+        with path.open("wb") as log:
+            processes.append(subprocess.Popen(command, cwd=tmp_path, env=ENVIRONMENT, stderr=log))
+    # The first of them cannot finish the job before the other one has started.
+    while not any("joined job starting" in path.read_text() for path in logs):
+        assert any(process.poll() is None for process in processes), [path.read_text() for path in logs]
+        time.sleep(0.05)
+    site.go_on.set()
+    assert [process.wait(100) for process in processes] == [0, 0], [path.read_text() for path in logs]
+    assert sum("joined job starting" in path.read_text() for path in logs) == 1
+    assert all("Spider closed (finished)" in path.read_text() for path in logs)
     assert sorted(item["number"] for item in items_of(tmp_path / "items.jsonl")) == list(range(200))
 
 
