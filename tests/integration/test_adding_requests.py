@@ -12,6 +12,8 @@ import pytest
 
 from cli_command import lines_of, skitter
 from crawl_harness import QUICK, Scripted
+from services import nats_servers, nsq_servers
+from services.redis_cluster import running_cluster
 from services.redis_servers import running
 from skitter import Crawl, JobSpec, Request, Spider
 from skitter.errors import UsageError
@@ -42,9 +44,19 @@ class Pages(Spider):
 """
 
 
-@pytest.fixture(params=["sqlite:", "memory:", "redis"])
+@pytest.fixture(params=["sqlite:", "memory:", "redis", "cluster", "nsq", "nats"])
 def frontier(request):
-    return running("valkey").url if request.param == "redis" else request.param
+    match request.param:
+        case "redis":
+            return running("valkey").url
+        case "cluster":
+            return running_cluster("valkey").url
+        case "nsq":
+            return f"nsq://127.0.0.1:{nsq_servers.running().port}?state=sqlite:"
+        case "nats":
+            return f"nats://127.0.0.1:{nats_servers.running().port}?state=sqlite:"
+        case url:
+            return url
 
 
 @pytest.fixture

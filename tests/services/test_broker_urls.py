@@ -111,7 +111,7 @@ def test_a_missing_client_names_the_extra(monkeypatch, tmp_path):
 
 
 def test_an_installation_without_the_entry_points_names_the_remedy(monkeypatch, tmp_path):
-    monkeypatch.setattr("importlib.metadata.entry_points", lambda **_: EntryPoints())
+    monkeypatch.setattr("skitter.plugins._offered", lambda _: EntryPoints())
     with pytest.raises(FrontierError) as error:
         broker_frontier("nsq://h/t?state=sqlite:", tmp_path)
     assert "provides 'nsq'" in error.value.remedy

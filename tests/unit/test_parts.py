@@ -61,7 +61,7 @@ def installed(monkeypatch):
             EntryPoint("gone", "own_gone:X", "skitter.user_agents"),
         ]
     )
-    monkeypatch.setattr("importlib.metadata.entry_points", points.select)
+    monkeypatch.setattr("skitter.plugins._offered", lambda group: points.select(group=group))
 
 
 def dressed(**settings):
@@ -133,9 +133,8 @@ def test_the_error_for_an_unknown_name_lists_the_known_ones(installed):
 
 
 def test_a_built_in_name_wins_over_an_installed_one_and_that_over_a_path(monkeypatch):
-    monkeypatch.setattr(
-        "importlib.metadata.entry_points", EntryPoints([EntryPoint("json", "own_parts:agents", "g")]).select
-    )
+    points = EntryPoints([EntryPoint("json", "own_parts:agents", "g")])
+    monkeypatch.setattr("skitter.plugins._offered", lambda group: points.select(group=group))
     kind = PluginKind("part", "g", {"mine": 1}, StoreError)
     assert kind.find("mine:x") == (1, "x")
     assert kind.find("json:loads")[0].__name__ == "agents"

@@ -112,7 +112,7 @@ def installed(monkeypatch):
             EntryPoint("other", f"{__name__}:another_output", "someone.elses"),
         ]
     )
-    monkeypatch.setattr("importlib.metadata.entry_points", points.select)
+    monkeypatch.setattr("skitter.plugins._offered", lambda group: points.select(group=group))
 
 
 @pytest.mark.parametrize(

@@ -219,7 +219,9 @@ class Crawl:
     async def _run(self) -> RunResult:
         began = time.monotonic()
         folder = self._builder.folder
-        frontier = make_frontier(self.spec.frontier, self._builder.frontier_context())
+        # In a thread, because it may search the installed packages.
+        context = self._builder.frontier_context()
+        frontier = await asyncio.to_thread(make_frontier, self.spec.frontier, context)
         if self._builder.settings.seed_keys and frontier.seed_keys is None:
             raise UsageError(
                 f"frontier {shown_url(self.spec.frontier)} does not support seed keys",
