@@ -38,6 +38,7 @@ class Follower(Spider):
 def collector(monkeypatch):
     with Collector() as running:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", running.url)
+        monkeypatch.setattr(tracing, "FLUSH_SECONDS", 60.0)  # a busy collector gets all spans
         yield running
 
 
