@@ -13,8 +13,11 @@ from skitter.run.job import JobSpec
 from skitter.store.contract import GroupError
 from skitter.testing import Answer
 
-QUICK = {"retry_delay": 0.01, "connect_timeout": 2, "timeout": 5}
-"""Crawls in tests use the default settings, robots.txt and the adaptive delay included, but wait less for failures."""
+QUICK = {"retry_delay": 0.01, "connect_timeout": 20, "timeout": 60}
+"""Crawls in tests use the default settings, robots.txt and the adaptive delay included, but retry sooner.
+
+The time limits end a test that hangs. They are longer than any pause of a busy machine, which would count as a failure.
+"""
 
 
 class Scripted:

@@ -116,7 +116,7 @@ async def fetcher_of():
     opened = []
 
     async def make(guard, kind=HttpFetcher, **settings):
-        fetcher = kind(Settings(proxy=settings.pop("proxy", ""), connect_timeout=2, **settings), guard=guard)
+        fetcher = kind(Settings(proxy=settings.pop("proxy", ""), **settings), guard=guard)
         await fetcher.open()
         opened.append(fetcher)
         return fetcher
@@ -198,13 +198,11 @@ async def test_of_the_addresses_of_a_name_only_the_allowed_ones_are_dialled(targ
     assert target.dialled[before:] == ["127.0.0.1"] * 3
 
 
-async def test_a_refused_connection_to_an_allowed_address_is_not_a_forbidden_one(fetcher_of):
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+async def test_a_refused_connection_to_an_allowed_address_is_not_a_forbidden_one(fetcher_of, free_port):
     fetcher = await fetcher_of(AddressGuard(["127.0.0.1"]), ResolvingFetcher, dns_cache_ttl=0)
-    ResolvingTransfer.names = {f"mixed.test:{port}": "127.0.0.2,127.0.0.1"}
+    ResolvingTransfer.names = {f"mixed.test:{free_port}": "127.0.0.2,127.0.0.1"}
     with pytest.raises(ConnectError):
-        await fetcher.fetch(Request(f"http://mixed.test:{port}/"))
+        await fetcher.fetch(Request(f"http://mixed.test:{free_port}/"))
 
 
 async def test_a_handle_that_was_refused_is_not_refused_for_another_host(target, fetcher_of):

@@ -19,6 +19,8 @@ from skitter.request import decode_request
 
 FREE = HostLimits(delay=0.0, concurrency_per_slot=100)
 QUICK = BrokerTuning(hold=0.5, dry_after=0.0, overdue_after=0.0, max_wait=0.0)
+PATIENT = BrokerTuning(hold=60.0, dry_after=0.0, overdue_after=0.0, max_wait=0.0)
+"""Keeps the messages of a host that is ready, however long the calls take."""
 
 
 def entry(name, host="h.test", **fields):
@@ -225,7 +227,7 @@ async def test_messages_of_a_slow_host_are_requeued_one_behind_the_other(make):
 
 
 async def test_a_message_is_kept_if_its_host_is_ready_soon(make):
-    frontier, broker = await make(HostLimits(delay=0.0, concurrency_per_slot=1))
+    frontier, broker = await make(HostLimits(delay=0.0, concurrency_per_slot=1), PATIENT)
     await frontier.add([entry("a"), entry("b")])
     (a,) = await lease(frontier)
     (b,) = await lease(frontier, reports=[FetchReport(a.id, 0.1)])
@@ -329,7 +331,7 @@ async def test_nothing_is_published_again_while_messages_come(make):
 
 
 async def test_closing_requeues_pending_and_leased_messages(make):
-    frontier, broker = await make(HostLimits(delay=0.0, concurrency_per_slot=1))
+    frontier, broker = await make(HostLimits(delay=0.0, concurrency_per_slot=1), PATIENT)
     await frontier.add([entry("a"), entry("b")])
     await lease(frontier)
     await frontier.close()
@@ -361,11 +363,12 @@ async def test_a_request_too_large_for_a_message_stays_with_the_state(make):
 
 async def test_a_delayed_request_is_published_with_its_delay_and_not_offered_before(make):
     frontier, broker = await make()
-    await frontier.add([entry("later", delay=30.0)])
-    assert broker.published[0].delay == pytest.approx(30.0, abs=1.0)
+    await frontier.add([entry("later", delay=300.0)])
+    assert broker.published[0].delay == pytest.approx(300.0, abs=1.0)
     assert await lease(frontier) == []
     ((word, seconds),) = broker.delivered[0].answers
-    assert (word, round(seconds)) == ("requeue", 30)
+    assert word == "requeue"
+    assert 240 < seconds <= 300, "what is left of it"
 
 
 class AwayFirst(FakeBroker):

@@ -32,7 +32,7 @@ async def test_a_short_call_does_not_overtake_a_call_in_progress(executor):
     release, order = threading.Event(), []
 
     def wait():
-        release.wait(10)
+        release.wait(60)
         order.append("long")
 
     def note():
@@ -52,8 +52,8 @@ async def test_a_short_call_does_not_overtake_a_call_in_progress(executor):
 
 async def test_a_short_call_does_not_overtake_a_call_whose_caller_was_cancelled(executor):
     started, release, order = threading.Event(), threading.Event(), []
-    long = asyncio.create_task(executor.run(lambda: (started.set(), release.wait(10), order.append("long"))))
-    await asyncio.to_thread(started.wait, 10)
+    long = asyncio.create_task(executor.run(lambda: (started.set(), release.wait(60), order.append("long"))))
+    await asyncio.to_thread(started.wait, 60)
     long.cancel()
     short = asyncio.create_task(executor.run_short(order.append, "short"))
     await asyncio.sleep(0)

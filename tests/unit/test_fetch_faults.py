@@ -112,16 +112,9 @@ async def test_a_header_block_without_end(filler):
 
 
 async def test_a_name_that_answers_to_tcp_but_not_to_tls():
-    async def silent(reader, writer):
-        await reader.read()
-        await reader.read()
-        writer.close()
-
-    server = await asyncio.start_server(silent, "127.0.0.1", 0)
-    async with server:
-        port = server.sockets[0].getsockname()[1]
+    async with RawServer({}) as server:  # waits for the end of the head of a request
         with pytest.raises(TimedOut):
-            await fetch(f"https://127.0.0.1:{port}/", connect_timeout=0.3)
+            await fetch(f"https://127.0.0.1:{server.port}/", connect_timeout=0.3)
 
 
 @pytest.mark.parametrize("before", [b"", HEAD, HEAD + b"Content-Length: 9\r\n\r\nabc"])

@@ -43,7 +43,7 @@ async def test_a_response_carries_all_that_is_known_of_the_answer(open_fetcher):
     assert (response.ip, response.protocol) == ("127.0.0.1", "http/1.1")
     assert response.headers.get("content-type") == "text/html"
     assert response.request is request
-    assert 0 < response.latency < 10
+    assert 0 < response.latency < 60
 
 
 async def test_default_headers_come_in_the_order_of_a_browser(open_fetcher):
@@ -109,7 +109,7 @@ async def test_a_plain_get_follows_a_post_a_head_and_a_proxied_request_unchanged
     async with RawServer({"/": page(b"body")}) as server:
         fetcher = await open_fetcher()
         await fetcher.fetch(Request(server.url()))
-        await fetcher.fetch(Request(server.url(), method="POST", body=b"x", timeout=5, cookies={"a": "b"}))
+        await fetcher.fetch(Request(server.url(), method="POST", body=b"x", timeout=60, cookies={"a": "b"}))
         assert (await fetcher.fetch(Request(server.url()))).body == b"body"
     first, _, last = server.asked
     assert first.head == last.head
@@ -286,7 +286,7 @@ async def test_cancelling_a_fetch_closes_its_connection_and_leaves_the_others(op
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        await asyncio.wait_for(server.gone.wait(), 10)
+        await asyncio.wait_for(server.gone.wait(), 60)
         assert (await fetcher.fetch(Request(server.url()))).body == b"x"
 
 
@@ -304,7 +304,7 @@ async def test_closing_fails_requests_in_flight_with_a_fetch_error(open_fetcher)
         await fetcher.close()
         with pytest.raises(ConnectError, match="closed"):
             await task
-        await asyncio.wait_for(server.gone.wait(), 10)
+        await asyncio.wait_for(server.gone.wait(), 60)
 
 
 async def test_a_fetcher_that_is_not_open_says_so(open_fetcher):

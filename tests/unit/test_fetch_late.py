@@ -70,7 +70,7 @@ async def test_a_request_whose_connection_took_too_long_is_not_sent_and_reports_
         await fetcher.fetch(Request(server.url_of("/late")), permit=turn)
     assert server.log.hits == []
     begun, connected = turn.connecting
-    assert begun == 0.0 < connected < 5.0
+    assert begun == 0.0 < connected < 60.0
 
 
 async def test_each_request_on_a_kept_connection_checks_its_own_permit(fetcher, server):

@@ -163,7 +163,8 @@ async def test_calls_that_do_not_fit_a_running_crawl_leave_it_running(made, serv
 
 
 async def test_an_error_before_the_start_leaves_the_status_unchanged(made, serve, tmp_path):
-    crawl, other = await made(), await made()
+    # The delay keeps the first crawl at work until the other one has asked for the job.
+    crawl, other = await made(settings={"delay": 30}), await made()
     with pytest.raises(UsageError, match="start requests"):
         await crawl.start()
     with pytest.raises(UsageError, match="'no url'"):

@@ -111,7 +111,8 @@ async def test_a_url_is_a_page_and_a_file(crawl):
     assert report.site.counts["/x.html"] == 2
 
 
-async def test_the_same_url_and_the_same_content_are_stored_once(crawl, tmp_path):
+async def test_the_same_url_and_the_same_content_are_stored_once(crawl, tmp_path, monkeypatch):
+    monkeypatch.setattr("skitter.worker.media._CLAIM_SECONDS", 60.0)  # outlasts any pause of the machine
     pages = {f"/{n}.html": page("/logo.png", f"/copy{n}.pdf") for n in range(20)}
     pages |= {f"/copy{n}.pdf": a_file(PDF) for n in range(20)}
     pages |= {"/": page(*(f"/{n}.html" for n in range(20))), "/logo.png": a_file(OTHER, "image/png")}
@@ -165,7 +166,7 @@ async def test_faults_are_retried(crawl):
         "/": page("a.pdf", "b.pdf"),
         "/a.pdf": (Answer(b"", status=500), cut, a_file(PDF)), "/b.pdf": (cut, Answer(b"", status=503), a_file(OTHER)),
     }  # fmt: skip
-    report = await crawl(pages, read_timeout=1)
+    report = await crawl(pages, read_timeout=1, max_retries=10)  # a busy server may be silent as well
     assert [one["checksum"] for one in report.items[0]["files"]] == [sha(PDF), sha(OTHER)]
 
 
@@ -562,7 +563,7 @@ async def test_a_download_that_breaks_off_again_and_again_ends(crawl):
         return WireAnswer([head, PDF[start : start + 10_000]], end="keep" if start >= 40_000 else "close")
 
     file = Interrupted(20_000, more)
-    report = await crawl({"/": page("a.pdf"), "/a.pdf": file}, max_retries=4, read_timeout=0.5)
+    report = await crawl({"/": page("a.pdf"), "/a.pdf": file}, max_retries=4, read_timeout=3)
     assert report.items[0]["files"] == [result(report.origin, "/a.pdf", PDF)]
     assert [one["range"] for one in file.asked] == [
         None,

@@ -16,7 +16,7 @@ from skitter.brokers.nsq_client import (
     Producer,
 )
 
-QUICK = NsqOptions(connect_timeout=2.0, answer_timeout=2.0)
+PATIENT = NsqOptions(connect_timeout=60.0, answer_timeout=60.0)
 
 
 def frame(kind: int, content: bytes) -> bytes:
@@ -65,7 +65,7 @@ class Peer:
 
     async def hear(self, words: bytes) -> None:
         """Wait until the client has said something."""
-        async with self.news, asyncio.timeout(10):
+        async with self.news, asyncio.timeout(60):
             await self.news.wait_for(lambda: words in self.heard)
 
     def say(self, *data: bytes) -> None:
@@ -92,7 +92,7 @@ def received():
 
 @pytest.fixture
 async def connection(peer, received):
-    connection = await Connection.open("127.0.0.1", peer.port, QUICK, on_message=received.put_nowait)
+    connection = await Connection.open("127.0.0.1", peer.port, PATIENT, on_message=received.put_nowait)
     yield connection
     connection.close()
     await connection.wait_closed()
@@ -100,14 +100,14 @@ async def connection(peer, received):
 
 async def test_a_missing_server_is_one_clear_error(free_port):
     with pytest.raises(ConnectionFailed, match=f"127.0.0.1:{free_port}"):
-        await Connection.open("127.0.0.1", free_port, QUICK)
+        await Connection.open("127.0.0.1", free_port, PATIENT)
 
 
 @pytest.mark.parametrize("answer", [frame(0, b"OK"), b"HTTP/1.1 400 Bad Request\r\n\r\n", frame(0, b"[]")])
 async def test_another_server_is_one_clear_error(peer, answer):
     peer.greeting = answer
     with pytest.raises(ConnectionFailed):
-        await Connection.open("127.0.0.1", peer.port, QUICK)
+        await Connection.open("127.0.0.1", peer.port, PATIENT)
 
 
 async def test_a_server_that_never_answers_is_given_up_in_time(peer):
@@ -119,18 +119,23 @@ async def test_a_server_that_never_answers_is_given_up_in_time(peer):
 @pytest.mark.parametrize(("wish", "word"), [({"deflate": 6}, "deflate"), ({"snappy": True}, "snappy")])
 async def test_a_feature_that_the_server_lacks_is_an_error(peer, wish, word):
     with pytest.raises(ConnectionFailed, match=word):
-        await Connection.open("127.0.0.1", peer.port, NsqOptions(**wish))
+        await Connection.open("127.0.0.1", peer.port, NsqOptions(connect_timeout=60.0, **wish))
 
 
 async def test_a_server_that_requires_a_secret_refuses_a_client_without_one(peer):
     peer.greeting = frame(0, json.dumps({"version": "1", "auth_required": True}).encode())
     with pytest.raises(CommandRefused, match="E_AUTH_FIRST"):
-        await Connection.open("127.0.0.1", peer.port, QUICK)
+        await Connection.open("127.0.0.1", peer.port, PATIENT)
 
 
 async def test_the_options_are_sent_in_the_handshake(peer):
     options = NsqOptions(
-        heartbeat=12.5, msg_timeout=90.0, output_buffer_timeout=0.01, client_id="me", sample_rate=7
+        connect_timeout=60.0,
+        heartbeat=12.5,
+        msg_timeout=90.0,
+        output_buffer_timeout=0.01,
+        client_id="me",
+        sample_rate=7,
     )
     connection = await Connection.open("127.0.0.1", peer.port, options)
     connection.close()
@@ -145,8 +150,10 @@ async def test_heartbeats_are_answered(peer, connection):
 
 
 async def test_a_silent_server_counts_as_dead(peer):
-    connection = await Connection.open("127.0.0.1", peer.port, NsqOptions(heartbeat=0.05))
-    async with asyncio.timeout(5):
+    connection = await Connection.open(
+        "127.0.0.1", peer.port, NsqOptions(connect_timeout=60.0, heartbeat=0.05)
+    )
+    async with asyncio.timeout(60):
         await connection.wait_closed()
 
 
@@ -172,7 +179,8 @@ async def test_a_call_whose_connection_ends_fails(peer, connection):
 
 
 async def test_a_call_that_is_never_answered_ends_the_connection(peer):
-    connection = await Connection.open("127.0.0.1", peer.port, NsqOptions(answer_timeout=0.1))
+    connection = await Connection.open("127.0.0.1", peer.port, PATIENT)
+    connection.options = NsqOptions(answer_timeout=0.1)  # not before: the handshake is answered
     with pytest.raises(ConnectionFailed, match="did not answer"):
         await connection.publish("t", [b"a"])
     await connection.wait_closed()
@@ -183,7 +191,7 @@ async def test_a_call_that_is_never_answered_ends_the_connection(peer):
 )
 async def test_invalid_data_ends_the_connection(peer, connection, rubbish):
     peer.say(rubbish)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await connection.wait_closed()
 
 
@@ -233,7 +241,7 @@ async def test_no_more_is_allowed_than_nsqd_allows(peer, connection):
     await peer.hear(b"RDY 2500\n")
 
 
-async def open_consumer(peer, client_options=QUICK, **options) -> Consumer:
+async def open_consumer(peer, client_options=PATIENT, **options) -> Consumer:
     consumer = Consumer("t", "c", [("127.0.0.1", peer.port)], options=client_options, **options)
     opening = asyncio.create_task(consumer.open())
     await peer.hear(b"SUB t c\n")
@@ -299,11 +307,9 @@ async def test_a_prompt_consumer_allows_one_more_message_in_a_lull_and_else_all(
     consumer = await open_consumer(peer, max_in_flight=9, prompt=True)
     await peer.hear(b"RDY 1\n")
     peer.say(message(number=1), message(number=2))
-    await peer.hear(b"RDY 9\n")
-    peer.heard = b""
-    await peer.hear(b"RDY 3\n")  # in flight are two
+    await peer.hear(b"RDY 9\nRDY 3\n")  # in flight are two
     peer.say(message(number=3))
-    await peer.hear(b"RDY 9\n")
+    await peer.hear(b"RDY 3\nRDY 9\n")
     await consumer.close()
 
 
@@ -321,7 +327,7 @@ async def test_a_prompt_consumer_sees_the_lull_that_answers_begin(peer):
 
 async def test_a_producer_takes_another_nsqd_when_one_fails(peer):
     other = await Peer().start()
-    producer = Producer([("127.0.0.1", peer.port), ("127.0.0.1", other.port)], options=QUICK, timeout=5.0)
+    producer = Producer([("127.0.0.1", peer.port), ("127.0.0.1", other.port)], options=PATIENT, timeout=60.0)
     await producer.open()
     call = asyncio.create_task(producer.publish("t", [b"a"]))
     hearing = [asyncio.create_task(one.hear(b"PUB t")) for one in (peer, other)]
@@ -339,7 +345,7 @@ async def test_a_producer_takes_another_nsqd_when_one_fails(peer):
 
 async def test_a_producer_waits_for_a_connection_that_is_ending_to_end_and_for_the_next(peer):
     """While it asked the ending one again and again nothing else could happen, not even that end."""
-    producer = Producer([("127.0.0.1", peer.port)], options=QUICK, timeout=5.0)
+    producer = Producer([("127.0.0.1", peer.port)], options=PATIENT, timeout=60.0)
     await producer.open()
     (ending,) = producer.connections
 
@@ -357,7 +363,7 @@ async def test_a_producer_waits_for_a_connection_that_is_ending_to_end_and_for_t
 
 async def test_nothing_is_allowed_to_a_connection_before_it_is_subscribed(peer):
     """nsqd ends a connection that says so too early."""
-    consumer = Consumer("t", "c", [("127.0.0.1", peer.port)], options=QUICK, max_in_flight=3)
+    consumer = Consumer("t", "c", [("127.0.0.1", peer.port)], options=PATIENT, max_in_flight=3)
     opening = asyncio.create_task(consumer.open())
     await peer.hear(b"SUB t c\n")
     consumer.max_in_flight = 5
@@ -371,7 +377,7 @@ async def test_nothing_is_allowed_to_a_connection_before_it_is_subscribed(peer):
 
 
 async def test_a_bad_message_is_not_tried_elsewhere(peer):
-    producer = Producer([("127.0.0.1", peer.port)], options=QUICK)
+    producer = Producer([("127.0.0.1", peer.port)], options=PATIENT)
     await producer.open()
     call = asyncio.create_task(producer.publish("t", [b""]))
     await peer.hear(b"PUB t")
@@ -382,7 +388,7 @@ async def test_a_bad_message_is_not_tried_elsewhere(peer):
 
 
 async def test_many_messages_go_in_batches(peer):
-    producer = Producer([("127.0.0.1", peer.port)], options=QUICK)
+    producer = Producer([("127.0.0.1", peer.port)], options=PATIENT)
     await producer.open()
     call = asyncio.create_task(producer.publish("t", [b"x"] * 1500))
     for count in (1000, 500):

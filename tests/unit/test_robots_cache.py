@@ -150,11 +150,11 @@ async def test_the_notes_are_asked_once_for_soon_repeated_attempts_to_reach_an_o
 
 async def test_while_a_host_is_deferred_it_is_not_asked_and_the_rest_of_the_pause_is_returned():
     notes, fetcher = Notes(), GatedFetcher()
-    record = RobotsRecord(RobotsState.UNREACHABLE, time.time() - 40, 100, failures=1, error="x")
-    await notes.put("robots:http://site.test", encode_record(record), 1000)
+    record = RobotsRecord(RobotsState.UNREACHABLE, time.time() - 400, 1000, failures=1, error="x")
+    await notes.put("robots:http://site.test", encode_record(record), 2000)
     robots = desk(fetcher, notes)
     for verdict in (await robots.policy(URL), await robots.policy(URL), robots.known(URL)):
-        assert 50 < verdict.seconds <= 60
+        assert 500 < verdict.seconds <= 600
     assert fetcher.asked == []
 
 

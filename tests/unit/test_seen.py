@@ -334,7 +334,11 @@ changes = st.lists(
 
 
 @pytest.mark.usefixtures("either")
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(changes)
 async def test_a_seen_set_on_disk_answers_like_one_in_memory(tmp_path_factory, changes):
     journal = SqliteJournal(tmp_path_factory.mktemp("seen") / "frontier.db", "process")

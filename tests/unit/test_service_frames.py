@@ -159,13 +159,15 @@ def test_any_bytes_in_the_pipe_become_lines_that_can_be_stored(data):
 
 def test_many_processes_that_write_at_once_mix_nothing():
     reader, writer = os.pipe()
-    lines = []
+    lines, have_begun = [], threading.Event()
 
     def read():
         frames = LogFrameReader()
         with os.fdopen(reader, "rb", buffering=0) as pipe:
             while data := pipe.read(1 << 16):
                 lines.extend(frames.feed(data))
+                if len({line.worker for line in lines}) == 3:
+                    have_begun.set()
         lines.extend(frames.end())
 
     thread = threading.Thread(target=read)
@@ -174,13 +176,20 @@ def test_many_processes_that_write_at_once_mix_nothing():
         "import logging, sys\n"
         "from skitter.run.process import FRAMES, set_up_logging\n"
         "set_up_logging('info', FRAMES, sys.argv[1])\n"
+        "logging.info('begun')\n"
+        "sys.stdin.read()\n"
         "for n in range(300):\n"
         "    logging.info('%s %d %s', sys.argv[1], n, sys.argv[1] * (n * 17 % 7000))\n"
     )
     workers = [
-        subprocess.Popen([sys.executable, "-c", program, name], stderr=writer) for name in ("ab", "cd", "ef")
+        subprocess.Popen([sys.executable, "-c", program, name], stdin=subprocess.PIPE, stderr=writer)
+        for name in ("ab", "cd", "ef")
     ]
     os.close(writer)
+    # A process that starts when the others have filled the pipe loses all its lines if nobody reads for a while.
+    assert have_begun.wait(60)
+    for worker in workers:
+        worker.stdin.close()
     assert [worker.wait(60) for worker in workers] == [0, 0, 0]
     thread.join()
     kept = [line for line in lines if "were lost" not in line.message]

@@ -38,6 +38,7 @@ class Follower(Spider):
 def collector(monkeypatch):
     with Collector() as running:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", running.url)
+        monkeypatch.setattr(tracing, "FLUSH_SECONDS", 60.0)  # a busy collector gets all spans
         yield running
 
 
@@ -201,6 +202,8 @@ async def test_an_unreachable_collector_is_one_warning_and_the_crawl_is_complete
     with Collector(status=401) as refusing:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", refusing.url)
         monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "1")
+        # Its answers are not late, however busy the machine is.
+        monkeypatch.setattr(tracing, "FLUSH_SECONDS", 60.0)
         caplog.set_level(logging.INFO)
         job = crawl({"/": [f"/{n}" for n in range(20)]} | {f"/{n}": [] for n in range(20)}, delay=0.01)
         ran = await job.run()

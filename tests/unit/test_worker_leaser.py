@@ -1,10 +1,12 @@
 """Pump: leases what there is room for, waits without polling, drains and hands back."""
 
 import asyncio
+import threading
 
 import pytest
 
 from crawl_harness import CrawlHarness, Scripted
+from sites.gated import gated
 from skitter import Request, Spider
 from skitter.errors import CrawlFailed, FrontierError
 from skitter.fetch.http import HttpFetcher
@@ -76,11 +78,13 @@ async def test_a_worker_that_is_busy_does_not_keep_asking(bench):
 
 
 async def test_a_paused_job_is_not_asked_all_the_time_and_continues_when_it_is_resumed(bench):
-    crawl = bench(wide(8, Answer(delay=0.02)), concurrency=2)
+    paused = threading.Event()
+    crawl = bench(wide(8, lambda _: gated(Answer(), paused.is_set)), concurrency=2)
     running = asyncio.create_task(crawl.run())
     while not crawl.site.counts["/0"]:
         await asyncio.sleep(0.005)
     await crawl.frontier.control.set_state(JobState.PAUSED)
+    paused.set()
     before = len(crawl.frontier.asked)
     await asyncio.sleep(1.0)
     fetched = sum(crawl.site.counts.values())
@@ -114,11 +118,13 @@ async def test_the_frontier_hears_how_a_fetch_ended_before_its_commit(bench):
 
 
 async def test_a_drained_worker_finishes_what_is_in_flight_and_hands_back_the_rest(bench):
-    crawl = bench(wide(10, Answer(delay=0.2)), concurrency=2)
+    drained = threading.Event()
+    crawl = bench(wide(10, lambda _: gated(Answer(), drained.is_set)), concurrency=2)
     running = asyncio.create_task(crawl.run())
-    while not crawl.site.counts["/0"]:
+    while sum(crawl.site.counts.values()) < 3:  # the front page and two that wait for their answers
         await asyncio.sleep(0.005)
     crawl.drain()
+    drained.set()
     ran = await running
     assert ran.status.done == sum(crawl.site.counts.values()) == 3
     assert (ran.status.leased, ran.status.queued, "leases/lost" in ran.counters) == (0, 8, False)
@@ -159,7 +165,7 @@ async def test_a_commit_does_not_wait_for_reports_after_the_last_call_for_leases
     await asyncio.sleep(0)
     assert not waiting.done()
     held.end_leasing()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await waiting
         await held.wait_reported()
 

@@ -84,6 +84,6 @@ async def test_links_refused_by_a_commit_are_not_taken_for_known_if_the_ban_is_l
     crawl.frontier = EmbeddedFrontier(context.politeness, context.options)
     await crawl.frontier.open()
     await crawl.frontier.control.drop_slot(HOST, True)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await crawl.run()
     assert site.counts == {"/": 1, "/1": 1, "/refused": 1}

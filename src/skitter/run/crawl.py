@@ -458,7 +458,7 @@ class Crawl:
         status = await self._drop_superseded(frontier, status)
         if status.state is JobState.FINISHED:
             self._outputs.warn_about_missing_classes(status.counters)
-        # A run that was stopped while it had no workers has not told the frontier. Other machines may go on with a shared one.
+        # The frontier knows nothing of a stop while there were no workers. Other machines may continue with a shared one.
         never_told = bool(self._stop_reason) and not frontier.shared and status.state is JobState.RUNNING
         return RunResult(
             job=self.spec.job,
