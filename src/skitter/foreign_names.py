@@ -127,6 +127,7 @@ OPTIONS = {
     "-L": "write --log-level",
     "-O": "write -o FILE --fresh, which also starts the job again",
     "-t": "the suffix of the output selects its format, such as -o items.csv",
+    "--headers": "write --verbose",
     "--loglevel": "write --log-level",
     "--logfile": "write --log-file",
     "--nolog": "write --quiet --log-level error",
@@ -353,7 +354,7 @@ def remedy_for(error: BaseException) -> str | None:
         case ImportError():
             return _remedy_for_import(error)
         case NameError():
-            return NAMES.get(error.name)  # raise CloseSpider
+            return NAMES.get(str(error.name))  # raise CloseSpider
         case TypeError():
             return _remedy_for_call(str(error))
         case KeyError():
