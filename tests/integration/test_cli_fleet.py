@@ -209,6 +209,7 @@ MISUSE = {
     ("purge", "shop", "no such host", "--ban"): "no such host",
     ("purge", "shop", ""): "host",
     ("top", "--frontier", "sqlite:"): "sqlite:",
+    ("jobs", "--frontier", "sqlite:"): "sqlite:",
     ("export", "shop", "-o", "-"): "not a file for items",
 }
 
