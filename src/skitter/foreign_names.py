@@ -127,6 +127,7 @@ OPTIONS = {
     "-L": "write --log-level",
     "-O": "write -o FILE --fresh, which also starts the job again",
     "-t": "the suffix of the output selects its format, such as -o items.csv",
+    "--headers": "write --verbose",
     "--loglevel": "write --log-level",
     "--logfile": "write --log-file",
     "--nolog": "write --quiet --log-level error",
@@ -236,14 +237,31 @@ NAMES = {
     "XMLFeedSpider": "write Spider, and read response.feed() or response.xpath(...)",
     "XmlResponse": "test response.is_xml",
     "XmlRpcRequest": "write Request(url, method='POST', body=xmlrpc.client.dumps(...))",
+    "scrapy": "import Request and other names from skitter, and write them without `scrapy.`",
     "signals": "define hooks such as on_start in the spider",
 }
-"""What to write instead of a class or module of Scrapy that a spider imports."""
+"""What to write instead of a class or module of Scrapy that a spider imports or uses."""
+
+MODULES = {
+    "crawler": "write `from skitter import Crawl`",
+    "exceptions": "hooks return HookAction.STOP, HookAction.DROP or HookAction.RETRY instead",
+    "http": "write `from skitter import Request, Response`",
+    "linkextractors": "write `from skitter import LinkExtractor`",
+    "loader": NAMES["ItemLoader"],
+    "selector": "write `from skitter import Selector`",
+    "spiders": "write `from skitter import Rule, SitemapSpider, Spider`",
+}
+"""What to write instead of a module of Scrapy, by its name within the package."""
 
 MEMBERS = {
     "CIMultiDictProxy": {"getlist": "write response.headers.getall(name, [])"},
-    "Request": {"copy": "write request.replace()", "flags": "write meta"},
+    "Request": {
+        "copy": "write request.replace()",
+        "flags": "write meta",
+        "from_curl": "write Request(url, method=..., headers=..., body=...)",
+    },
     "Response": {
+        "body_as_unicode": "write response.text",
         "copy": "write response.replace()",
         "flags": "write meta",
         "ip_address": "write response.ip",
@@ -256,8 +274,9 @@ MEMBERS = {
         "get_value": "read it with `skitter stats JOB user/`; the counters of other workers are not known here",
         "set_value": "write inc_value, which adds over all workers",
     },
+    "str": {"decode": "remove .decode(): texts and the values of headers are strings"},
 }
-"""What to write instead of an attribute, by the class of ours that lacks it. ``response.headers`` is a ``CIMultiDictProxy``."""
+"""What to write instead of an attribute, by the class that lacks it. ``response.headers`` is a ``CIMultiDictProxy``."""
 
 CRAWLEE_SETTINGS = {
     "additional_http_error_status_codes": "return HookAction.RETRY from the hook after_request",
@@ -331,22 +350,60 @@ CRAWLEE_MEMBERS = {
 
 def remedy_for(error: BaseException) -> str | None:
     """Return what to write instead of a name of Scrapy or Crawlee, if ``error`` says that skitter does not have it."""
-    if isinstance(error, ImportError) and error.name == "skitter":
-        return NAMES.get(str(error).split("'")[1])  # cannot import name 'FormRequest' from 'skitter'
-    if isinstance(error, TypeError) and (
-        found := re.match("Unexpected keyword argument '(.+)'$", str(error))
-    ):
-        return ARGUMENTS.get(found[1]) or CRAWLEE_ARGUMENTS.get(found[1])  # Request(url, label=...)
-    if isinstance(error, KeyError):
-        return META_VALUES.get(str(error.args[0])) if error.args else None  # response.meta["retry_times"]
-    if not isinstance(error, AttributeError):
+    match error:
+        case ImportError():
+            return _remedy_for_import(error)
+        case NameError():
+            return NAMES.get(str(error.name))  # raise CloseSpider
+        case TypeError():
+            return _remedy_for_call(str(error))
+        case KeyError():
+            return META_VALUES.get(str(error.args[0])) if error.args else None  # response.meta["retry_times"]
+        case AttributeError():
+            return _remedy_for_attribute(error)
+    name = type(error).__name__
+    return NAMES.get(name) if _is_of_scrapy(error) else None  # raise CloseSpider, imported from scrapy
+
+
+def remedy_for_object(value: object) -> str | None:
+    """Return what to write instead of an object of Scrapy; ``None`` if the object is not one of Scrapy."""
+    if not _is_of_scrapy(value):
         return None
+    name = type(value).__name__
+    return NAMES.get(name) or f"it is a {name} of Scrapy: write `from skitter import {name}`"
+
+
+def _is_of_scrapy(value: object) -> bool:
+    return type(value).__module__.partition(".")[0] == "scrapy"
+
+
+def _remedy_for_import(error: ImportError) -> str | None:
+    package, _, module = (error.name or "").partition(".")
+    if package != "skitter":
+        return None
+    quoted = str(error).split("'")[1]  # cannot import name 'FormRequest' from 'skitter'
+    return NAMES.get(quoted) or MODULES.get(module)
+
+
+def _remedy_for_call(text: str) -> str | None:
+    if (
+        text == "cannot create weak reference to 'Response' object"
+    ):  # scrapy.loader.ItemLoader(response=response)
+        return "import ItemLoader from itemloaders, and give the classes of Scrapy response.selector"
+    found = re.match("Unexpected keyword argument '(.+)'$", text)  # Request(url, label=...)
+    return None if found is None else ARGUMENTS.get(found[1]) or CRAWLEE_ARGUMENTS.get(found[1])
+
+
+def _remedy_for_attribute(error: AttributeError) -> str | None:
     name = str(error.name)
+    if str(error) == "immutable type: 'Request'":
+        return "write request = request.replace(...)"
     if str(error).startswith("module 'skitter' "):
         return NAMES.get(name)
+    owner = error.obj if isinstance(error.obj, type) else type(error.obj)
     remedies = (
         members.get(base.__name__, {}).get(name)
-        for base in type(error.obj).__mro__
+        for base in owner.__mro__
         for members in (MEMBERS, CRAWLEE_MEMBERS)
     )
     return next(filter(None, remedies), None)

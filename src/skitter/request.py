@@ -35,7 +35,7 @@ else:  # what is kept is always the name
     type_of_callback = str | None
 
 
-class Request(msgspec.Struct, frozen=True, omit_defaults=True):
+class Request(msgspec.Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True):
     """One request of a job.
 
     ``url``

@@ -815,5 +815,7 @@ def _href_of(link: str | Selector | parsel.Selector) -> str:
 def _no_link(link: object) -> RequestError:
     return RequestError(
         f"{link!r} has no link to follow",
-        remedy="follow a URL, an element with href or src, or an attribute value",
+        remedy="follow one element of the list, or all of them with response.follow_all(...)"
+        if isinstance(link, (list, SelectorList))
+        else "follow a URL, an element with href or src, or an attribute value",
     )

@@ -64,8 +64,9 @@ def test_a_local_host_without_its_scheme_is_answered_with_a_url_without_tls(host
 
 
 def test_wrong_url_to_fetch(here):
-    assert "not an absolute http(s) URL" in complaint("fetch", "example.com", cwd=here)
-    assert "not an absolute http(s) URL" in complaint("shell", "example.com", cwd=here)
+    for command in ("fetch", "shell"):
+        line = complaint(command, "127.0.0.1:9/a", cwd=here)
+        assert line.endswith("not an absolute http(s) URL: '127.0.0.1:9/a'; write http://127.0.0.1:9/a")
 
 
 def test_spider_with_a_syntax_error(here):
@@ -262,6 +263,11 @@ def test_a_file_in_place_of_the_url_of_a_frontier(here):
     assert complaint("crawl", URL, "--frontier", "pages.db", cwd=here).endswith("write sqlite:pages.db")
 
 
+def test_the_address_of_a_server_in_place_of_the_url_of_a_frontier(here):
+    line = complaint("crawl", URL, "--frontier", "cache:6379", cwd=here)
+    assert line.endswith("unknown frontier: 'cache:6379'; for a Redis server, write redis://cache:6379")
+
+
 def test_a_run_that_could_not_begin_does_not_take_the_name_of_the_job(here, serve):
     server = serve(GeneratedSite(pages=2, links_per_page=12))
     complaint("crawl", server.url, "--job", "j", "--frontier", "oracle:scott", cwd=here)
@@ -297,7 +303,9 @@ def test_a_job_that_was_never_started(here):
         ("failures", "list"),
         ("failures", "retry"),
     ):
-        assert "there is no job 'none'" in complaint(*command, "none", cwd=here)
+        line = complaint(*command, "none", cwd=here)
+        assert "there is no job 'none'" in line
+        assert "or name the server of the job with --frontier" in line
 
 
 def test_a_note_that_cannot_be_read(here):
@@ -400,11 +408,14 @@ def test_a_command_that_is_mistyped_is_answered_with_the_one_that_was_meant(here
         (("genspider", "shop", "shop.test"), "skitter new NAME"), (("version",), "skitter --version"),
         (("view", URL), "skitter fetch URL"), (("run", "first.py", "-O", "x.json"), "-o FILE --fresh"),
         (("run", "first.py", "-L", "DEBUG"), "--log-level"), (("crawl", URL, "--nolog"), "--quiet"),
+        (("fetch", URL, "--headers"), "write --verbose"),
     ],
     ids=str,
 )  # fmt: skip
 def test_commands_and_options_of_scrapy_are_translated(here, words, remedy):
-    assert remedy in complaint(*words, cwd=here)
+    line = complaint(*words, cwd=here)
+    assert remedy in line
+    assert "Did you mean" not in line
 
 
 def test_a_job_name_that_is_mistyped_is_answered_with_the_one_that_was_meant(here, serve):

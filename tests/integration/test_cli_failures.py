@@ -79,7 +79,24 @@ def test_dropped_dead_letters_are_removed(job, tmp_path):
     assert skitter("failures", "drop", "j", number, cwd=tmp_path).stderr == "forgotten: 1\n"
     assert set(listed(tmp_path)) == {"b", "c"}
     assert skitter("failures", "drop", "j", cwd=tmp_path).stderr == "forgotten: 2\n"
-    assert "no such failure" in skitter("failures", "list", "j", cwd=tmp_path).stderr
+    assert skitter("failures", "list", "j", cwd=tmp_path).stderr == "job j has no failed request\n"
+    assert skitter("failures", "retry", "j", "--kind", "status", cwd=tmp_path).stderr == (
+        "queued again: 0; job j has no failed request\n"
+    )
+
+
+def test_a_kind_that_no_failure_has_is_answered_with_those_that_occur(job, tmp_path):
+    kinds = "job j has no such failure; its kinds: status/404, status/500\n"
+    for command, done in (
+        ("list", ""),
+        ("show", ""),
+        ("retry", "queued again: 0; "),
+        ("drop", "forgotten: 0; "),
+    ):
+        result = skitter("failures", command, "j", "--kind", "ValueError", cwd=tmp_path)
+        assert (result.returncode, result.stderr) == (0, done + kinds)
+    assert len(listed(tmp_path)) == 3
+    assert "its commands are drop, list, retry, show; see" in skitter("failures", "j", cwd=tmp_path).stderr
 
 
 def test_an_unknown_id_is_rejected_without_effect(job, tmp_path):

@@ -107,6 +107,33 @@ def test_a_page_that_the_shell_cannot_fetch_is_one_line(serve, free_port, tmp_pa
     assert "still here" in result.stdout
 
 
+def test_the_shell_prints_the_value_of_an_expression(serve, tmp_path):
+    url = serve(site).url_of("/page")
+    result = skitter("shell", url, "-c", "response.css('title::text').get()", cwd=tmp_path)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "Käse\n", "")
+    result = skitter("shell", "--code", "request", url, cwd=tmp_path)
+    assert result.stdout == f"Request(url='{url}')\n"  # defaults are left out
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "problem"),
+    [
+        ("x = 1", 2, "is not an expression: invalid syntax; write one expression"),
+        (
+            "response.titel",
+            1,
+            "AttributeError: 'Response' object has no attribute 'titel'; correct the expression",
+        ),
+        ("response.css('a[')", 2, "invalid CSS query 'a['"),
+    ],
+)
+def test_an_expression_that_has_no_value_is_one_line(serve, tmp_path, code, status, problem):
+    result = skitter("shell", serve(site).url_of("/page"), "-c", code, cwd=tmp_path)
+    assert result.returncode == status
+    (line,) = result.stderr.splitlines()
+    assert problem in line
+
+
 @pytest.mark.parametrize("call", ["view()", "view(response)"])
 def test_the_shell_shows_the_response_in_a_browser(serve, tmp_path, call):
     result = skitter(

@@ -55,6 +55,13 @@ def wait_until(fact, what):
 # --- add ------------------------------------------------------------------------------------------------------
 
 
+def test_a_file_in_place_of_a_url_is_answered_with_its_option(shop):
+    (shop / "seeds.txt").write_text("http://127.0.0.1:9/\n")
+    line = complaint("add", "shop", "seeds.txt", cwd=shop)
+    assert line.endswith("seeds.txt is a file, not a URL; write --file seeds.txt")
+    assert "'none.txt' was refused" in complaint("add", "shop", "none.txt", cwd=shop)
+
+
 def test_seeds_are_added_to_a_job_at_rest_once_and_fetched_by_its_next_run(site, server, tmp_path):
     first, *others = truth_of(site, server)
     start = ("crawl", first, "--depth", 0, "--delay", 0, "--job", "shop", "-o", "items.jsonl")
@@ -202,6 +209,7 @@ MISUSE = {
     ("purge", "shop", "no such host", "--ban"): "no such host",
     ("purge", "shop", ""): "host",
     ("top", "--frontier", "sqlite:"): "sqlite:",
+    ("jobs", "--frontier", "sqlite:"): "sqlite:",
     ("export", "shop", "-o", "-"): "not a file for items",
 }
 

@@ -36,6 +36,7 @@ def test_an_output_that_is_new_to_the_job_is_announced(serve, tmp_path):
     assert skitter(*command, "-o", "items.db", cwd=tmp_path).returncode == 0
     late = skitter(*command, "-o", "items.db", "-o", "items.jsonl", cwd=tmp_path)
     assert "items.jsonl is a new output of job" in late.stderr
+    assert "to get all items, start over with --fresh" in late.stderr
     assert "items.db is new" not in late.stderr
 
 

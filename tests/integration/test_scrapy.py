@@ -580,4 +580,5 @@ def test_skitter_does_not_run_the_job_of_a_scrapy_project(site, tmp_path):
     resumed = skitter("resume", "mixed", cwd=tmp_path)
     assert resumed.returncode != 0
     assert "continue it with `scrapy crawl mixed`" in resumed.stderr
+    assert "correct the hook" not in resumed.stderr
     assert site.site.visits.total() == visits

@@ -101,6 +101,17 @@ def test_a_filter_by_date_keeps_the_sitemaps_of_robots_txt_and_one_that_chooses_
     assert "no callback yielded an item" in result.stderr
 
 
+def test_a_crawl_of_a_sitemap_without_pages_says_so(serve, tmp_path):
+    empty = b'<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"></urlset>'
+    server = serve(lambda visit: Answer(empty, content_type="application/xml"))
+    result = skitter(
+        "crawl", "--sitemap", server.url_of("/map.xml"), "--no-robots", "-o", "x.jsonl", cwd=tmp_path
+    )
+    assert result.returncode == 0
+    assert "the sitemaps name no page that this crawl may fetch; check their URLs" in result.stderr
+    assert "callback" not in result.stderr
+
+
 @pytest.mark.parametrize("start", [["{url}", "--sitemap", "auto"], ["--sitemap", "{url}index.xml"]])
 def test_a_crawl_without_code_takes_sitemaps(site, tmp_path, start):
     words = [word.format(url=site.url) for word in start]

@@ -131,11 +131,12 @@ def test_foreign_keys_do_not_hide_jobs_of_the_server(refusal, own_valkey, tmp_pa
     gentle = ("-q", "--no-robots", "-s", "max_retries=0", f"--frontier={server.url}")
     begun = skitter("run", "first.py", *gentle, cwd=tmp_path)
     assert begun.returncode == 1, begun.stderr  # its only page cannot be fetched
-    shown = skitter("top", f"--frontier={server.url}", cwd=tmp_path)
-    assert shown.returncode == 0
-    states = [line.split()[:2] for line in shown.stdout.splitlines()[1:]]
-    assert states == [["first", "finished"], ["foreign", "unknown"], ["newer", "unknown"]]
-    assert "frontier format 99" in shown.stderr
+    for command in ("top", "jobs"):
+        shown = skitter(command, f"--frontier={server.url}", cwd=tmp_path)
+        assert shown.returncode == 0
+        states = [line.split()[:2] for line in shown.stdout.splitlines()[1:]]
+        assert states == [["first", "finished"], ["foreign", "unknown"], ["newer", "unknown"]]
+        assert "frontier format 99" in shown.stderr
 
 
 class Pretender(socketserver.BaseRequestHandler):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
@@ -65,9 +65,16 @@ async def add(
         raise UsageError(
             "no seeds given", remedy="give URLs, or --file FILE, or --file - for standard input", field="URL"
         )
+    _refuse_files(urls)
     with ExitStack() as stack:
         file = None if name is None else stack.enter_context(_open(name))
         await _Adding(urls, file, skip_bad=skip_bad).run(folder, priority, callback, queue or "")
+
+
+def _refuse_files(urls: Sequence[str]) -> None:
+    for url in urls:
+        if "://" not in url and Path(url).is_file():
+            raise UsageError(f"{url} is a file, not a URL", remedy=f"write --file {url}", field="URL")
 
 
 def _open(name: str) -> BinaryIO:

@@ -11,6 +11,7 @@ import click
 from skitter.cli.console import say
 from skitter.cli.options import (
     ShowOptions,
+    frontier_option,
     job_argument,
     json_option,
     pairs,
@@ -19,6 +20,7 @@ from skitter.cli.options import (
     workers_option,
 )
 from skitter.errors import UsageError
+from skitter.secrets import shown_url
 
 POLL_INTERVAL = 0.2
 """Seconds between two checks whether the workers of a fleet have ended."""
@@ -40,24 +42,29 @@ _CONSEQUENCES = {
 
 if TYPE_CHECKING:
     from skitter.run.job import JobFolder
-    from skitter.run.job_access import OpenFrontier
+    from skitter.run.job_access import JobStatus, OpenFrontier
 
 
 @click.command()
 @json_option
-def jobs(as_json: bool) -> None:
-    """List the jobs in this folder."""
+@frontier_option
+def jobs(as_json: bool, frontier: str | None) -> None:
+    """List the jobs in this folder, or on a shared frontier."""
     from skitter.cli.tables import job_lines, problem_lines, to_json
     from skitter.run.job import all_jobs
-    from skitter.run.job_access import job_statuses
+    from skitter.run.job_access import job_statuses, jobs_on
 
-    found = asyncio.run(job_statuses(all_jobs()))
+    async def look() -> list[JobStatus]:
+        return await job_statuses(all_jobs() if frontier is None else await jobs_on(frontier))
+
+    found = asyncio.run(look())
     if as_json:
         click.echo(to_json(found))
     elif found:
         click.echo(job_lines(found))
     else:
-        say("there are no jobs in this folder; start one with `skitter crawl URL`")
+        where = "in this folder" if frontier is None else f"on {shown_url(frontier)}"
+        say(f"there are no jobs {where}; start one with `skitter crawl URL`")
     for line in problem_lines(found):
         say(line)
 

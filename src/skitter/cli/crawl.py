@@ -140,13 +140,12 @@ def crawl(
 
 def _seed(text: str) -> str:
     from skitter.run.job import RECIPES
-    from skitter.web.urls import normalize, with_scheme
+    from skitter.web.urls import normalize, remedy_without_scheme
 
     url = normalize(text.strip())
     if url is not None and url.startswith(("http://", "https://")):
         return url
-    guess = "" if "://" in text else normalize(with_scheme(text.strip()))
-    remedy = f"write {guess}" if guess else "write it like https://example.com/"
+    remedy = remedy_without_scheme(text)
     if text.endswith((".py", *RECIPES)):
         remedy = f"`skitter run {text}` runs a spider or a recipe"
     elif text.isidentifier() and text != "localhost":  # the name of a spider, as for `scrapy crawl`

@@ -64,47 +64,51 @@ async def _print(
     from skitter.cli.tables import to_json
     from skitter.observe.dead_letters import letter_fields
 
-    letters = await _find(folder, ids, kind)
+    letters, missing = await _find(folder, ids, kind)
     if as_json:
         click.echo(to_json([letter_fields(letter) for letter in letters]))
     elif letters:
         click.echo(lines(letters))
     else:
-        say(f"job {folder.job} has no such failure")
+        say(missing)
 
 
 @failures.command()
 @_with_failures
 async def retry(folder: JobFolder, ids: tuple[int, ...], kind: str | None) -> None:
     """Put failed requests (all by default) back into the queue, with new attempts."""
-    count, live = await _settle(folder, ids, kind, again=True)
+    count, live, missing = await _settle(folder, ids, kind, again=True)
     go_on = "" if live or not count else f"; `skitter resume {folder.job}` fetches them"
-    say(f"queued again: {count}{go_on}")
+    say(f"queued again: {count}{go_on or missing}")
 
 
 @failures.command()
 @_with_failures
 async def drop(folder: JobFolder, ids: tuple[int, ...], kind: str | None) -> None:
     """Drop failed requests, all by default. Their URLs stay known, so links to them are not followed again."""
-    count, _ = await _settle(folder, ids, kind, again=False)
-    say(f"forgotten: {count}")
+    count, _, missing = await _settle(folder, ids, kind, again=False)
+    say(f"forgotten: {count}{missing}")
 
 
 async def _settle(
     folder: JobFolder, ids: Sequence[int], kind: str | None, *, again: bool
-) -> tuple[int, bool]:
+) -> tuple[int, bool, str]:
     from skitter.run.job_access import open_frontier
 
-    chosen = None
+    chosen, missing = None, ""
     if ids or kind is not None:
-        chosen = [letter.id for letter in await _find(folder, ids, kind)]
+        letters, missing = await _find(folder, ids, kind)
+        chosen = [letter.id for letter in letters]
     async with open_frontier(folder) as reached:
         act = reached.frontier.dead_letters.replay if again else reached.frontier.dead_letters.drop
-        return await act(chosen), reached.live
+        return await act(chosen), reached.live, missing and f"; {missing}"
 
 
-async def _find(folder: JobFolder, ids: Sequence[int], kind: str | None) -> list[DeadLetter]:
-    """Return the selected dead letters. Raises :class:`~skitter.errors.UsageError` for an unknown id."""
+async def _find(folder: JobFolder, ids: Sequence[int], kind: str | None) -> tuple[list[DeadLetter], str]:
+    """Return the selected dead letters; if there is none, also the reason.
+
+    Raises :class:`~skitter.errors.UsageError` for an unknown id.
+    """
     from skitter.observe.dead_letters import DeadLetterFilter
     from skitter.run.job_access import dead_letters
 
@@ -119,4 +123,10 @@ async def _find(folder: JobFolder, ids: Sequence[int], kind: str | None) -> list
             remedy=f"`skitter failures list {folder.job}` lists them",
         )
     chosen = DeadLetterFilter(kind)
-    return [letter for letter in found if (not ids or letter.id in ids) and chosen.includes(letter)]
+    letters = [letter for letter in found if (not ids or letter.id in ids) and chosen.includes(letter)]
+    if letters:
+        return letters, ""
+    if not found:
+        return [], f"job {folder.job} has no failed request"
+    kinds = sorted({letter.error.partition(":")[0] for letter in found})
+    return [], f"job {folder.job} has no such failure; its kinds: {', '.join(kinds)}"

@@ -104,6 +104,10 @@ def _usage_remedy(error: click.UsageError, arguments: list[str]) -> str:
     commands = [argument for argument in arguments if argument in _MODULES]
     if option and path == "skitter" and commands:
         return f"write options after the command: `skitter {commands[0]} ... {option} ...`"
+    if error.ctx is not None and isinstance(error.ctx.command, click.Group) and not option:
+        return (
+            f"its commands are {', '.join(error.ctx.command.list_commands(error.ctx))}; see `{path} --help`"
+        )
     return OPTIONS.get(option) or f"see `{path} --help`"
 
 
@@ -129,7 +133,9 @@ def run(arguments: list[str]) -> int:
         complain(str(error), error.remedy)
         return USAGE
     except click.UsageError as error:
-        complain(error.format_message().rstrip("."), _usage_remedy(error, arguments))
+        is_foreign = isinstance(error, click.NoSuchOption) and error.option_name in OPTIONS
+        text = error.message if is_foreign else error.format_message()  # without names of similar spelling
+        complain(text.rstrip("."), _usage_remedy(error, arguments))
         return USAGE
     except (KeyboardInterrupt, click.Abort):
         complain("interrupted")

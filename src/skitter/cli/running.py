@@ -189,7 +189,9 @@ class ForegroundRun:
             self._hint(f"{self._letters_hint()} lists the failed requests")
         if self._has_no_items(result):
             self._hint(
-                "no callback yielded an item; `skitter parse URL --spider ...` shows what a callback yields for a page"
+                "the sitemaps name no page that this crawl may fetch; check their URLs"
+                if "sitemaps" in self._spec.arguments and self._spec.spider.endswith(":PageSpider")
+                else "no callback yielded an item; `skitter parse URL --spider ...` shows what a callback yields for a page"
             )
         return code
 

@@ -9,15 +9,16 @@ import sys
 import tempfile
 import webbrowser
 from pathlib import Path
+from types import CodeType
 from typing import TYPE_CHECKING, Any, Self
 
 import click
 
 from skitter._utils.concurrency import LoopThread
-from skitter.cli.console import complain
+from skitter.cli.console import FAILED, complain
 from skitter.cli.fetch import browser_option, robots_option, single_settings, url_argument
 from skitter.cli.options import setting_option
-from skitter.errors import SkitterError
+from skitter.errors import SkitterError, UsageError
 
 if TYPE_CHECKING:
     from skitter.request import Request
@@ -34,12 +35,33 @@ view()      show the response in a browser"""
 @url_argument
 @browser_option
 @robots_option
+@click.option(
+    "--code",
+    "-c",
+    metavar="EXPRESSION",
+    help="Print the value of this expression instead of opening a prompt.",
+)
 @setting_option
-def shell(url: str, browser: bool, robots: bool, settings: tuple[str, ...]) -> None:
+def shell(url: str, browser: bool, robots: bool, code: str | None, settings: tuple[str, ...]) -> int:
     """Fetch a page, and open a Python prompt for it. The prompt is IPython if it is installed."""
     with ShellSession(single_settings(settings, robots=robots, browser=browser)) as session:
+        expression = None if code is None else _compiled(code)
         session.fetch(url)
+        if expression is not None:
+            return session.print_value(expression)
         session.interact()
+    return 0
+
+
+def _compiled(text: str) -> CodeType:
+    try:
+        return compile(text, "--code", "eval")
+    except SyntaxError as error:
+        raise UsageError(
+            f"--code {text!r} is not an expression: {error.msg}",
+            remedy="write one expression, such as 'response.status', or pass statements on standard input",
+            field="--code",
+        ) from None
 
 
 class ShellSession:
@@ -74,6 +96,17 @@ class ShellSession:
         with tempfile.NamedTemporaryFile(prefix="skitter-", suffix=suffix, delete=False) as file:
             file.write(response.body)
         return webbrowser.open(Path(file.name).as_uri())
+
+    def print_value(self, expression: CodeType) -> int:
+        """Print the value of an expression. Return the exit status of the command."""
+        try:
+            click.echo(eval(expression, self._names))  # noqa: S307 - the user's own code
+        except SkitterError:
+            raise
+        except Exception as error:  # noqa: BLE001 - user code
+            complain(f"{type(error).__name__}: {error}", "correct the expression")
+            return FAILED
+        return 0
 
     def interact(self) -> None:
         """Open the prompt."""

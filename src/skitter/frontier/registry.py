@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
@@ -43,6 +44,8 @@ _BUILT_IN: dict[str, Callable[[str, FrontierContext], Frontier]] = {
 }
 
 
+_SERVER = re.compile(r"[\w.-]+:\d+(/\d+)?")
+"""The address of a server without a scheme."""
 FRONTIERS = PluginKind("frontier", "skitter.frontiers", _BUILT_IN, FrontierError)
 
 
@@ -67,6 +70,8 @@ def make_frontier(url: str, context: FrontierContext) -> Frontier:
     """
     if Path(url).suffix in {".db", ".sqlite", ".sqlite3"} and ":" not in url:
         raise FrontierError(f"unknown frontier: {url!r}", remedy=f"for a SQLite file, write sqlite:{url}")
+    if _SERVER.fullmatch(url) and FRONTIERS.named(url.partition(":")[0]) is None:
+        raise FrontierError(f"unknown frontier: {url!r}", remedy=f"for a Redis server, write redis://{url}")
     part: Any = FRONTIERS.find(url)[0]
     is_class = isinstance(part, type)
     make: Callable[[str, FrontierContext], Frontier] = part.from_url if is_class else part

@@ -74,6 +74,8 @@ _BLOCK_NAMES = frozenset(
 forms."""
 _BLOCKS = ", ".join(sorted(_BLOCK_NAMES))
 _TABLE_PARTS = frozenset({"caption", "tbody", "td", "tfoot", "th", "thead", "tr"})
+_CSS = re.compile(r"::text\b(?!\()|::attr\(|^\s*[.#][a-zA-Z]")
+"""What only a CSS query contains."""
 _BREAK = object()
 
 
@@ -978,9 +980,12 @@ def _cannot_drop(kind: str) -> UsageError:
 
 
 def _invalid_xpath(query: str, error: ValueError) -> QueryError:
+    is_css = _CSS.search(query)
     return QueryError(
         f"cannot evaluate XPath query {query!r}: {error}",
-        remedy="correct the query (the version is XPath 1.0); use jmespath for JSON",
+        remedy="it is written in CSS: use .css(), or translate the query to XPath"
+        if is_css
+        else "correct the query (the version is XPath 1.0); use jmespath for JSON",
         field="query",
     )
 

@@ -102,6 +102,8 @@ _REGEX = re.compile(
 """The start of a regular expression of cascadia. Literals are matched in order to skip them."""
 _OF_TYPE = re.compile(r"(?<![\w-]):(first|last|only|nth|nth-last)-of-type", re.IGNORECASE)
 """A pseudo-class without the name of an element, which XPath 1.0 cannot express."""
+_XPATH = re.compile(r"^\s*\(?\s*(\.?/|@\w)|/@|/text\(\)")
+"""What only an XPath query contains."""
 _PLACEHOLDER = "regex-"
 """Attribute that stands for a regular expression while the rest of a query is translated."""
 _STEPS = re.compile(r"(^|\| )descendant-or-self::(?!\*/)|/descendant-or-self::\*/")
@@ -119,6 +121,8 @@ def remedy_of(css: str) -> str:
     plain, tests = _without_regexes(css)
     if not tests and _OF_TYPE.search(css):
         return "write the name of the element before the pseudo-class, such as p:first-of-type"
+    if _XPATH.search(css):
+        return "it is written in XPath: use .xpath(), or translate the query to CSS"
     if not tests:
         return "correct the query, or use XPath, which can express more"
     try:

@@ -165,7 +165,9 @@ class JobFolder:
             near = close_names(self.job, jobs)
             raise UsageError(
                 f"there is no job {self.job!r} in {self.path.parent}",
-                remedy=f"did you mean {near[0]}?" if near else "list the jobs with `skitter jobs`",
+                remedy=f"did you mean {near[0]}?"
+                if near
+                else "list the jobs here with `skitter jobs`, or name the server of the job with --frontier",
             ) from None
         except (OSError, msgspec.MsgspecError) as error:
             raise UsageError(

@@ -140,9 +140,12 @@ class JobOutputs:
         for target, stream in streams.items():
             if stream not in before and left.get(stream, 0) < found:
                 text = (
-                    "%s was not an output of the last runs of job %s: it will lack the items that they found"
-                    if stream in left
-                    else "%s is a new output of job %s: it will lack the items that were found before"
+                    (
+                        "%s was not an output of the last runs of job %s: it will lack the items that they found"
+                        if stream in left
+                        else "%s is a new output of job %s: it will lack the items that were found before"
+                    )
+                    + "; to get all items, start over with --fresh (in Python: fresh=True, in Scrapy: SKITTER_FRESH=1)"
                 )
                 log.warning(text, shown_url(self._outputs[target].target), self._spec.job)
         for stream in streams.values():

@@ -20,7 +20,7 @@ from skitter.response import Response
 from skitter.run.builder import JobBuilder
 from skitter.run.job import JobSpec
 from skitter.secrets import authorization_of_userinfo
-from skitter.web.urls import normalize, split_userinfo
+from skitter.web.urls import normalize, remedy_without_scheme, split_userinfo
 from skitter.worker.callbacks import CallbackRunner, describe
 from skitter.worker.retry import REDIRECTS, RedirectError, redirected
 
@@ -56,7 +56,7 @@ class PageFetcher:
         url = normalize(request.url)
         if url is None or not url.startswith(("http://", "https://")):
             raise UsageError(
-                f"not an absolute http(s) URL: {request.url!r}", remedy="write it like https://example.com/"
+                f"not an absolute http(s) URL: {request.url!r}", remedy=remedy_without_scheme(request.url)
             )
         url, userinfo = split_userinfo(url)
         request = request.replace(url=url)

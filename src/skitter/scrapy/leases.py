@@ -31,7 +31,7 @@ from skitter.item import UnpackedItem, class_paths, item_kind
 from skitter.request import Request
 from skitter.scrapy.start_requests import StartRequests
 from skitter.web.headers import parse_retry_after
-from skitter.worker.callbacks import describe, describe_internal, traceback_of
+from skitter.worker.callbacks import describe_internal, describe_plain, traceback_of
 from skitter.worker.page import Page
 from skitter.worker.retry import DONE, THROTTLED, RetryDecision
 from skitter.worker.timings import FETCH, WAIT
@@ -452,7 +452,7 @@ class ScrapyLeases:
     def _note_error(self, held: ScrapyLease | None, kind: str, error: Any) -> None:
         if held is not None and held.error is None:
             held.error = RetryDecision(
-                Resolution.FAILED, f"{kind}: {describe(error)}", traceback=traceback_of(error)
+                Resolution.FAILED, f"{kind}: {describe_plain(error)}", traceback=traceback_of(error)
             )
 
 
@@ -480,7 +480,7 @@ def _batch(record: bytes, priority: int, entries: list[Entry]) -> LinkBatch:
 def _described(failure: BaseException) -> str:
     name = type(failure).__name__
     kind = next((kind for kind, parts in _KINDS if any(part in name for part in parts)), "download")
-    return f"{kind}: {describe(failure)}"
+    return f"{kind}: {describe_plain(failure)}"
 
 
 class _OwnedErrback:

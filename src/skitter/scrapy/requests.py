@@ -34,7 +34,7 @@ from skitter.request import (
     encode_request,
     rejected_record,
 )
-from skitter.worker.callbacks import describe
+from skitter.worker.callbacks import describe_plain
 from skitter.worker.links import DUPLICATE
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class RequestCodec:
             identity = self._fingerprint(request)
         except Exception as error:
             raise RequestError(
-                f"request {request.url!r} has no fingerprint: {describe(error)}",
+                f"request {request.url!r} has no fingerprint: {describe_plain(error)}",
                 remedy="correct the fingerprinter in REQUEST_FINGERPRINTER_CLASS",
             ) from error
         dedup = self._dedups(request)
@@ -141,7 +141,7 @@ class RequestCodec:
         try:
             return self.entry(request, origin, host)
         except Exception as error:  # noqa: BLE001 - requests and fingerprinters are user code
-            reason = f"{error}; {error.remedy}" if isinstance(error, RequestError) else describe(error)
+            reason = f"{error}; {error.remedy}" if isinstance(error, RequestError) else describe_plain(error)
         log.error("a request cannot be stored: %s", reason)
         fingerprint = xxhash.xxh3_128_digest(request.url.encode() + origin, self._seed)
         return Entry(fingerprint, _NO_HOST, request.url, rejected_record(reason), dedup=False)
@@ -169,7 +169,7 @@ class RequestCodec:
             return msgspec.msgpack.decode(packed, ext_hook=_unpack)
         except Exception as error:
             raise UndecodableRecord(
-                f"the project cannot read an item that it has stored: {describe(error)}",
+                f"the project cannot read an item that it has stored: {describe_plain(error)}",
                 remedy="restore its class, and retry the dead letter",
             ) from error
 
@@ -226,7 +226,7 @@ class RequestCodec:
             return request_from_dict(fields, spider=self._spider)
         except Exception as error:
             raise UndecodableRecord(
-                f"the project cannot read a request that it has stored: {describe(error)}",
+                f"the project cannot read a request that it has stored: {describe_plain(error)}",
                 remedy="restore the callback or the class, and retry the dead letter",
             ) from error
 

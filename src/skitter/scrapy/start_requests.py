@@ -13,7 +13,7 @@ import scrapy
 from skitter._utils.concurrency import cancel_and_wait
 from skitter.errors import SkitterError, SpiderError
 from skitter.frontier.records import Entry, SeedClaim, SeedProgress
-from skitter.worker.callbacks import describe
+from skitter.worker.callbacks import describe_plain
 
 if TYPE_CHECKING:
     from skitter.frontier.contract import Frontier
@@ -116,7 +116,7 @@ class StartRequests:
         except (asyncio.CancelledError, GeneratorExit):
             raise
         except BaseException as error:
-            self.on_failed(f"start() has failed: {describe(error)}")
+            self.on_failed(f"start() has failed: {describe_plain(error)}")
             raise
         finally:
             await cancel_and_wait([flushing])

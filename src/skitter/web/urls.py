@@ -107,6 +107,12 @@ def with_scheme(text: str) -> str:
     return f"{'http' if is_local else 'https'}://{text}"
 
 
+def remedy_without_scheme(text: str) -> str:
+    """Return the remedy for a text that is no absolute http(s) URL: the URL that is probably meant, or an example."""
+    guess = None if "://" in text else normalize(with_scheme(text.strip()))
+    return f"write {guess or 'it like https://example.com/'}"
+
+
 def normalize(url: str, base: str | None = None) -> str | None:
     """Return the URL that a browser would fetch, without its fragment, or ``None`` if the URL is invalid.
 

@@ -18,7 +18,7 @@ from types import GeneratorType, MethodType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from skitter.errors import SkitterError, SpiderError, close_names
-from skitter.foreign_names import remedy_for
+from skitter.foreign_names import remedy_for, remedy_for_object
 from skitter.item import is_item, is_selector
 from skitter.links import Links, SkippedLinks
 from skitter.request import CallbackName, Request
@@ -330,7 +330,14 @@ class CallbackNames:
 def unsupported_result(result: object) -> SpiderError:
     """Return the error for a result of a callback that is neither an item nor a request."""
     remedy = "yield items (dict, dataclass, attrs, pydantic) and requests"
-    if is_selector(result):
+    if (foreign := remedy_for_object(result)) is not None:
+        remedy = foreign
+    elif inspect.iscoroutine(result):
+        remedy = "await it in a callback that is an `async def`"
+        result.close()  # Python would warn that it was never awaited
+    elif isinstance(result, AsyncIterable):
+        remedy = "yield its elements one by one: async for ... in ..."
+    elif is_selector(result):
         remedy = "call .get() or .getall(), and yield the value in an item, such as a dict"
     elif isinstance(result, str):
         remedy = "follow a URL with response.follow(url), or yield a text in an item, such as a dict"
@@ -395,10 +402,19 @@ def _counted(amount: int, noun: str) -> str:
 
 def describe(error: BaseException) -> str:
     """Return one line with an error of user code and the line that raised it, or its remedy."""
+    return _described(error, remedy_for(error))
+
+
+def describe_plain(error: BaseException) -> str:
+    """As :func:`describe`, for code that uses Scrapy itself: without what to write instead of names of Scrapy."""
+    return _described(error, None)
+
+
+def _described(error: BaseException, remedy: str | None) -> str:
     text = " ".join(str(error).split())
     line = f"{type(error).__name__}: {text}" if text else type(error).__name__
     notes = "".join(f"; {note}" for note in vars(error).get("__notes__", ()))
-    if remedy := remedy_for(error):
+    if remedy is not None:
         notes = f"; {remedy}{notes}"
     if isinstance(error, SkitterError):  # its remedy is the first note
         return line + notes

@@ -217,6 +217,8 @@ class Worker:
         for hook in self._hooks[point]:
             try:
                 await call(hook, self)
+            except SkitterError as error:
+                raise CrawlFailed(f"hook {point}: {error}", remedy=error.remedy) from error
             except Exception as error:
                 raise CrawlFailed(f"hook {point}: {describe(error)}", remedy="correct the hook") from error
 
