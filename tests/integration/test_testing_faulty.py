@@ -13,7 +13,12 @@ from sites.redirects import ASTRAY, HOPS
 
 LIMIT = 32_000_000
 PATIENCE = aiohttp.ClientTimeout(total=100.0)
-STALLS = {"stall once": 1, "stall always": RETRIES + 1, "stall in the body": RETRIES + 1, "trickle without end": 1}
+STALLS = {
+    "stall once": 1,
+    "stall always": RETRIES + 1,
+    "stall in the body": RETRIES + 1,
+    "trickle without end": 1,
+}
 """Attempts that end only when the client gives up. All others end by themselves, however slow the machine is."""
 GIVES_UP = aiohttp.ClientTimeout(total=12.0, sock_read=4.0)
 
