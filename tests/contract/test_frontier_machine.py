@@ -8,7 +8,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from skitter.frontier.embedded import backlog, scheduler
 
 
-@pytest.mark.timeout(300)  # on a cluster, it takes a minute of CPU time
+@pytest.mark.timeout(900)  # on a cluster, it takes a minute of CPU time
 def test_frontier_and_model_agree_after_any_calls(backend, job_kind, monkeypatch):
     """With heads of two requests, so that those of the file come and go as well."""
     monkeypatch.setattr(backlog, "MIN_HEAD_SIZE", 2)

@@ -30,6 +30,12 @@ def small_heads(monkeypatch):
     monkeypatch.setattr(backlog.Backlog, "read_ahead", lambda *_: None)
 
 
+@pytest.fixture
+def written_late(monkeypatch):
+    """What no caller waits for is written with the next change, however long that takes to come."""
+    monkeypatch.setattr(journal, "FLUSH_DELAY", 3600.0)
+
+
 async def while_reading(job, backend, act):
     """Lease from the file, and let ``act`` happen between its reading and its answer."""
     journal = backend.owner._journal
@@ -230,7 +236,9 @@ async def test_a_lease_is_noted_soon_without_anybody_asking(job, backend):
     await until(lambda: lease_notes(backend) == 1)
 
 
-async def test_leases_that_are_written_together_are_one_row_without_those_that_have_ended(job, backend):
+async def test_leases_that_are_written_together_are_one_row_without_those_that_have_ended(
+    job, backend, written_late
+):
     await job.add("a", "b", "c")
     first = await job.one()
     await job.one()
@@ -241,7 +249,7 @@ async def test_leases_that_are_written_together_are_one_row_without_those_that_h
     assert (await job.status()).counters["leases/lost"] == 2
 
 
-async def test_a_lease_that_ends_before_it_was_written_leaves_no_row(job, backend):
+async def test_a_lease_that_ends_before_it_was_written_leaves_no_row(job, backend, written_late):
     await job.add("a")
     await job.done(await job.one())
     assert lease_notes(backend) == 0

@@ -12,6 +12,8 @@ from skitter.store.contract import GroupError, ItemGroup, OutputContext
 from skitter.store.outputs import open_output
 from skitter.store.selection import ItemClasses, SelectingOutput
 
+pytestmark = pytest.mark.timeout(600)  # some of the servers take much CPU time to start
+
 
 @pytest.fixture(params=EVERY)
 def job(request, tmp_path):

@@ -34,6 +34,8 @@ from skitter.errors import StoreError
 from skitter.store.contract import GroupError, ItemGroup, OutputContext, StoreContext
 from skitter.store.outputs import open_output
 
+pytestmark = pytest.mark.timeout(600)  # some of the servers take much CPU time to start
+
 SERVERS = {
     "mongodb": partial(MongoServer, "--sync-on-commit"),
     "ferretdb": FerretServer,

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.timeout(600)  # some of the servers take much CPU time to start
+
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "stores.py"
 ITEMS = 40_000
 MOST_MB = 12

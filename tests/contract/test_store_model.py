@@ -20,6 +20,7 @@ steps = st.lists(
 )
 
 
+pytestmark = pytest.mark.timeout(600)  # some of the servers take much CPU time to start
 SERVED = [*DATABASES, *REMOTE]
 
 

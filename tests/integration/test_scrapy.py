@@ -12,10 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from cli_command import SlowingSite, skitter
+from cli_command import Running, SlowingSite, skitter
 from services.redis_servers import running
+from sites.gated import GatedSite
 from sites.scrapy_site import ENTRIES, ScrapySite
 from skitter.testing import SiteServer
+
+pytestmark = pytest.mark.timeout(300)  # several processes, each of which imports Scrapy
 
 HERE = Path(__file__).parent
 ADDON = {"ADDONS": '{"skitter.scrapy.Addon": 0}'}
@@ -240,6 +243,11 @@ def end_of(process):
     return log
 
 
+def has_visited(site, numbers):
+    """Whether all these entries have been asked for."""
+    return site.site.visits.keys() >= set(entries(numbers))
+
+
 def until(fact, process):
     while not fact():
         assert process.poll() is None, process.communicate()
@@ -291,9 +299,9 @@ def test_no_process_ends_while_a_handler_of_another_may_add_requests(
 
 def test_dont_close_spider_keeps_the_spider_open(site, tmp_path, waiting):
     process = feeding(site, tmp_path, _keep=tmp_path / "enough")
-    until(lambda: len(site.site.visits) >= 31, process)
+    until(lambda: has_visited(site, range(31)), process)
     waiting.add(range(40, 45))
-    until(lambda: len(site.site.visits) >= 36, process)
+    until(lambda: has_visited(site, range(40, 45)), process)
     (tmp_path / "enough").touch()
     assert "Spider closed (finished)" in end_of(process)
     assert paths(tmp_path) == entries([*range(31), *range(40, 45)])
@@ -333,7 +341,7 @@ def test_monitors_judge_the_requests_that_a_handler_adds_to_a_finished_job(site,
 
 def test_ctrl_c_ends_a_spider_that_a_handler_keeps_open(site, tmp_path, waiting):
     process = feeding(site, tmp_path, _keep=tmp_path / "enough")
-    until(lambda: len(site.site.visits) >= 31, process)
+    until(lambda: has_visited(site, range(31)), process)
     process.send_signal(signal.SIGINT)
     assert "Spider closed (shutdown)" in end_of(process)
     assert paths(tmp_path) == entries(range(31))
@@ -349,7 +357,7 @@ def test_a_process_that_dies_when_it_is_idle_is_continued(site, tmp_path, waitin
 
 def test_a_killed_process_does_not_keep_the_others_open(site, tmp_path, waiting):
     idle = feeding(site, tmp_path, _keep=tmp_path / "enough")
-    until(lambda: len(site.site.visits) >= 31, idle)
+    until(lambda: has_visited(site, range(31)), idle)
     other = feeding(site, tmp_path)
     until(lambda: "joined job feeding" in other.stderr.readline(), other)
     idle.kill()
@@ -361,11 +369,13 @@ def test_a_killed_process_does_not_keep_the_others_open(site, tmp_path, waiting)
 @pytest.mark.parametrize("frontier", ["sqlite:", "valkey"])
 def test_a_suspended_process_asks_its_handlers_when_it_wakes_after_the_end(site, tmp_path, waiting, frontier):
     url = running("valkey").url if frontier == "valkey" else frontier
-    settings = {"SKITTER_FRONTIER": url, "SKITTER_JOB": f"feeding-{tmp_path.name}"}
+    job = f"feeding-{tmp_path.name}"
+    settings = {"SKITTER_FRONTIER": url, "SKITTER_JOB": job}
     other = feeding(site, tmp_path, settings, _database=Waiting(tmp_path / "known.db", [0]).path, _slow=20)
     until(lambda: site.site.visits["/entry/0"], other)
     suspended = feeding(site, tmp_path, settings, _keep=tmp_path / "enough")
-    until(lambda: len(site.site.visits) >= 31, suspended)
+    # What it has not committed by then, the other process would wait for.
+    until(lambda: status_of(tmp_path, job)["counts"]["done"] == 31, suspended)
     suspended.send_signal(signal.SIGSTOP)
     try:
         assert "Spider closed (finished)" in end_of(other)
@@ -384,21 +394,22 @@ def test_a_handler_of_spider_idle_closes_the_spider_with_its_reason(site, tmp_pa
     assert paths(tmp_path) == entries(range(31))
 
 
-def test_skitter_pauses_and_stops_a_running_project(site, tmp_path):
-    # After the tenth page, 15 seconds are left for the commands.
-    settings = ADDON | {"DOWNLOAD_DELAY": 0.3, "RANDOMIZE_DOWNLOAD_DELAY": 0}
+def test_skitter_pauses_and_stops_a_running_project(serve, tmp_path):
+    gate = GatedSite(ScrapySite(), answers=10)
+    site = serve(gate)
     arguments = {"url": site.url, "number": 60}
-    command = command_of("crawl", "starting", "-o", "items.jsonl", settings=settings, arguments=arguments)
+    command = command_of("crawl", "starting", "-o", "items.jsonl", settings=ADDON, arguments=arguments)
     with subprocess.Popen(
         command, cwd=tmp_path, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True
     ) as process:
-        while site.site.visits.total() < 10:
-            assert process.poll() is None
-            time.sleep(0.01)
+        until(gate.reached.is_set, process)
         assert "is paused" in skitter("pause", "starting", cwd=tmp_path).stderr
         assert json.loads(skitter("status", "starting", "--json", cwd=tmp_path).stdout)["state"] == "paused"
         assert "is running" in skitter("resume", "starting", cwd=tmp_path).stderr
-        skitter("stop", "starting", cwd=tmp_path)
+        with Running("stop", "starting", cwd=tmp_path) as stopping:
+            until(lambda: status_of(tmp_path, "starting")["state"] == "stopping", process)
+            gate.go_on.set()
+            stopping.end()
         log = process.communicate(timeout=100)[1]
     assert "Spider closed (stopped)" in log, log
     before = len(items_of(tmp_path / "items.jsonl"))

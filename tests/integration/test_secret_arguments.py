@@ -3,14 +3,18 @@
 import base64
 import json
 import threading
+import time
 
 import psutil
 import pytest
 
 from api_caller import Caller, application
 from cli_command import Running, complaint, skitter, urls_of
+from sites.gated import gated
 from skitter.service.recipe_trial import TrialCommand, run_trial
 from skitter.testing import Answer
+
+pytestmark = pytest.mark.timeout(300)  # many commands
 
 WORD = "hunter2hunter2"
 BASIC = base64.b64encode(f"ann:{WORD}".encode()).decode()
@@ -51,15 +55,29 @@ class Guarded:
         if visit.target == "/":
             links = "".join(f"<a href=/{number}>x</a>" for number in range(20)) + "<a href=/gone>x</a>"
             return Answer(links.encode())
-        if self.go_on.is_set():
-            return Answer(b"page")
         self.reached.set()
-        return Answer(b"page", delay=3.0)
+        return gated(Answer(b"page"), self.go_on.is_set)
 
 
-def processes_of(pid):
-    owner = psutil.Process(pid)
-    return [owner, *owner.children(recursive=True)]
+def processes_of(run, workers):
+    """Return the process of a run and those of its workers, once all have been started."""
+    owner = psutil.Process(run.process.pid)
+    while len(found := owner.children(recursive=True)) < workers:
+        assert run.process.poll() is None
+        time.sleep(0.02)  # between two looks at another process
+    return [owner, *found]
+
+
+def interrupted(run, site):
+    """Interrupt a run whose pages are held back, and let them go once it knows. Return status, stdout and stderr."""
+    run.interrupt()
+    lines = [""]
+    while "press Ctrl-C again" not in lines[-1]:
+        lines.append(run.process.stderr.readline())
+        assert lines[-1], "".join(lines)
+    site.go_on.set()
+    status, out, err = run.end()
+    return status, out, "".join(lines) + err
 
 
 def leaks_in(folder):
@@ -84,7 +102,7 @@ def test_secrets_of_a_command_are_in_no_process_list_file_or_output_and_the_comm
     )  # fmt: skip
     with Running(*words, cwd=tmp_path) as run:
         assert site.reached.wait(60)
-        processes = processes_of(run.process.pid)
+        processes = processes_of(run, 2)
         assert len(processes) == 3
         for process in processes:
             assert WORD not in " ".join(process.cmdline())
@@ -94,9 +112,7 @@ def test_secrets_of_a_command_are_in_no_process_list_file_or_output_and_the_comm
             skitter(*command, cwd=tmp_path)
             for command in (("status", "shop", "--json"), ("jobs", "--json"), ("top", "--json"))
         ]
-        run.interrupt()
-        site.go_on.set()
-        status, out, err = run.end()
+        status, out, err = interrupted(run, site)
     assert status == 130, err
     assert leaks_in(tmp_path) == []
     line = complaint("resume", "shop", cwd=tmp_path)
@@ -136,9 +152,7 @@ def test_a_job_with_references_is_resumed_with_its_secrets_alone(serve, tmp_path
     monkeypatch.setenv("KEY", WORD)
     with Running(*words, cwd=tmp_path) as run:
         assert site.reached.wait(60)
-        run.interrupt()
-        site.go_on.set()
-        status, _, err = run.end()
+        status, _, err = interrupted(run, site)
     assert status == 130, err
     monkeypatch.delenv("KEY")
     line = complaint("resume", "shop", cwd=tmp_path)

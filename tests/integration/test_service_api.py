@@ -509,6 +509,7 @@ def test_a_port_that_is_taken_is_reported(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)  # several hundred calls
 @pytest.mark.parametrize("described", [True, False])
 def test_no_call_that_anybody_can_think_of_breaks_the_service(tmp_path, described):
     import schemathesis
@@ -534,7 +535,7 @@ def test_no_call_that_anybody_can_think_of_breaks_the_service(tmp_path, describe
                 (case.query or {}).pop("follow", None)  # nobody runs these jobs: it would never end
                 if "name" in (case.path_parameters or {}) and count % 2:
                     case.path_parameters["name"] = "tasks" if "tasks" in case.path else "web"
-                answer = case.call(headers=with_token)
+                answer = case.call(headers=with_token, timeout=60)
                 count += 1
                 assert answer.status_code < 500, (case.as_curl_command(), answer.text)
                 if answer.status_code >= 400:
@@ -554,9 +555,9 @@ def takes_anything(operation):
 def _fill(url, headers):
     import requests
 
-    requests.put(f"{url}/recipes/web", RECIPE.format(url="http://127.0.0.1:9/"), headers=headers, timeout=20)
+    requests.put(f"{url}/recipes/web", RECIPE.format(url="http://127.0.0.1:9/"), headers=headers, timeout=60)
     for body in ({"name": "web", "recipe": "web"}, {"name": "tasks", "tasks": True}):
-        assert requests.post(f"{url}/jobs", json=body, headers=headers, timeout=20).status_code == 201
+        assert requests.post(f"{url}/jobs", json=body, headers=headers, timeout=60).status_code == 201
 
 
 class Listening:

@@ -3,11 +3,13 @@
 import asyncio
 import os
 import stat
+from functools import partial
 
 import pytest
 
 from api_caller import TOKEN, Caller, application
 from cli_command import complaint
+from skitter.service.api import auth
 from skitter.service.api.access import ApiTokens
 from skitter.service.api.auth import RequestRate
 from skitter.service.node import Node
@@ -233,7 +235,8 @@ def test_the_rate_of_each_caller_is_limited_and_recovers():
     assert rate.seconds_to_wait(b"a") > 0
 
 
-async def test_too_many_calls_are_answered_with_the_time_to_wait(tmp_path):
+async def test_too_many_calls_are_answered_with_the_time_to_wait(tmp_path, monkeypatch):
+    monkeypatch.setattr(auth, "RequestRate", partial(RequestRate, clock=lambda: 100.0))
     app, jobs = application(tmp_path, max_rate=1)
     await jobs.store.open()
     call = Caller(app)

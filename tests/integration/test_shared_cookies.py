@@ -6,6 +6,7 @@ import pytest
 
 from cli_command import Logged, lines_of, skitter
 from services.redis_servers import running
+from sites.gated import GatedSite
 from skitter.testing import Answer
 
 PAGES = 60
@@ -24,19 +25,14 @@ OPTIONS = ("--no-robots", "--delay", 0, "-s", "concurrency_per_slot=12", "-s", "
 
 
 class MembersOnly:
-    """Shows its pages only with the cookie that the front page sets. ``delay``: of each page, in seconds."""
-
-    delay = 0.0
-    shown = 0
-    """Number of requests for the pages."""
+    """Shows its pages only with the cookie that the front page sets."""
 
     def __call__(self, visit):
         if visit.path == "/":
             links = "".join(f'<a href="/p/{number}">p</a>' for number in range(PAGES))
             return Answer(links.encode(), headers={"Set-Cookie": "pass=yes; Path=/"})
-        self.shown += 1
         is_member = "pass=yes" in visit.headers.get("cookie", "")
-        return Answer(b"members", status=200 if is_member else 404, delay=self.delay)
+        return Answer(b"members", status=200 if is_member else 404)
 
 
 class Open(MembersOnly):
@@ -100,17 +96,15 @@ def test_the_next_run_of_a_job_with_one_worker_is_logged_in(tmp_path, serve, wor
 
 
 def test_a_run_after_a_kill_is_logged_in(tmp_path, serve):
-    site = MembersOnly()
+    site = GatedSite(MembersOnly(), answers=12)
     server = serve(site)
     (tmp_path / "members.py").write_text(SPIDER.format(url=server.url))
     words = ("run", "members.py", "--job=job", "-o", "items.jsonl", *OPTIONS)
-    site.delay = 0.3  # 60 pages, four at a time, take longer than this process ever waits for the processor
     with Logged(*words, cwd=tmp_path) as run:
-        run.wait_for(lambda: site.shown >= 10)
+        run.wait_for(site.reached.is_set)
         run.process.kill()
         run.process.wait()
-    assert site.shown < PAGES
-    site.delay = 0.0
+    site.go_on.set()
     result = skitter(*words, "--fail-on-errors", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     urls = sorted([server.url, *(f"{server.url}p/{number}" for number in range(PAGES))])

@@ -5,8 +5,6 @@ import json
 import re
 import subprocess
 import sys
-import time
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -136,23 +134,28 @@ def test_a_crawl_needs_a_url_or_a_sitemap(tmp_path):
     assert "no URL" in complaint("crawl", "--sitemap", "auto", cwd=tmp_path)
 
 
+MEASURED = """
+import sys
+from pathlib import Path
+from skitter.cli.main import run
+
+code = run(sys.argv[1:])
+Path("status").write_text(Path("/proc/self/status").read_text())
+sys.exit(code)
+"""
+
+
 def memory_of(url, folder):
     """Crawl a sitemap and the first of its pages. Return the largest resident size of the process in kB, and its items."""
     folder.mkdir()
-    with (folder / "errors").open("w+") as errors:
-        crawl = subprocess.Popen(
-            [sys.executable, "-m", "skitter", "crawl", "--sitemap", url, "--no-robots", "--delay", "0", "--limit", "20",
-             "-o", "x.jsonl", "--quiet"],
-            cwd=folder, stdout=subprocess.DEVNULL, stderr=errors,
-        )  # fmt: skip
-        peak = 0
-        while crawl.poll() is None:
-            with suppress(OSError):
-                found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{crawl.pid}/status").read_text())
-                peak = int(found[1]) if found else peak
-            time.sleep(0.02)
-        assert crawl.returncode == 0, errors.seek(0) or errors.read()
-    return peak, items(folder / "x.jsonl")
+    crawl = subprocess.run(
+        [sys.executable, "-c", MEASURED, "crawl", "--sitemap", url, "--no-robots", "--delay", "0", "--limit", "20",
+         "-o", "x.jsonl", "--quiet"],
+        cwd=folder, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert crawl.returncode == 0, crawl.stderr
+    (peak,) = re.findall(r"VmHWM:\s+(\d+) kB", (folder / "status").read_text())
+    return int(peak), items(folder / "x.jsonl")
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads the memory of a process from /proc")

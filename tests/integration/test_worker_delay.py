@@ -1,6 +1,7 @@
 """A promised distance is one between requests: what a new connection takes before its request does not shorten it."""
 
 import asyncio
+import contextlib
 from itertools import pairwise
 
 import pytest
@@ -35,6 +36,7 @@ class FarHost:
         pages["/robots.txt"] = self._answer
         self._web = RawServer(pages, tls=server_side(trustme.CA()))
         self._connections = 0
+        self._tasks = set()
 
     async def __aenter__(self):
         await self._web.__aenter__()
@@ -44,6 +46,9 @@ class FarHost:
 
     async def __aexit__(self, *_):
         await stop_listening(self._relay)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._web.__aexit__()
 
     async def _answer(self, wire):
@@ -52,20 +57,31 @@ class FarHost:
         await wire.send(page(b"User-agent: *\nDisallow:\n", "Content-Type: text/plain"))
 
     async def _pass_on(self, reader, writer):
+        self._tasks.add(asyncio.current_task())
         self._connections += 1
-        if self._connections % 2:
-            await asyncio.sleep(HANDSHAKE)
-        web_reader, web_writer = await asyncio.open_connection("127.0.0.1", self._web.port)
-        both = asyncio.gather(_copy(reader, web_writer), _copy(web_reader, writer))
-        try:
-            await both
-        except (ConnectionError, asyncio.CancelledError):
-            both.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            async with _closing(writer):
+                if self._connections % 2:
+                    await asyncio.sleep(HANDSHAKE)
+                web_reader, web_writer = await asyncio.open_connection("127.0.0.1", self._web.port)
+                async with _closing(web_writer):
+                    await asyncio.gather(_copy(reader, web_writer), _copy(web_reader, writer))
+
+
+@contextlib.asynccontextmanager
+async def _closing(writer):
+    try:
+        yield
+    finally:
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
 
 
 async def _copy(reader, writer):
-    while data := await reader.read(1 << 16):
-        writer.write(data)
+    with contextlib.suppress(ConnectionError):
+        while data := await reader.read(1 << 16):
+            writer.write(data)
     writer.close()
 
 
