@@ -14,7 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cli_command import SHOP, Logged, SlowingSite, complaint, lines_of, skitter, truth_of, urls_of
+from cli_command import SHOP, Logged, complaint, lines_of, skitter, truth_of, urls_of
+from sites.gated import GatedSite
 from skitter.cli.running import fork_if_several
 from skitter.run import child
 from skitter.run.supervisor import HAD_WORK, READY, WorkerProcess
@@ -65,12 +66,12 @@ WORDS = (
 
 
 class Shop(Logged):
-    """A crawl by two workers of a site that becomes slow."""
+    """A crawl by two workers of a site that stops answering until the test lets it go on."""
 
     def __init__(self, folder, serve):
         super().__init__(*WORDS, cwd=folder)
         web = GeneratedSite(pages=PAGES, links_per_page=12, page_bytes=2000)
-        self.site = SlowingSite(web, after=20, delay=1.0)
+        self.site = GatedSite(web, answers=20)
         server = serve(self.site)
         self.truth = truth_of(web, server)
         (folder / "shop.py").write_text(SPIDER.format(url=server.url))
@@ -203,7 +204,7 @@ def test_leases_of_a_killed_worker_return_although_a_process_of_its_spider_lives
             file.write(f"{os.getpid()} {child}\\n")
 """
     web = GeneratedSite(pages=PAGES, links_per_page=12, page_bytes=2000)
-    site = SlowingSite(web, after=20, delay=1.0)
+    site = GatedSite(web, answers=20)
     server = serve(site)
     (tmp_path / "shop.py").write_text(SHOP.format(url=server.url) + pool)
     with Logged(*WORDS, "-s", "lease_seconds=100000", cwd=tmp_path) as command:
