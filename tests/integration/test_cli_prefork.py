@@ -83,6 +83,11 @@ class Shop(Logged):
     def workers(self):
         return self.owner.children()
 
+    def wait_for_both_workers(self):
+        """Return in the middle of the crawl, when the owner and both workers have loaded the spider."""
+        self.wait_for(self.site.reached.is_set)
+        self.wait_for(lambda: len({*(self._cwd / "loads").read_text().split()}) == 3)
+
 
 @pytest.fixture
 def shop(tmp_path, serve):
@@ -104,7 +109,7 @@ def wait_until(fact):
 
 def test_forked_workers_load_the_spider_themselves_and_a_replacement_is_not_forked(shop, tmp_path):
     with shop:
-        shop.wait_for(shop.site.reached.is_set)
+        shop.wait_for_both_workers()
         first = shop.workers()
         assert [is_forked(worker) for worker in first] == [True, True]
         first[0].kill()
@@ -125,7 +130,7 @@ def test_forked_workers_load_the_spider_themselves_and_a_replacement_is_not_fork
 
 def test_forked_workers_have_no_pipe_of_each_other_open(shop):
     with shop:
-        shop.wait_for(shop.site.reached.is_set)
+        shop.wait_for_both_workers()
         of_owner, first, second = map(open_pipes, (shop.owner, *shop.workers()))
         shop.site.go_on.set()
         assert shop.end() == 0, shop.log
