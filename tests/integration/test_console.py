@@ -50,7 +50,7 @@ pages:
 """
 PAGES = 40_000
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(600)
 
 
 class Shop:

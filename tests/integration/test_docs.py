@@ -50,7 +50,7 @@ def pages_with_commands():
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.skipif(shutil.which("timeout") is None, reason="timeout of GNU coreutils is not installed")
 @pytest.mark.parametrize("page", TUTORIALS, ids=name_of)
 def test_every_step_of_a_tutorial_has_its_documented_result(page, tmp_path, environment):
