@@ -13,7 +13,7 @@ from skitter.run.job import JobSpec
 from skitter.store.contract import GroupError
 from skitter.testing import Answer
 
-QUICK = {"retry_delay": 0.01, "connect_timeout": 2, "timeout": 5}
+QUICK = {"retry_delay": 0.01, "connect_timeout": 10, "timeout": 30}
 """Crawls in tests use the default settings, robots.txt and the adaptive delay included, but wait less for failures."""
 
 
