@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -35,11 +36,19 @@ def skitter(*arguments, cwd, stdin="", environment=None, patience=100):
     )  # fmt: skip
 
 
+_PROGRESS = re.compile(r"[\d:]{8} INFO +[\d,]+ pages, ")
+
+
+def said_once(stderr):
+    """Return the lines on standard error without those on the progress, of which a slow run writes one every ten seconds."""
+    return [line for line in stderr.splitlines() if not _PROGRESS.match(line)]
+
+
 def complaint(*arguments, cwd):
     """Run a command that is to be refused; return its one line, after checking that it is one."""
     result = skitter(*arguments, cwd=cwd)
     assert result.returncode == 2, (result.returncode, result.stderr)
-    lines = result.stderr.splitlines()
+    lines = said_once(result.stderr)
     assert len(lines) == 1, result.stderr
     assert lines[0].startswith("skitter: ")
     assert "; " in lines[0], "there is no remedy"

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from cli_command import Running, SlowingSite, complaint, skitter
+from cli_command import Running, complaint, skitter
+from sites.gated import GatedSite
 from skitter.testing import GeneratedSite
 
 SPIDER = """
@@ -316,16 +317,16 @@ def test_a_note_that_cannot_be_read(here):
 
 @pytest.mark.parametrize("frontier", ["sqlite:", "memory:"])
 def test_a_job_that_is_being_run_is_neither_run_nor_started_again_by_another_process(frontier, here, serve):
-    slow = SlowingSite(GeneratedSite(pages=100, links_per_page=12), after=5, delay=1.0)
-    server = serve(slow)
+    gated = GatedSite(GeneratedSite(pages=100, links_per_page=12), answers=5)
+    server = serve(gated)
     command = ("crawl", server.url, "--delay", 0, "--job", "j", "-o", "items.jsonl", "--frontier", frontier)
     with Running(*command, cwd=here) as running:
-        assert slow.reached.wait(60)
+        assert gated.reached.wait(60)
         for more in ((), ("--fresh",)):
             line = complaint(*command, *more, cwd=here)
             assert f"the job is being run by process {running.process.pid}" in line
         assert json.loads(skitter("status", "j", "--json", cwd=here).stdout)["live"]
-        slow.go_on.set()
+        gated.go_on.set()
         code, _, stderr = running.end()
     assert code == 0, stderr
     assert len((here / "items.jsonl").read_text().splitlines()) == 100

@@ -27,7 +27,7 @@ pages:
     fetch: browser
     wait_for: li
     actions:
-      - {{do: load_more, selector: "#more", timeout: 3}}
+      - {{do: load_more, selector: "#more", timeout: 15}}
     items: {{each: li, fields: {{word: {{xpath: .}}}}}}
 settings: {{robots: false}}
 """

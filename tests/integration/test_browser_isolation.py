@@ -196,7 +196,10 @@ async def test_faults_of_tls_have_the_same_kinds_as_over_http(tmp_path):
     of_certificates = {"unknown authority", "another name", "expired"}
     names = [name for name in cases if name not in of_certificates]
     with SocketServers([cases[name][0] for name in names]) as servers:
-        requests = [Request(url, max_retries=0, timeout=10) for url in servers.urls]
+        requests = [
+            Request(url, max_retries=0, timeout=10 if cases[name][1] == "timeout" else 60)
+            for name, url in zip(names, servers.urls, strict=True)
+        ]
         harness = CrawlHarness(
             Headings(requests), tmp_path, **BROWSER, unverified_hosts=["127.1.0.*"], allow_networks=["127.0.0.0/8"],
             unreachable_timeout=0,

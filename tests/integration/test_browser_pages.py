@@ -99,8 +99,8 @@ async def test_eight_kinds_of_sites_give_their_exact_items(serve, tmp_path, othe
         Request(url("/server"), "follow"),
         Request(url("/spa/"), "follow", browsing={"wait_for": "h1"}),
         Request(url("/spa/a?app"), "in_app", browsing={"wait_for": "a", "actions": route}),
-        Request(url("/scroll"), "items", browsing={"wait_for": "li", "actions": [InfiniteScroll(timeout=3)]}),
-        Request(url("/more"), "items", browsing={"actions": [LoadMore("#more", timeout=3)]}),
+        Request(url("/scroll"), "items", browsing={"wait_for": "li", "actions": [InfiniteScroll(timeout=8)]}),
+        Request(url("/more"), "items", browsing={"actions": [LoadMore("#more", timeout=15)]}),
         Request(url("/delayed"), browsing={"wait_for": ".ready"}),
         Request(url("/frames"), "frames", browsing={"wait_for": "x-card"}),
         Request(url("/login"), "follow", browsing={"actions": login}, session="ann"),
@@ -241,7 +241,8 @@ async def test_no_part_of_a_page_reaches_a_forbidden_address(serve, tmp_path, ne
         udp.bind(("127.0.0.2", port))
         url = serve(Scripted({"/": page_of_all_channels("127.0.0.2", port)})).url_of("/")
         spider = spider_of(
-            [Request(url, browsing={"wait_for": "h1"}, timeout=15, max_retries=0)], texts("h1::text")
+            [Request(url, browsing={"wait_for": "h1"}, timeout=15 if is_open else 60, max_retries=0)],
+            texts("h1::text"),
         )
         limits = {"allow_networks": [network], "seeds_open_networks": False, "robots": False}
         ran = await CrawlHarness(spider, tmp_path, **BROWSER | limits).run()
@@ -423,9 +424,9 @@ async def test_a_browser_in_which_no_page_opens_any_more_is_replaced(serve, tmp_
 
 
 async def test_a_lease_is_renewed_while_its_page_loads(serve, tmp_path):
-    site = Scripted({"/slow": Answer(b"<h1>slow</h1>", delay=9)})
+    site = Scripted({"/slow": Answer(b"<h1>slow</h1>", delay=12)})
     spider = spider_of([Request(serve(site).url_of("/slow"))], texts("h1::text"))
-    harness = CrawlHarness(spider, tmp_path, **BROWSER | {"lease_seconds": 5, "page_timeout": 60})
+    harness = CrawlHarness(spider, tmp_path, **BROWSER | {"lease_seconds": 8, "page_timeout": 60})
     ran = await harness.run(workers=2)
     assert ran.letters == {}
     assert [item["texts"] for item in ran.items] == [["slow"]]

@@ -11,7 +11,17 @@ import threading
 import pytest
 import trustme
 
-from cli_command import SKITTER, Running, SlowingSite, complaint, lines_of, skitter, truth_of, urls_of
+from cli_command import (
+    SKITTER,
+    Running,
+    SlowingSite,
+    complaint,
+    lines_of,
+    said_once,
+    skitter,
+    truth_of,
+    urls_of,
+)
 from servers.tls import server_side
 from skitter.testing import Answer, GeneratedSite
 
@@ -282,7 +292,7 @@ def test_a_crawl_that_fails_on_its_way_says_why_in_one_line_and_exits_with_1(ser
     )
     result = skitter("run", "failing.py", "-o", "items.jsonl", "--summary", "sum.json", cwd=tmp_path)
     assert result.returncode == 1
-    (line,) = result.stderr.splitlines()
+    (line,) = said_once(result.stderr)
     assert "RuntimeError: the list of shops is gone" in line
     summary = counts(tmp_path / "sum.json")
     assert (summary["state"], summary["exit_code"]) == ("failed", 1)

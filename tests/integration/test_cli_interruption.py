@@ -47,7 +47,7 @@ class Terminating(Spider):
 
 def work(begun):
     begun.set()
-    time.sleep(5)
+    time.sleep(100)
 """
 
 
@@ -57,7 +57,7 @@ def counts(path):
 
 def test_the_first_interruption_drains_and_the_output_has_all_committed_items(serve, tmp_path):
     site = GeneratedSite(pages=80, links_per_page=12)
-    slow = SlowingSite(site, after=20)
+    slow = SlowingSite(site, after=20, delay=2.0)  # the other pages take half a minute
     server = serve(slow)
     command = ("crawl", server.url, "--delay", 0, "-o", "items.jsonl", "--summary", "sum.json")
     with Running(*command, cwd=tmp_path) as running:
@@ -76,7 +76,7 @@ def test_the_first_interruption_drains_and_the_output_has_all_committed_items(se
 
 def test_a_fleet_is_interrupted_as_a_whole_and_a_rerun_resumes(serve, tmp_path):
     site = GeneratedSite(pages=80, links_per_page=12)
-    slow = SlowingSite(site, after=20)
+    slow = SlowingSite(site, after=20, delay=2.0)  # the other pages take half a minute
     server = serve(slow)
     command = ("crawl", server.url, "--delay", 0, "-o", "items.jsonl", "--workers", 2)
     with Running(*command, cwd=tmp_path) as running:

@@ -14,7 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cli_command import SHOP, Logged, SlowingSite, complaint, lines_of, skitter, truth_of, urls_of
+from cli_command import SHOP, Logged, complaint, lines_of, skitter, truth_of, urls_of
+from sites.gated import GatedSite
 from skitter.cli.running import fork_if_several
 from skitter.run import child
 from skitter.run.supervisor import HAD_WORK, READY, WorkerProcess
@@ -65,12 +66,12 @@ WORDS = (
 
 
 class Shop(Logged):
-    """A crawl by two workers of a site that becomes slow."""
+    """A crawl by two workers of a site that stops answering until the test lets it go on."""
 
     def __init__(self, folder, serve):
         super().__init__(*WORDS, cwd=folder)
         web = GeneratedSite(pages=PAGES, links_per_page=12, page_bytes=2000)
-        self.site = SlowingSite(web, after=20, delay=1.0)
+        self.site = GatedSite(web, answers=20)
         server = serve(self.site)
         self.truth = truth_of(web, server)
         (folder / "shop.py").write_text(SPIDER.format(url=server.url))
@@ -81,6 +82,11 @@ class Shop(Logged):
 
     def workers(self):
         return self.owner.children()
+
+    def wait_for_both_workers(self):
+        """Return in the middle of the crawl, when the owner and both workers have loaded the spider."""
+        self.wait_for(self.site.reached.is_set)
+        self.wait_for(lambda: len({*(self._cwd / "loads").read_text().split()}) == 3)
 
 
 @pytest.fixture
@@ -103,7 +109,7 @@ def wait_until(fact):
 
 def test_forked_workers_load_the_spider_themselves_and_a_replacement_is_not_forked(shop, tmp_path):
     with shop:
-        shop.wait_for(shop.site.reached.is_set)
+        shop.wait_for_both_workers()
         first = shop.workers()
         assert [is_forked(worker) for worker in first] == [True, True]
         first[0].kill()
@@ -124,7 +130,7 @@ def test_forked_workers_load_the_spider_themselves_and_a_replacement_is_not_fork
 
 def test_forked_workers_have_no_pipe_of_each_other_open(shop):
     with shop:
-        shop.wait_for(shop.site.reached.is_set)
+        shop.wait_for_both_workers()
         of_owner, first, second = map(open_pipes, (shop.owner, *shop.workers()))
         shop.site.go_on.set()
         assert shop.end() == 0, shop.log
@@ -203,7 +209,7 @@ def test_leases_of_a_killed_worker_return_although_a_process_of_its_spider_lives
             file.write(f"{os.getpid()} {child}\\n")
 """
     web = GeneratedSite(pages=PAGES, links_per_page=12, page_bytes=2000)
-    site = SlowingSite(web, after=20, delay=1.0)
+    site = GatedSite(web, answers=20)
     server = serve(site)
     (tmp_path / "shop.py").write_text(SHOP.format(url=server.url) + pool)
     with Logged(*WORDS, "-s", "lease_seconds=100000", cwd=tmp_path) as command:

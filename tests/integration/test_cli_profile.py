@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import signal
 import sys
 
 import pytest
@@ -36,6 +37,7 @@ def endless(serve):
     return serve(lambda visit: page(f"{visit.target}a", f"{visit.target}b"))
 
 
+@pytest.mark.timeout(300)  # ten commands while two workers use the CPU
 def test_the_workers_of_a_running_job_are_profiled(endless, tmp_path):
     (tmp_path / "hog.py").write_text(SPIDER.format(url=endless.url))
     arguments = (
@@ -61,7 +63,7 @@ def test_the_workers_of_a_running_job_are_profiled(endless, tmp_path):
         cpu = skitter("profile", "hog", "--seconds", 2, "-o", "cpu.json", cwd=tmp_path)
         memory = skitter("profile", "hog", "--memory", "--seconds", 2, "-o", "memory.txt", cwd=tmp_path)
         assert "workers here: " in complaint("profile", "hog", "--worker", "nobody", cwd=tmp_path)
-        assert len(workers()) == 2
+        running.wait_for(lambda: len(workers()) == 2)
     assert cpu.returncode == 0, cpu.stderr
     assert "burn" in cpu.stdout, cpu.stdout
     read = json.loads((tmp_path / "cpu.json").read_text())
@@ -95,6 +97,39 @@ async def test_a_worker_that_cannot_be_profiled_is_reported(tmp_path, monkeypatc
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     with pytest.raises(UsageError):
         await cpu_profile(os.getpid(), 1, 10, tmp_path)
+
+
+TRACED = """
+import asyncio
+import sys
+from pathlib import Path
+from skitter.run.profiling import MemoryTracer
+
+async def main():
+    MemoryTracer(Path(sys.argv[1])).listen()
+    print("ready", flush=True)
+    await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not show pending signals")
+async def test_a_worker_that_is_suspended_meanwhile_is_profiled(tmp_path):
+    worker = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", TRACED, str(tmp_path), stdout=asyncio.subprocess.PIPE
+    )
+    try:
+        assert await worker.stdout.readline() == b"ready\n"
+        worker.send_signal(signal.SIGSTOP)
+        profiling = asyncio.create_task(memory_profile(worker.pid, 0.1, tmp_path))
+        await asyncio.sleep(0.5)  # longer than the profile
+        worker.send_signal(signal.SIGCONT)
+        _, peak = await profiling
+    finally:
+        worker.kill()
+        await worker.communicate()
+    assert peak > 0
 
 
 def test_a_job_that_does_not_run_has_nothing_to_profile(tmp_path, endless):

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import socket
+import time
 from functools import partial
 from urllib.parse import urlsplit
 
@@ -12,7 +13,9 @@ from crawl_harness import CrawlHarness, Scripted, page, redirect
 from servers.name_server import SILENT, NameServer
 from skitter import Request, Spider
 from skitter.fetch.robots import RobotsSettings
+from skitter.frontier.embedded import frontier as embedded
 from skitter.testing import Answer, SiteServer
+from skitter.worker import origins, pipeline
 from skitter.worker import robots as worker_robots
 
 DEFAULTS = {"retry_delay": 1.0, "connect_timeout": 10.0, "timeout": 120.0}
@@ -52,6 +55,25 @@ class Watching(Spider):
         return [path for kind, path in self.events[first:] if kind == "page"]
 
 
+class RetryClock:
+    """The clock of the waits before retries. A test makes it run faster once the retries may come."""
+
+    perf_counter, time = staticmethod(time.perf_counter), staticmethod(time.time)
+
+    def __init__(self, monkeypatch):
+        self._hurried_at = float("inf")
+        for module in (origins, pipeline):
+            monkeypatch.setattr(module, "time", self)
+        monkeypatch.setattr(embedded, "steady_clock", lambda: self.monotonic)
+
+    def monotonic(self):
+        now = time.monotonic()
+        return now + 30.0 * max(0.0, now - self._hurried_at)
+
+    def hurry(self):
+        self._hurried_at = time.monotonic()
+
+
 @contextlib.contextmanager
 def silent_server():
     """A server that never accepts nor answers, on all addresses of loopback."""
@@ -74,7 +96,7 @@ def closed_ports(free_port):
 
 
 async def test_closed_ports_and_the_other_scheme_do_not_hold_the_pages_of_their_host(
-    serve, tmp_path, closed_ports
+    serve, tmp_path, closed_ports, monkeypatch
 ):
     good = [f"/{number}" for number in range(40)]
     server = serve(site := Scripted({"/": lambda _: page(*bad, *good), **dict.fromkeys(good, Answer(b"x"))}))
@@ -82,9 +104,23 @@ async def test_closed_ports_and_the_other_scheme_do_not_hold_the_pages_of_their_
     bad += [
         f"https://127.0.0.1:{server.port}/{number}" for number in range(5)
     ]  # where no handshake is answered
-    spider = Watching([server.url])
-    # The pages take up to half a second on a busy machine, far less than the first retry.
-    waits = {"connect_timeout": 3.0, "retry_delay": 3.0}
+    clock = RetryClock(monkeypatch)
+
+    class WaitingForAllPages(Watching):
+        """No retry comes before the pages, however slow the machine is, unless the pages wait for it."""
+
+        def parse(self, response):
+            yield from super().parse(response)
+            if len(self.events) == 1 + len(good):
+                clock.hurry()
+
+    spider = WaitingForAllPages([server.url])
+    waits = {
+        "connect_timeout": 3.0,
+        "retry_delay": 30.0,
+        "unreachable_timeout": 1000.0,
+        "lease_seconds": 10_000.0,
+    }
     ran = await CrawlHarness(spider, tmp_path, **DEFAULTS | waits, max_retries=1).run()
     assert set(site.counts) == {"/", *good}
     assert sorted(spider.failures) == sorted(bad)
@@ -98,7 +134,7 @@ async def test_silent_hosts_do_not_hold_the_others(serve, tmp_path):
     with silent_server() as port:
         silent = [f"http://127.0.1.{number}:{port}/" for number in range(1, 101)]
         spider = Watching([*silent[:50], server.url, *silent[50:]])
-        limits = {"concurrency": 4, "unreachable_timeout": 4.0}
+        limits = {"concurrency": 4, "unreachable_timeout": 8.0}
         ran = await CrawlHarness(spider, tmp_path, **DEFAULTS | limits).run()
     assert len(spider.events) - len(spider.failures) == 61
     assert spider.pages_after_the_first_failure() == []
@@ -113,7 +149,12 @@ async def test_names_without_an_answer_do_not_hold_the_others(serve, tmp_path):
         silent = [f"http://h{number}.silent.test/" for number in range(60)]
         unknown = [f"http://h{number}.nowhere.test/" for number in range(20)]
         spider = Watching([*silent, *unknown, f"http://good.test:{server.port}/"])
-        limits = {"connect_timeout": 4.0, "max_retries": 0, "dns_servers": (name_server.address,), **LOOPBACK}
+        limits = {
+            "connect_timeout": 10.0,
+            "max_retries": 0,
+            "dns_servers": (name_server.address,),
+            **LOOPBACK,
+        }
         ran = await CrawlHarness(spider, tmp_path, **DEFAULTS | limits).run()
     assert sorted(spider.failures) == sorted(silent + unknown)
     assert ran.counters["failed/dns"] == 80
@@ -171,11 +212,11 @@ async def test_a_robots_txt_that_cannot_be_had_is_reported_once_for_each_page(se
     assert set(site.counts) == {"/robots.txt"}
 
 
-async def test_a_host_that_was_fetched_from_is_waited_for(tmp_path):
+async def test_a_host_that_was_fetched_from_is_waited_for(tmp_path, free_port):
     """The server goes away for a while, in which more attempts fail than a page may have."""
     site = Scripted({"/": [f"/{n}" for n in range(20)]} | {f"/{n}": Answer(b"x" * 100) for n in range(20)})
     servers = contextlib.ExitStack()
-    port = servers.enter_context(SiteServer(site)).port
+    port = servers.enter_context(SiteServer(site, port=free_port)).port  # which nothing else takes meanwhile
     gone = []
 
     class Outage(Watching):

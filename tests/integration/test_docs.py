@@ -50,7 +50,7 @@ def pages_with_commands():
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.skipif(shutil.which("timeout") is None, reason="timeout of GNU coreutils is not installed")
 @pytest.mark.parametrize("page", TUTORIALS, ids=name_of)
 def test_every_step_of_a_tutorial_has_its_documented_result(page, tmp_path, environment):
@@ -58,6 +58,8 @@ def test_every_step_of_a_tutorial_has_its_documented_result(page, tmp_path, envi
         require_browser()
     first = free_port(row=3)
     words = [(str(8000 + number), str(first + number)) for number in range(3)]
+    # A busy machine may need several seconds to start the crawl that is killed.
+    words += [("--signal=KILL 8 ", "--signal=KILL 15 "), ("-s delay=0.1", "-s delay=0.2")]
     with Reader(tmp_path, environment, words, NOT_RUN) as reader:
         reader.follow(page)
 

@@ -235,6 +235,7 @@ async def memory_profile(pid: int, seconds: float, folder: Path) -> tuple[StackP
         )
     _signal(pid)
     try:
+        await _wait_for_delivery(pid)
         await asyncio.sleep(seconds)
     finally:
         _signal(pid)
@@ -253,12 +254,31 @@ async def memory_profile(pid: int, seconds: float, folder: Path) -> tuple[StackP
 def _listens(pid: int) -> bool:
     """Return whether a process handles the signal, which would end any other process."""
     try:
-        status = Path(f"/proc/{pid}/status").read_text("ascii", "replace")
+        return _has_signal(pid, "SigCgt")
     except OSError:  # another system
         _check_alive(pid)
         return sys.platform != "linux"
-    caught = next(line for line in status.splitlines() if line.startswith("SigCgt:"))
-    return bool(int(caught.split()[1], 16) >> (MEMORY_SIGNAL - 1) & 1)
+
+
+async def _wait_for_delivery(pid: int) -> None:
+    """Wait until the signal that was sent has been delivered.
+
+    The system merges a signal with an equal one that is pending. A worker that is suspended, or that a busy machine gives no
+    time, would therefore get one signal instead of two.
+    """
+    deadline = time.monotonic() + _REPLY_TIMEOUT
+    with contextlib.suppress(OSError):  # another system, or the process has ended
+        while await asyncio.to_thread(_has_signal, pid, "ShdPnd"):
+            if time.monotonic() > deadline:
+                raise ProfileError(f"process {pid} does not react", remedy="try again")
+            await asyncio.sleep(0.05)
+
+
+def _has_signal(pid: int, field: str) -> bool:
+    """Return whether the signal is in a set of signals of a process in Linux. Raises ``OSError``."""
+    status = Path(f"/proc/{pid}/status").read_text("ascii", "replace")
+    mask = next(line for line in status.splitlines() if line.startswith(field))
+    return bool(int(mask.split()[1], 16) >> (MEMORY_SIGNAL - 1) & 1)
 
 
 def _signal(pid: int) -> None:
