@@ -46,6 +46,20 @@ def site_process(tests_folder):
 
 
 @pytest.fixture
+def bounded_site(site_process, tmp_path):
+    """Serve a site that with ``at_moments`` waits for who kills: ``site = bounded_site("sites.texts:TextSite", {...})``."""
+
+    def start(factory, arguments=None, **options):
+        bound = tmp_path / "bound"
+        given = {"factory": factory, "arguments": arguments or {}, "bound": str(bound)}
+        site = site_process("bounded_site:BoundedSite", given, **options)
+        site.bound = bound
+        return site
+
+    return start
+
+
+@pytest.fixture
 def site(site_process, request, tmp_path):
     """Serve the web that the module describes in ``SITE``; with ``at_moments`` it waits for who kills."""
     described = request.module.SITE

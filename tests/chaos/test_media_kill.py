@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from crawling import FAST, PATIENCE
+from crawling import FAST, PATIENCE, at_moments, served
 from media_site import MediaSite
 
 from sites.cases import http_head
@@ -25,22 +25,19 @@ BIG = 500_000_000
 
 @pytest.mark.timeout(1800 if ROUNDS > 1 else 240)
 @pytest.mark.parametrize("seed", range(1 if ROUNDS == 1 else ROUNDS - 1))
-def test_each_file_is_stored_once_and_each_item_is_complete_once(crawling, site_process, tmp_path, seed):
+def test_each_file_is_stored_once_and_each_item_is_complete_once(crawling, bounded_site, tmp_path, seed):
     arguments = {"files": FILES, "seed": seed}
-    site, truth = site_process("media_site:MediaSite", arguments), MediaSite(**arguments)
+    site, truth = bounded_site("media_site:MediaSite", arguments), MediaSite(**arguments)
     rng = random.Random(seed)
     crawl = crawling(
         "Archive", workers=2, output="items.jsonl",
-        settings={**FAST, "files_store": tmp_path / "archive", "retry_delay": 0.05, "read_timeout": 5},
+        settings={**FAST, "files_store": tmp_path / "archive", "retry_delay": 0.05, "read_timeout": PATIENCE},
         arguments={"url": site.url},
     )  # fmt: skip
     crawl.start()
     kills = 0
-    while kills < KILLS and not crawl.has_ended:
-        done = len(site.hits())
-        target = done + rng.randrange(1, FILES // KILLS)
-        if not crawl.wait_for(lambda target=target: len(site.hits()) >= target, f"{target} requests"):
-            break
+    moments = (served(site) + rng.randrange(1, FILES // KILLS) for _ in range(KILLS))
+    for _ in at_moments(crawl, site, moments, ahead=8):
         victim = rng.choice(["worker", "worker", "owner", "all"])
         if victim == "worker":
             kills += crawl.kill_worker(rng)
