@@ -20,7 +20,7 @@ ROUNDS = range(int(os.environ.get("SKITTER_CHAOS_ROUNDS", "1")))
 kills = Counter()
 """Processes that were killed, by kind."""
 SPIDERS = Path(__file__).with_name("spiders.py")
-PATIENCE = 100.0
+PATIENCE = 200.0
 """Seconds for what comes by itself, on however busy a machine; a test as a whole has some more."""
 CONCURRENCY = 8
 FAST = {
