@@ -9,7 +9,6 @@ from dead_link_site import DeadLinkSite
 
 from skitter.testing import SiteProcess
 
-
 TIME_LIMIT = 400
 """Seconds after which a test counts as hung: many start a dozen processes, each of which takes its time on a busy machine."""
 
