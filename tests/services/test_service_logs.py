@@ -85,7 +85,7 @@ def make_nodes(folder, store, database):
 
 def add(node, folder, name, text, **fields):
     (folder / "spiders" / f"{name}.py").write_text(text)
-    settings = {"robots": False, "delay": 0, "max_retries": 0}
+    settings = {"robots": False, "delay": 0, "max_retries": 0, "lease_seconds": 5}
     node.done("POST", "/jobs", {"name": name, "spider": f"{name}.py", "settings": settings, **fields})
 
 
