@@ -9,6 +9,15 @@ from dead_link_site import DeadLinkSite
 
 from skitter.testing import SiteProcess
 
+TIME_LIMIT = 400
+"""Seconds after which a test counts as hung: many start a dozen processes, each of which takes its time on a busy machine."""
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if item.path.parent == Path(__file__).parent and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(TIME_LIMIT))
+
 
 def pytest_terminal_summary(terminalreporter):
     if kills:
@@ -43,6 +52,20 @@ def site_process(tests_folder):
     """Serve a site from a process of its own: ``site = site_process("dead_link_site:DeadLinkSite", {...}, hosts=2)``."""
     with ExitStack() as stack:
         yield _starter(stack, tests_folder)
+
+
+@pytest.fixture
+def bounded_site(site_process, tmp_path):
+    """Serve a site that with ``at_moments`` waits for who kills: ``site = bounded_site("sites.texts:TextSite", {...})``."""
+
+    def start(factory, arguments=None, **options):
+        bound = tmp_path / "bound"
+        given = {"factory": factory, "arguments": arguments or {}, "bound": str(bound)}
+        site = site_process("bounded_site:BoundedSite", given, **options)
+        site.bound = bound
+        return site
+
+    return start
 
 
 @pytest.fixture

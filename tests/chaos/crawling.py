@@ -20,7 +20,7 @@ ROUNDS = range(int(os.environ.get("SKITTER_CHAOS_ROUNDS", "1")))
 kills = Counter()
 """Processes that were killed, by kind."""
 SPIDERS = Path(__file__).with_name("spiders.py")
-PATIENCE = 100.0
+PATIENCE = 200.0
 """Seconds for what comes by itself, on however busy a machine; a test as a whole has some more."""
 CONCURRENCY = 8
 FAST = {
@@ -216,16 +216,21 @@ def check_exact(crawling, pages, dead=()):
     }  # fmt: skip
 
 
-def at_moments(crawl, site, moments):
+def hold(site, number):
+    """Let a site answer no more requests than so many, those of before included."""
+    draft = site.bound.with_suffix(".new")
+    draft.write_text(str(number))
+    draft.rename(site.bound)
+
+
+def at_moments(crawl, site, moments, ahead=AHEAD):
     """Give each moment, a number of requests served, when it has come. The crawl is not much further before the next is asked for.
 
-    Ends early if the crawl does.
+    Ends early if the crawl does. ``ahead``: so many requests are answered beyond a moment.
     """
     try:
         for moment in moments:
-            draft = site.bound.with_suffix(".new")
-            draft.write_text(str(moment + AHEAD))
-            draft.rename(site.bound)
+            hold(site, moment + ahead)
             if not crawl.wait_for(lambda moment=moment: served(site) >= moment, f"{moment} requests"):
                 return
             yield moment

@@ -1,9 +1,7 @@
 """A generated site with dead links, and with pages that can be slow or wait until a test has killed a process."""
 
-from contextlib import suppress
-from pathlib import Path
+from bounded_site import Bound
 
-from sites.gated import gated
 from skitter.testing import Answer, GeneratedSite
 
 STALL = 60.0
@@ -20,19 +18,10 @@ class DeadLinkSite(GeneratedSite):
         super().__init__(**options)
         self._every = every
         self._stalls = stalls
-        self._bound = bound and Path(bound)
-        self._visits = 0
+        self._bound = Bound(bound)
 
     def __call__(self, visit):
-        self._visits += 1
-        answer, place = self._answer(visit), self._visits
-        return answer if self._may_answer(place) else gated(answer, lambda: self._may_answer(place))
-
-    def _may_answer(self, place):
-        if self._bound is not None:
-            with suppress(FileNotFoundError):
-                return place <= int(self._bound.read_text())
-        return True
+        return self._bound.hold(self._answer(visit))
 
     def _answer(self, visit):
         number = self._number_of(visit)

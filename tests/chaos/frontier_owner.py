@@ -1,4 +1,5 @@
 """Owner of a frontier file that is killed: it commits the pages of a web whose truth is known, and notes each answered commit.
+While the file ``bound`` beside NOTES exists, it does not begin more when so many commits are noted as that file contains.
 
 ``python frontier_owner.py FILE NOTES PAGES LIMIT LINKS``: page ``n`` links to ``LINKS * n + 1`` to ``LINKS * (n + 1)``, and back
 to earlier pages. Pages of one parent are on one host, so with four links or more they wait in packs. At most LIMIT known URLs are
@@ -7,6 +8,7 @@ in memory. Some pages are retried, and some fail and are put back.
 
 import asyncio
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from skitter.frontier.embedded import backlog, seen
@@ -24,6 +26,18 @@ def links_of(page, pages, links):
     return [number for number in (*range(first, first + links), page // 2, page // 3, page) if number < pages]
 
 
+def count_of(notes):
+    """How many commits are noted."""
+    return Path(notes.name).read_bytes().count(b"\n")
+
+
+def may_go_on(notes, noted):
+    """Whether whoever kills wants more commits before."""
+    with suppress(FileNotFoundError):
+        return noted < int(Path(notes.name).with_name("bound").read_text())
+    return True
+
+
 async def own(path, notes, pages, limit, links):
     seen.MIN_MEMORY = limit
     backlog.MIN_HEAD_SIZE, backlog.MAX_HEAD_SIZE, backlog.MAX_LONG_HEAD_SIZE = 4, 16, 16
@@ -31,6 +45,7 @@ async def own(path, notes, pages, limit, links):
     frontier = EmbeddedFrontier(Politeness(HostLimits(delay=0, concurrency_per_slot=64)), options, path=path)
     job = await frontier.open()
     failed = set()
+    noted = count_of(notes)
 
     def entry(number):
         host = f"h{(number - 1) // links % 7}.test"
@@ -48,6 +63,8 @@ async def own(path, notes, pages, limit, links):
     if (claim := await frontier.claim_seeds("w")) is not None:
         await frontier.add([entry(0)], SeedProgress(claim.token, 1, done=True))
     while True:
+        while not may_go_on(notes, noted):
+            await asyncio.sleep(0.005)
         result = await frontier.lease("w", LEASES)
         leases = result.leases
         if result.state is JobState.FINISHED and not await frontier.dead_letters.replay():
@@ -61,7 +78,9 @@ async def own(path, notes, pages, limit, links):
         accepted = await frontier.commit(outcomes)
         assert all(accepted), accepted
         ended = zip(outcomes, numbers, strict=True)
-        notes.write("".join(f"{number}\n" for one, number in ended if one.resolution is Resolution.DONE))
+        lines = [f"{number}\n" for one, number in ended if one.resolution is Resolution.DONE]
+        noted += len(lines)
+        notes.write("".join(lines))
         notes.flush()
     status = await frontier.status()
     unknown = await frontier.unknown([entry(number).fingerprint for number in range(2 * pages)])

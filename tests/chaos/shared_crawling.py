@@ -72,9 +72,9 @@ class SharedCrawling(Crawling):
 
 
 def hasten(machine):
-    """Let a machine take another one that does not report for lost after two seconds, and report every 0.2 s."""
+    """Let a machine report every 0.2 s to the others that it will still write its items."""
     code = machine.command.index("-c") + 1
-    constants = "from skitter.run import written; written._BEAT_SECONDS, written.PATIENCE = 0.2, 2.0; "
+    constants = "from skitter.run import written; written._BEAT_SECONDS = 0.2; "
     machine.command[code] = constants + machine.command[code]
     return machine
 

@@ -121,8 +121,7 @@ def test_nothing_is_lost_or_doubled_when_the_broker_is_killed_and_started_again(
     job, site, truth, broker, state
 ):
     crawl = job(state).start()
-    for moment in moments("nsqd", 2):
-        assert crawl.wait_for(lambda moment=moment: served(site) >= moment, f"{moment} requests")
+    for _ in at_moments(crawl, site, moments("nsqd", 2)):
         broker.kill()
         broker.start()
     assert crawl.wait() == 0, crawl.errors
@@ -183,15 +182,13 @@ def test_two_machines_share_one_crawl_and_everything_dies_around_them(
         tmp_path / "items.db"
     )  # which both write; part files would be on the machine of their worker
     one, other = (job(redis_url, name, output=output).start() for name in ("one", "other"))
-    first, second, third = moments("both", 3)
-    assert one.wait_for(lambda: served(site) >= first, "requests")
-    assert one.kill_worker(rng)
-    assert one.wait_for(lambda: served(site) >= second, "requests")
-    broker.kill()
-    other.kill_all()
-    broker.start()
-    other.start()
-    assert one.wait_for(lambda: served(site) >= third, "requests")
-    assert one.kill_worker(rng)
+    for place, _ in enumerate(at_moments(one, site, moments("both", 3))):
+        if place == 1:
+            broker.kill()
+            other.kill_all()
+            broker.start()
+            other.start()
+        else:
+            assert one.kill_worker(rng)
     assert one.wait() == other.wait() == 0, one.errors + other.errors
     check_exact(one, *truth)

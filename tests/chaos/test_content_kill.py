@@ -2,15 +2,15 @@
 
 import io
 import json
-import os
 import random
 from collections import defaultdict
+from contextlib import suppress
 from urllib.parse import urlsplit
 
 import msgspec
 import psutil
 import pytest
-from crawling import FAST, ROUNDS, Crawling, check_exact
+from crawling import FAST, ROUNDS, Crawling, at_moments, check_exact, served
 
 from services.redis_servers import server_of
 from sites.texts import TextSite, pairs_of
@@ -24,9 +24,9 @@ PAGES, KILLS = 200, 8
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("seed", ROUNDS)
-def test_the_groups_are_the_same_whoever_is_killed(crawling, site_process, tmp_path, seed):
+def test_the_groups_are_the_same_whoever_is_killed(crawling, bounded_site, tmp_path, seed):
     truth = TextSite(PAGES, seed)
-    site = site_process("sites.texts:TextSite", {"size": PAGES, "seed": seed})
+    site = bounded_site("sites.texts:TextSite", {"size": PAGES, "seed": seed})
     rng = random.Random(seed)
     crawl = crawling(
         "Texts", workers=2, output="items.jsonl?duplicates=mark", settings=FAST, arguments={"url": site.url}
@@ -34,10 +34,9 @@ def test_the_groups_are_the_same_whoever_is_killed(crawling, site_process, tmp_p
     crawl.output = tmp_path / "items.jsonl"
     crawl.start()
     kills = 0
-    for victim in rng.sample(["worker", "extraction", "owner", "all"] * 2, k=KILLS):
-        target = len(site.hits()) + rng.randrange(1, PAGES // KILLS)
-        if not crawl.wait_for(lambda target=target: len(site.hits()) >= target, f"{target} requests"):
-            break
+    victims = rng.sample(["worker", "extraction", "owner", "all"] * 2, k=KILLS)
+    moments = (served(site) + rng.randrange(1, PAGES // KILLS) for _ in victims)
+    for _, victim in zip(at_moments(crawl, site, moments, ahead=8), victims, strict=False):
         if victim == "extraction":
             kills += kill_extraction(crawl)
         elif victim == "worker":
@@ -105,8 +104,9 @@ def kill_extraction(crawl):
         except psutil.NoSuchProcess:
             continue
         for child in children:
-            os.kill(child.pid, 9)
-            return True
+            with suppress(psutil.NoSuchProcess):  # it has ended with its worker
+                child.kill()
+                return True
     return False
 
 

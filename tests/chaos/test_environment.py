@@ -4,7 +4,7 @@ import resource
 import shutil
 
 import pytest
-from crawling import FAST, check_exact, served
+from crawling import FAST, at_moments, check_exact
 
 from skitter.testing import GeneratedSite
 
@@ -32,8 +32,8 @@ time.time = _jumping_time
 
 
 @pytest.fixture
-def site(site_process):
-    return site_process("skitter.testing:GeneratedSite", SITE, delay=0.02)
+def site(bounded_site):
+    return bounded_site("skitter.testing:GeneratedSite", SITE, delay=0.02)
 
 
 @pytest.fixture
@@ -89,9 +89,9 @@ def test_little_memory_loses_nothing(job, pages):
 
 
 def test_part_files_that_are_removed_during_the_crawl_are_named(job, site, pages, tmp_path):
-    crawl = job(workers=2, settings={"delay": 0.02}).start()  # the other half takes two seconds
-    assert crawl.wait_for(lambda: served(site) >= len(pages) // 2, "half of the requests")
-    shutil.rmtree(tmp_path / ".skitter/job/parts")
+    crawl = job(workers=2).start()
+    for _ in at_moments(crawl, site, [len(pages) // 2]):
+        shutil.rmtree(tmp_path / ".skitter/job/parts")
     assert crawl.wait() == 1, crawl.errors
     assert "cannot read the part file" in crawl.errors
     assert not crawl.output.exists()

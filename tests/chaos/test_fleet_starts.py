@@ -11,11 +11,13 @@ from skitter.testing import GeneratedSite
 
 pytestmark = pytest.mark.chaos
 
-# Only who makes the file "first" may live, of all worker processes; unless there is a file "mended".
+# Only who makes the file "first" may live, of all worker processes; unless there is a file "mended". The others die
+# once the first one is at work: as long as it starts, too, the crawl would end with the fifth death.
 SPIDER = """
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 from skitter import Spider
@@ -26,6 +28,8 @@ if sys.argv[0].endswith("child.py") and not (here / "mended").exists():
         os.close(os.open(here / "{first}", os.O_CREAT | os.O_EXCL))
         (here / "pid").write_text(str(os.getpid()))
     except FileExistsError:
+        while "{first}" == "first" and not (here / "working").exists():
+            time.sleep(0.02)
         os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -34,6 +38,7 @@ class Shop(Spider):
     allowed_domains = ["127.0.0.1"]
 
     def parse(self, response):
+        (here / "working").touch()
         yield {{"url": response.url, "worker": os.getpid()}}
         yield response.follow_all("a")
 """
@@ -51,7 +56,7 @@ class Fleet(Logged):
     def __init__(self, folder, serve):
         super().__init__(*WORDS, cwd=folder)
         self.folder = folder
-        self.web = GeneratedSite(pages=90, links_per_page=12, page_bytes=2000)
+        self.web = GeneratedSite(pages=200, links_per_page=12, page_bytes=2000)
         self.site = SlowingSite(self.web, after=20, delay=1.0)
         self.server = serve(self.site)
         self.truth = truth_of(self.web, self.server)

@@ -19,6 +19,8 @@ pytestmark = pytest.mark.chaos
 OWNER = Path(__file__).with_name("frontier_owner.py")
 PAGES = 12_000
 KILLS = 12
+AHEAD = 500
+"""Commits that the owner makes after a moment, while who kills it waits for the processor."""
 
 
 @pytest.mark.parametrize(("limit", "links"), [(200, 3), (2_000, 3), (2_000, 4), (2_000, 12)])
@@ -30,7 +32,9 @@ def test_requests_and_known_urls_stay_exact_when_the_owner_is_killed(tmp_path, s
     moments = sorted(rng.sample(range(PAGES * 9 // 10), KILLS))
     command = [sys.executable, OWNER, path, notes, str(PAGES), str(limit), str(links)]
     runs, unpacked = [], []
+    bound = notes.with_name("bound")
     for moment in moments:
+        bound.write_text(str(moment + AHEAD))
         with subprocess.Popen(command) as owner:
             try:
                 end = time.monotonic() + PATIENCE
@@ -43,6 +47,7 @@ def test_requests_and_known_urls_stay_exact_when_the_owner_is_killed(tmp_path, s
                 owner.kill()
         runs.append(runs_in(path))
         unpacked.append(unpacked_in(path))
+    bound.unlink()
     found = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=PATIENCE).stdout
     assert found.decode().split() == [str(PAGES), str(PAGES), "0"], "added, done and queued"
     committed = notes.read_text().split()

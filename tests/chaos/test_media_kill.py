@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from crawling import FAST, PATIENCE
+from crawling import FAST, PATIENCE, at_moments, served
 from media_site import MediaSite
 
 from sites.cases import http_head
@@ -21,26 +21,24 @@ ROUNDS = int(os.environ.get("SKITTER_CHAOS_ROUNDS", "1"))
 """With more than one, each round has 2,000 files and 100 kills."""
 FILES, KILLS = (200, 6) if ROUNDS == 1 else (2000, 100)
 BIG = 500_000_000
+FIRST_BLOCKS = 5
 
 
 @pytest.mark.timeout(1800 if ROUNDS > 1 else 240)
 @pytest.mark.parametrize("seed", range(1 if ROUNDS == 1 else ROUNDS - 1))
-def test_each_file_is_stored_once_and_each_item_is_complete_once(crawling, site_process, tmp_path, seed):
+def test_each_file_is_stored_once_and_each_item_is_complete_once(crawling, bounded_site, tmp_path, seed):
     arguments = {"files": FILES, "seed": seed}
-    site, truth = site_process("media_site:MediaSite", arguments), MediaSite(**arguments)
+    site, truth = bounded_site("media_site:MediaSite", arguments), MediaSite(**arguments)
     rng = random.Random(seed)
     crawl = crawling(
         "Archive", workers=2, output="items.jsonl",
-        settings={**FAST, "files_store": tmp_path / "archive", "retry_delay": 0.05, "read_timeout": 5},
+        settings={**FAST, "files_store": tmp_path / "archive", "retry_delay": 0.05, "read_timeout": PATIENCE},
         arguments={"url": site.url},
     )  # fmt: skip
     crawl.start()
     kills = 0
-    while kills < KILLS and not crawl.has_ended:
-        done = len(site.hits())
-        target = done + rng.randrange(1, FILES // KILLS)
-        if not crawl.wait_for(lambda target=target: len(site.hits()) >= target, f"{target} requests"):
-            break
+    moments = (served(site) + rng.randrange(1, FILES // KILLS) for _ in range(KILLS))
+    for _ in at_moments(crawl, site, moments, ahead=8):
         victim = rng.choice(["worker", "worker", "owner", "all"])
         if victim == "worker":
             kills += crawl.kill_worker(rng)
@@ -72,30 +70,45 @@ def check(crawl, truth, archive):
 
 
 class BigFiles:
-    """A page with a file of 500 MB, sent as fast as it is read."""
+    """A page with a file of 500 MB, sent as fast as it is read; but after its first blocks only once the file ``go_on`` exists."""
+
+    def __init__(self, go_on):
+        self._go_on = Path(go_on)
 
     def __call__(self, visit):
         if visit.path.startswith("/big"):
-            blocks = itertools.repeat(b"x" * 1_000_000, BIG // 1_000_000)
-            return WireAnswer(itertools.chain([http_head(f"Content-Length: {BIG}")], blocks))
+            return WireAnswer(self._file())
         return Answer(b'<img src="/big.zip">')
+
+    def _file(self):
+        yield http_head(f"Content-Length: {BIG}")
+        blocks = itertools.repeat(b"x" * 1_000_000, BIG // 1_000_000)
+        yield from itertools.islice(blocks, FIRST_BLOCKS)
+        while not self._go_on.exists():
+            yield 0.01
+        yield from blocks
 
 
 def test_memory_is_flat_while_large_files_are_downloaded(crawling, site_process, tmp_path):
-    site = site_process("test_media_kill:BigFiles")
+    go_on = tmp_path / "go_on"
+    site = site_process("test_media_kill:BigFiles", {"go_on": str(go_on)})
     crawl = crawling(
         "Archive",
         workers=1,
         settings={**FAST, "files_store": tmp_path / "archive"},
         arguments={"url": site.url},
     ).start()
-    archive, before, peak = tmp_path / "archive", 0, 0
+    archive = tmp_path / "archive"
+
+    def has_begun():
+        return sum(path.stat().st_size for path in archive.glob(".drafts/*")) > 1_000_000
+
+    assert crawl.wait_for(has_begun, "the first blocks")
+    before = peak = high_water(crawl.process)
+    go_on.touch()
     deadline = time.monotonic() + PATIENCE
     while not crawl.has_ended and time.monotonic() < deadline:
-        size = sum(path.stat().st_size for path in archive.glob(".drafts/*") if path.exists())
-        if high := high_water(crawl.process):
-            before = before if size > 2_000_000 and before else high
-            peak = max(peak, high)
+        peak = max(peak, high_water(crawl.process))
         time.sleep(0.02)
     assert crawl.wait() == 0, crawl.errors
     (item,) = crawl.items()

@@ -1,5 +1,6 @@
 """Metrics during kills: no counter ever falls, and at the end each equals the truth of the site."""
 
+import http.client
 import json
 import random
 import threading
@@ -38,8 +39,8 @@ class Sampler(threading.Thread):
             try:
                 with urllib.request.urlopen(self._url, timeout=5) as answer:
                     self._read(answer.read().decode())
-            except (urllib.error.URLError, ConnectionError, TimeoutError):
-                continue  # between two runs
+            except (urllib.error.URLError, ConnectionError, TimeoutError, http.client.HTTPException):
+                continue  # between two runs, or killed in the middle of a response
 
     def _read(self, text):
         self.samples += 1

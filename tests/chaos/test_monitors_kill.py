@@ -4,7 +4,7 @@ import json
 import random
 
 import pytest
-from crawling import ROUNDS, served
+from crawling import ROUNDS, at_moments, served
 
 from cli_command import skitter
 from services.redis_servers import RedisServer
@@ -33,13 +33,13 @@ def valkey():
 @pytest.mark.parametrize("victim", ["worker", "all"])
 @pytest.mark.parametrize("seed", ROUNDS)
 def test_a_broken_crawl_is_noticed_by_its_monitor_also_if_its_last_worker_was_killed(
-    crawling, site_process, tmp_path, valkey, victim, seed
+    crawling, bounded_site, tmp_path, valkey, victim, seed
 ):
     rng = random.Random(f"{victim} {seed}")
     fault = FAULTS[(seed * 2 + (victim == "all")) % len(FAULTS)]
     present = tmp_path / "fault"
     present.write_text("")
-    site = site_process("sites.shop:Shop", {"fault_file": str(present)}, delay=0.05)
+    site = bounded_site("sites.shop:Shop", {"fault_file": str(present)}, delay=0.05)
     crawl = crawling("MonitoredShop", workers=2, arguments={"url": site.url}, settings={"concurrency": 4})
     if (seed + (victim == "all")) % 2 == 0:
         valkey.ask("FLUSHALL")
@@ -49,8 +49,8 @@ def test_a_broken_crawl_is_noticed_by_its_monitor_also_if_its_last_worker_was_ki
     present.write_text(fault)
     kill_at = served(site) + rng.randrange(PRODUCTS // 2, PRODUCTS)
     crawl.start()
-    assert crawl.wait_for(lambda: served(site) >= kill_at, "the moment of the kill")
-    getattr(crawl, f"kill_{victim}")()
+    for _ in at_moments(crawl, site, [kill_at], ahead=0):
+        assert getattr(crawl, f"kill_{victim}")()
     if victim == "all":
         crawl.command.remove("--recrawl")  # resume
         crawl.start()

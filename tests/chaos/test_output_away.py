@@ -22,7 +22,7 @@ def server():
 
 @pytest.fixture
 def site(serve):
-    web = GeneratedSite(pages=90, links_per_page=12, page_bytes=2000)
+    web = GeneratedSite(pages=300, links_per_page=12, page_bytes=2000)  # over two minutes, until it may go on
     slowing = SlowingSite(web, after=20, delay=1.0)
     slowing.server = serve(slowing)
     slowing.truth = truth_of(web, slowing.server)

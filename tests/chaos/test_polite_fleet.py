@@ -2,6 +2,8 @@
 
 import itertools
 import json
+import signal
+import time
 
 import pytest
 from crawling import TICK, served
@@ -95,7 +97,9 @@ def test_retry_after_silences_the_whole_host_and_no_other(crawl_politely):
     site, _ = crawl_politely(settings, hosts=2, pages=30, throttled="/p5")
     hits = site.hits()
     (refusal,) = [hit for hit in hits if hit.status == 429]
-    silence = [hit for hit in hits if refusal.ended < hit.received < refusal.ended + 1.0]
+    again = next(hit for hit in hits if hit.host == refusal.host and hit.received > refusal.ended)
+    assert again.received >= refusal.ended + 1.0
+    silence = [hit for hit in hits if refusal.ended < hit.received < again.received]
     assert {hit.host for hit in silence} == {host for host in by_host(site) if host != refusal.host}
     assert [hit.status for hit in hits if hit.host == refusal.host and hit.target == "/p5"] == [429, 200]
 
@@ -128,7 +132,14 @@ def test_urls_that_robots_txt_forbids_are_never_fetched(crawl_politely):
 
 
 def test_a_host_whose_robots_txt_fails_is_not_crawled_but_the_others_are(crawl_politely):
-    site, crawl = crawl_politely({"delay": 0, "time_limit": 3}, hosts=2, pages=5, robots_down=[1])
+    site, crawl = crawl_politely({"delay": 0}, hosts=2, pages=5, robots_down=[1], run=False)
+    crawl.start()
+    assert crawl.wait_for(
+        lambda: crawled(site) == {"127.0.0.1": 9, "127.0.0.2": 1}, "all that may be fetched"
+    )
+    time.sleep(1.0)  # in which nothing else is fetched
+    crawl.process.send_signal(signal.SIGINT)
+    assert crawl.wait() == 130, crawl.errors
     hosts = by_host(site)
     assert {hit.target for hit in hosts["127.0.0.2"]} == {"/robots.txt"}
     assert len(hosts["127.0.0.2"]) <= 2, "once for each worker at most"
@@ -136,6 +147,11 @@ def test_a_host_whose_robots_txt_fails_is_not_crawled_but_the_others_are(crawl_p
     counts = crawl.counts()
     assert counts["dead"] == 0
     assert counts["queue"] + counts["delayed"] == 7, "its pages wait"
+
+
+def crawled(site):
+    """How many places of each host were fetched."""
+    return {host: len({hit.target for hit in hits}) for host, hits in by_host(site).items()}
 
 
 @pytest.mark.parametrize(

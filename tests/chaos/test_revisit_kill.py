@@ -9,7 +9,7 @@ import random
 import urllib.request
 
 import pytest
-from crawling import FAST, served, visits
+from crawling import AHEAD, FAST, at_moments, hold, served, visits
 
 from cli_command import skitter
 from sites.changing import ChangingSite
@@ -41,22 +41,22 @@ def run_pass(crawl, site, number, kills, rng, requests=SITE["pages"]):
     while True:
         current, is_finished = pass_of(crawl)
         crawl.command = plain if current == number else [*plain, "--recrawl"]
+        if moments:
+            hold(site, base + moments[0] + AHEAD)
         crawl.start()
         if current == number and is_finished and not moments:  # the last kill may have hit the end of the run
             assert crawl.wait() == 0, crawl.errors
             return killed
-        while moments:
-            moment = base + moments[0]
-            if not crawl.wait_for(lambda moment=moment: served(site) >= moment, "requests"):
-                break
+        for _ in at_moments(crawl, site, [base + moment for moment in moments]):
             moments.pop(0)
             victim = rng.choice(["worker", "owner", "all"])
             killed += crawl.kill_worker(rng) if victim == "worker" else getattr(crawl, f"kill_{victim}")()
             if victim != "worker":
                 break
         else:
-            assert crawl.wait() == 0, crawl.errors
-            continue
+            if not moments:
+                assert crawl.wait() == 0, crawl.errors
+                continue
         if crawl.has_ended and pass_of(crawl) == (number, True):
             moments.clear()  # the pass was over before the next moment
 
@@ -70,9 +70,9 @@ def prices_of(crawl):
 
 @pytest.mark.parametrize("output", ["items.jsonl", "items.db"])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_kills_change_neither_the_report_nor_the_items(crawling, site_process, seed, output):
+def test_kills_change_neither_the_report_nor_the_items(crawling, bounded_site, seed, output):
     rng = random.Random(f"{seed} {output}")
-    site = site_process("sites.changing:ChangingSite", SITE, delay=0.01)
+    site = bounded_site("sites.changing:ChangingSite", SITE, delay=0.01)
     known = ChangingSite(**SITE)
     crawl = crawling(
         "Priced", workers=2, output=output, settings={**FAST, "changes": "all"}, arguments={"url": site.url}
@@ -94,9 +94,9 @@ def test_kills_change_neither_the_report_nor_the_items(crawling, site_process, s
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_kills_lose_no_page_of_passes_that_fetch_a_share(crawling, site_process, seed):
+def test_kills_lose_no_page_of_passes_that_fetch_a_share(crawling, bounded_site, seed):
     rng = random.Random(f"{seed} share")
-    site = site_process("sites.changing:ChangingSite", SITE, delay=0.01)
+    site = bounded_site("sites.changing:ChangingSite", SITE, delay=0.01)
     known = ChangingSite(**SITE)
     crawl = crawling(
         "Priced", workers=2, settings={**FAST, "changes": "all", "revisit_share": 0.4}, arguments={"url": site.url}
@@ -118,11 +118,11 @@ def test_kills_lose_no_page_of_passes_that_fetch_a_share(crawling, site_process,
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_kills_change_no_choice_by_lastmod(crawling, site_process, seed):
+def test_kills_change_no_choice_by_lastmod(crawling, bounded_site, seed):
     rng = random.Random(f"{seed} lastmod")
     old = {f"/old{number}": before_now(200_000) for number in range(200)}
     edited = {f"/edited{number}": before_now(200_000) for number in range(200)}
-    site = site_process("sites.news:NewsSite", {"lastmod": old | edited, "sections": 4}, delay=0.01)
+    site = bounded_site("sites.news:NewsSite", {"lastmod": old | edited, "sections": 4}, delay=0.01)
     crawl = crawling(
         "Maps", workers=2, settings={**FAST, "changes": "all", "use_lastmod": True}, arguments={"url": site.url}
     )  # fmt: skip

@@ -5,7 +5,7 @@ import signal
 import time
 
 import pytest
-from crawling import CONCURRENCY, ROUNDS, at_moments, check_exact, check_items, visits
+from crawling import CONCURRENCY, ROUNDS, at_moments, check_exact, check_items, hold, visits
 from moving_site import MovingSite
 from scrapy_crawling import ScrapyCrawling, SharedScrapyCrawling
 
@@ -35,10 +35,10 @@ OFTEN = {"SKITTER_SETTINGS": '{"max_worker_crashes": 100, "lease_seconds": 3}'}
 def job(tmp_path, request):
     made = []
 
-    def make(folder=tmp_path, site=None, **options):
+    def make(folder=tmp_path, site=None, settings=OFTEN, **options):
         folder.mkdir(exist_ok=True)
         site = site or request.getfixturevalue("site")
-        made.append(ScrapyCrawling(folder, site, settings=OFTEN, **options))
+        made.append(ScrapyCrawling(folder, site, settings=settings, **options))
         return made[-1]
 
     yield make
@@ -102,6 +102,7 @@ def test_two_processes_share_a_crawl_and_one_of_them_is_killed(processes, site, 
 @pytest.mark.parametrize("victim", ["owner", "joined"])
 def test_a_process_that_is_suspended_for_long_ends_with_the_others(processes, site, truth, victim, seed):
     rng = random.Random(f"suspended {victim} {seed}")
+    hold(site, 60)  # the first process may not finish the crawl before the other one joins
     both = [processes("one").start(), processes("two").start()]
     assert both[0].wait_for(
         lambda: any("joined job" in crawl.errors for crawl in both), "a process that joins the other"
@@ -249,7 +250,7 @@ def test_another_process_of_the_machine_takes_the_place_of_a_killed_owner(job, s
 
 
 def test_ctrl_c_gives_back_what_is_not_finished_and_the_next_run_goes_on(job, site, truth):
-    crawl = job()
+    crawl = job(settings={})  # with leases that outlive a pause of the process
     for moment in (40, 120):
         crawl.start()
         for _ in at_moments(crawl, site, [moment]):

@@ -87,8 +87,8 @@ def test_a_database_that_is_killed_in_mid_crawl_loses_and_doubles_nothing(kind, 
     try:
         crawl = job(fresh(kind, server.start()))
         crawl.start()
-        assert crawl.wait_for(lambda: served(site) >= PAGES // 3, "a third of the requests")
-        server.kill()
+        for _ in at_moments(crawl, site, [PAGES // 3]):
+            server.kill()
         assert crawl.wait_for(lambda: "is unavailable" in crawl.errors, "its word that it waits")
         server.start()
         assert crawl.wait() == 0, crawl.errors

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 import pytest
-from crawling import Crawling, check_exact, served
+from crawling import Crawling, at_moments, check_exact
 from dead_link_site import DeadLinkSite
 from redis import Redis
 
@@ -82,15 +82,19 @@ def outages(site_process, tmp_path):
             server = make()
             stack.callback(server.stop)
             server.start()
-            site = site_process("dead_link_site:DeadLinkSite", SITE, hosts=1, delay=0.03)
+            bound = tmp_path / f"{kind}.bound"
+            site = site_process(
+                "dead_link_site:DeadLinkSite", {**SITE, "bound": str(bound)}, hosts=1, delay=0.03
+            )
+            site.bound = bound
             crawls.append(Outage(kind, tmp_path / kind, server, site))
             stack.callback(crawls[-1].end)
         yield crawls
 
 
 def take_away(crawl):
-    assert crawl.wait_for(lambda: served(crawl.site) >= PAGES // 4, "a quarter of its pages")
-    crawl.server.kill()
+    for _ in at_moments(crawl, crawl.site, [PAGES // 4]):
+        crawl.server.kill()
 
 
 def test_servers_that_are_away_for_20_seconds_lose_and_double_nothing(outages):

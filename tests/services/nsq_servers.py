@@ -67,7 +67,7 @@ class NsqLookupd(NsqServer):
         self.wait_for(lambda: self._nodes() >= count)
 
     def _nodes(self) -> int:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.http_port}/nodes", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.http_port}/nodes", timeout=60) as answer:
             return len(json.load(answer)["producers"])
 
 

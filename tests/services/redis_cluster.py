@@ -10,12 +10,20 @@ from services.redis_servers import RedisServer
 
 SLOTS = 16384
 MASTERS = 3
+NODE_TIMEOUT = 1_000
+"""Milliseconds after which the others take a node for dead."""
+STABLE = 600_000
+"""As many for a cluster in which none is to be replaced because it waits for its turn on a busy machine."""
+PATIENCE = 60.0
 
 
 class ClusterServers:
     """All nodes of one cluster; each can be killed and started again."""
 
-    def __init__(self, kind: str, *options: str, replicas: bool = True) -> None:
+    def __init__(
+        self, kind: str, *options: str, replicas: bool = True, node_timeout: int = NODE_TIMEOUT
+    ) -> None:
+        self._node_timeout = node_timeout
         self._make = lambda: _node(kind, options)
         self.masters = [_node(kind, options) for _ in range(MASTERS)]
         self.replicas = [_node(kind, options) for _ in range(MASTERS if replicas else 0)]
@@ -31,16 +39,15 @@ class ClusterServers:
             first, after = SLOTS * number // MASTERS, SLOTS * (number + 1) // MASTERS
             master.ask("CLUSTER", "ADDSLOTSRANGE", first, after - 1)
             master.ask("CLUSTER", "SET-CONFIG-EPOCH", number + 1)
-        for node in self.nodes[1:]:
-            self.nodes[0].ask("CLUSTER", "MEET", "127.0.0.1", node.port, node.cluster_port)
+        self._meet()
         for node in self.nodes:
-            node.wait_for(lambda node=node: self._knows_all(node), 30)
+            node.ask("CONFIG", "SET", "cluster-node-timeout", self._node_timeout)
         for master, replica in zip(self.masters, self.replicas, strict=False):
             replica.ask("CLUSTER", "REPLICATE", master.ask("CLUSTER", "MYID"))
         for node in self.nodes:
-            node.wait_for(lambda node=node: b"cluster_state:ok" in node.ask("CLUSTER", "INFO"), 30)
+            node.wait_for(lambda node=node: b"cluster_state:ok" in node.ask("CLUSTER", "INFO"), PATIENCE)
         for replica in self.replicas:
-            replica.wait_for(lambda node=replica: follows(node), 30)
+            replica.wait_for(lambda node=replica: follows(node), PATIENCE)
         return self
 
     def add_master(self) -> RedisServer:
@@ -49,11 +56,23 @@ class ClusterServers:
         self.masters.append(node)
         self.nodes.append(node)
         node.start()
-        self.nodes[0].ask("CLUSTER", "MEET", "127.0.0.1", node.port, node.cluster_port)
-        for one in self.nodes:
-            one.wait_for(lambda one=one: self._knows_all(one), 30)
-        node.wait_for(lambda: b"cluster_state:ok" in node.ask("CLUSTER", "INFO"), 30)
+        self._meet()
+        node.ask("CONFIG", "SET", "cluster-node-timeout", self._node_timeout)
+        node.wait_for(lambda: b"cluster_state:ok" in node.ask("CLUSTER", "INFO"), PATIENCE)
         return node
+
+    def _meet(self) -> None:
+        """Return when each node knows all others. They give up a handshake after a second, so it is begun again."""
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            for node in self.nodes[1:]:
+                self.nodes[0].ask("CLUSTER", "MEET", "127.0.0.1", node.port, node.cluster_port)
+            attempt_ends = time.monotonic() + 5.0
+            while time.monotonic() < attempt_ends:
+                if all(self._knows_all(node) for node in self.nodes):
+                    return
+                time.sleep(0.01)
+            assert time.monotonic() < deadline, [node.ask("CLUSTER", "NODES") for node in self.nodes]
 
     def _knows_all(self, node) -> bool:
         lines = node.ask("CLUSTER", "NODES").splitlines()
@@ -67,7 +86,7 @@ class ClusterServers:
 
     def wait_until_whole(self) -> None:
         """Return when all slots are served again, as every living node sees it."""
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + PATIENCE
         alive = [node for node in self.nodes if node.is_alive]
         for node in alive:
             while not _is_whole(node.ask("CLUSTER", "INFO")):
@@ -110,9 +129,6 @@ def _is_whole(info: bytes) -> bool:
 @cache
 def running_cluster(kind: str) -> ClusterServers:
     """Return a cluster for all tests of this process that do not hurt it, or skip the test with the reason."""
-    servers = ClusterServers(kind)
+    servers = ClusterServers(kind, node_timeout=STABLE)
     atexit.register(servers.stop)
-    servers.start()
-    for node in servers.nodes:  # one that has to wait for its turn on a busy machine is not to be replaced
-        node.ask("CONFIG", "SET", "cluster-node-timeout", 600_000)
-    return servers
+    return servers.start()

@@ -67,7 +67,9 @@ class RedisServer(ServerProcess):
 
     def ask(self, *words: object) -> Any:
         """Give the server a command; returns its answer as it comes."""
-        connection = Connection(port=self.port, host="127.0.0.1", protocol=2, driver_info=None)
+        connection = Connection(
+            port=self.port, host="127.0.0.1", protocol=2, driver_info=None, socket_timeout=60.0
+        )  # longer than by default: a busy machine may suspend the server
         try:
             connection.connect()
             connection.send_command(*words)

@@ -1,18 +1,21 @@
 """Archives of a fleet: each machine records what its workers receive."""
 
 import threading
+import time
 import uuid
 from collections import Counter
 
 from cli_command import skitter, truth_of
 from services.redis_servers import running
+from sites.gated import GatedSite
 from skitter.testing import GeneratedSite
 from warc_files import of_kind, read_warc
 
 
 def test_the_archives_of_two_machines_hold_each_response_once(serve, tmp_path):
     site = GeneratedSite(pages=120, links_per_page=12, page_bytes=2000)
-    server = serve(site, delay=0.05)
+    gated_site = GatedSite(site, 30)
+    server = serve(gated_site, delay=0.05)
     frontier, job, results = running("valkey").url, f"archive{uuid.uuid4().hex[:8]}", {}
 
     def machine(name):
@@ -25,6 +28,12 @@ def test_the_archives_of_two_machines_hold_each_response_once(serve, tmp_path):
     machines = [threading.Thread(target=machine, args=(name,)) for name in ("one", "two")]
     for thread in machines:
         thread.start()
+    # Neither machine may finish the job before the other one has begun.
+    deadline = time.monotonic() + 90
+    while not all((tmp_path / name / ".skitter" / job).exists() for name in ("one", "two")):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    gated_site.go_on.set()
     for thread in machines:
         thread.join()
     assert [result.returncode for result in results.values()] == [0, 0], results

@@ -44,7 +44,7 @@ async def exists(server):
     """Whether the stream and its consumer are there."""
     client = await nats.connect(f"nats://127.0.0.1:{server.port}")
     try:
-        await client.jetstream().consumer_info("pages", "job")
+        await client.jetstream(timeout=60).consumer_info("pages", "job")
     except nats.js.errors.Error:
         return False
     finally:

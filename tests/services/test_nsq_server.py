@@ -20,6 +20,8 @@ from skitter.brokers.nsq_client import (
 
 QUICK = NsqOptions(output_buffer_size=-1)
 SHORT = NsqOptions(output_buffer_size=-1, msg_timeout=3.0)
+TOUCHED = NsqOptions(output_buffer_size=-1, msg_timeout=6.0)
+"""With a timeout that is longer than a busy machine suspends the test between two touches."""
 POLLING = NsqOptions(output_buffer_size=-1, lookup_interval=0.05)
 
 
@@ -69,7 +71,7 @@ def old_topic():
     return "delays"
 
 
-async def collect(consumer, count, seconds=20.0):
+async def collect(consumer, count, seconds=60.0):
     """Receive and finish so many messages."""
     got = []
     async with asyncio.timeout(seconds):
@@ -135,15 +137,21 @@ async def test_a_message_published_with_a_delay_comes_later(nsqd, old_topic, ope
     consumer = await open_all(Consumer(old_topic, "c", [nsqd.address], options=QUICK, max_in_flight=5))
     began = asyncio.get_running_loop().time()
     await producer.publish(old_topic, [b"late", b"later"], delay=0.3)
-    await producer.publish(old_topic, [b"now"])
-    assert (await collect(consumer, 1)) == [b"now"]
     assert sorted(await collect(consumer, 2)) == [b"late", b"later"]
     assert asyncio.get_running_loop().time() - began >= 0.29
 
 
+async def test_a_message_published_without_a_delay_does_not_wait_for_others(nsqd, topic, open_all):
+    producer = await open_all(Producer([nsqd.address]))
+    consumer = await open_all(Consumer(topic, "c", [nsqd.address], options=QUICK, max_in_flight=5))
+    await producer.publish(topic, [b"late"], delay=3000)
+    await producer.publish(topic, [b"now"])
+    assert (await collect(consumer, 1)) == [b"now"]
+
+
 async def test_touching_keeps_a_message_and_not_touching_loses_it(nsqd, old_topic, open_all):
     producer = await open_all(Producer([nsqd.address]))
-    consumer = await open_all(Consumer(old_topic, "c", [nsqd.address], options=SHORT, max_in_flight=2))
+    consumer = await open_all(Consumer(old_topic, "c", [nsqd.address], options=TOUCHED, max_in_flight=2))
     await producer.publish(old_topic, [b"kept", b"lost"])
     held = {}
     while len(held) < 2:
@@ -173,7 +181,7 @@ async def test_the_messages_of_a_dead_client_are_delivered_to_another_after_thei
     await dying.close()
     other = await open_all(Consumer(old_topic, "c", [nsqd.address], options=QUICK))
     (again,) = await other.receive(1, 20.0)
-    assert again.attempts == 2
+    assert again.attempts > held.attempts
     again.finish()
 
 
@@ -248,7 +256,8 @@ async def test_producer_and_consumer_come_back_after_nsqd_was_killed(start_nsqd,
     publishing = asyncio.create_task(producer.publish(topic, [b"after"]))
     await asyncio.to_thread(server.start)
     await publishing
-    assert b"after" in await collect(consumer, 1)
+    while await collect(consumer, 1) != [b"after"]:
+        pass  # the one from before may come again: nsqd was killed before it could note that it is finished
 
 
 async def test_several_nsqd_are_found_by_nsqlookupd_and_their_messages_shared_out(

@@ -65,17 +65,27 @@ async def test_a_stop_ends_a_run_whose_server_is_unavailable(
         monkeypatch.setattr(module, "DRAIN_SECONDS", 0.5)
     SlowOpening.may_open.set()
     server = own_server()
-    settings = {"time_limit": 3.0} if stop == "time limit" else {}
+    settings = {"time_limit": 1.0} if stop == "time limit" else {}
     spec = JobSpec(
         job=job_name, spider=f"{__name__}:Waiting", frontier=server.url, home=str(tmp_path), settings=settings
     )
     crawl = Crawl(spec, spider_class=Waiting, watcher=lambda _: None)
+    killed, stop_crawl, stopping = asyncio.Event(), crawl.stop, []
+
+    async def stop_once_killed(reason):
+        await killed.wait()
+        stop_crawl(reason)
+
+    monkeypatch.setattr(
+        crawl, "stop", lambda reason: stopping.append(asyncio.create_task(stop_once_killed(reason)))
+    )
     at_work = asyncio.create_task(crawl.run())
     async with asyncio.timeout(60):
         await SlowOpening.opening.wait()
         while not await crawl.fleet():
             await asyncio.sleep(0.01)
         server.kill()
+        killed.set()
         if stop == "called":
             crawl.stop("the test")
         with pytest.raises(SkitterError, match=server.url) as failure:

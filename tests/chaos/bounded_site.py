@@ -1,0 +1,49 @@
+"""A site in a process of its own that waits for a test that kills, however fast the machine is."""
+
+from contextlib import suppress
+from importlib import import_module
+from itertools import chain
+from pathlib import Path
+
+from sites.gated import gated
+from skitter.testing import WireAnswer
+
+
+class Bound:
+    """While its file exists, no more visits may be answered than the number that the file contains."""
+
+    def __init__(self, path):
+        self._path = path and Path(path)
+        self._visits = 0
+
+    def hold(self, answer):
+        """Return the answer to the next visit, which waits until it may be given."""
+        self._visits += 1
+        place = self._visits
+        if self._may_answer(place):
+            return answer
+        if isinstance(answer, WireAnswer):
+            return WireAnswer(chain(self._wait(place), answer.steps), answer.end, answer.status)
+        return gated(answer, lambda: self._may_answer(place))
+
+    def _may_answer(self, place):
+        if self._path is not None:
+            with suppress(FileNotFoundError):
+                return place <= int(self._path.read_text())
+        return True
+
+    def _wait(self, place):
+        while not self._may_answer(place):
+            yield 0.01
+
+
+class BoundedSite:
+    """Responds like another site, within a bound. ``factory``: ``module:name`` of the other site."""
+
+    def __init__(self, factory, arguments, bound):
+        module, _, name = factory.partition(":")
+        self._site = getattr(import_module(module), name)(**arguments)
+        self._bound = Bound(bound)
+
+    def __call__(self, visit):
+        return self._bound.hold(self._site(visit))
