@@ -9,15 +9,6 @@ from dead_link_site import DeadLinkSite
 
 from skitter.testing import SiteProcess
 
-TIME_LIMIT = 400
-"""Seconds after which a test counts as hung: many start a dozen processes, each of which takes its time on a busy machine."""
-
-
-def pytest_collection_modifyitems(items):
-    for item in items:
-        if item.path.parent == Path(__file__).parent and item.get_closest_marker("timeout") is None:
-            item.add_marker(pytest.mark.timeout(TIME_LIMIT))
-
 
 def pytest_terminal_summary(terminalreporter):
     if kills:

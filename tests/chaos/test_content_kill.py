@@ -22,7 +22,6 @@ pytestmark = pytest.mark.chaos
 PAGES, KILLS = 200, 8
 
 
-@pytest.mark.timeout(240)
 @pytest.mark.parametrize("seed", ROUNDS)
 def test_the_groups_are_the_same_whoever_is_killed(crawling, bounded_site, tmp_path, seed):
     truth = TextSite(PAGES, seed)
@@ -58,7 +57,6 @@ def test_the_groups_are_the_same_whoever_is_killed(crawling, bounded_site, tmp_p
     check_groups(items, crashed, truth)
 
 
-@pytest.mark.timeout(240)
 def test_all_machines_of_a_fleet_write_the_same_groups_although_one_is_killed(site_process, tmp_path):
     truth = TextSite(PAGES, 5)
     site = site_process("sites.texts:TextSite", {"size": PAGES, "seed": 5})

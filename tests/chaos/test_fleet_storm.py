@@ -14,7 +14,7 @@ from crawling import ROUNDS, TICK, check_exact, kills, served
 from shared_crawling import Machines
 from storm_targets import TARGETS
 
-pytestmark = [pytest.mark.chaos, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.chaos, pytest.mark.slow]
 
 PAGES, HOLES, HOSTS = 5_000, 500, 250
 DELAY = 1.0

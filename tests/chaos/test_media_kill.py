@@ -24,7 +24,7 @@ BIG = 500_000_000
 FIRST_BLOCKS = 5
 
 
-@pytest.mark.timeout(1800 if ROUNDS > 1 else 240)
+@pytest.mark.timeout(1800 if ROUNDS > 1 else 400)
 @pytest.mark.parametrize("seed", range(1 if ROUNDS == 1 else ROUNDS - 1))
 def test_each_file_is_stored_once_and_each_item_is_complete_once(crawling, bounded_site, tmp_path, seed):
     arguments = {"files": FILES, "seed": seed}

@@ -69,7 +69,7 @@ def check_counters(counters, items, gone):
     assert times["fetch"] == times["wait"] == pages + gone
 
 
-@pytest.mark.timeout(300 if len(ROUNDS) == 1 else 3600)
+@pytest.mark.timeout(400 if len(ROUNDS) == 1 else 3600)
 @pytest.mark.parametrize("seed", ROUNDS)
 @pytest.mark.parametrize("victim", ["worker", "owner"])
 def test_counters_never_fall_and_end_at_the_truth(crawling, site, truth, free_port, victim, seed):

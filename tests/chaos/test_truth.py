@@ -48,7 +48,6 @@ def docs(python_docs, start_site):
     return start_site("skitter.testing:StaticSite", {"folder": str(python_docs)})
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_generated_site_is_obtained_exactly(crawling, generated, workers):
     crawl = crawling("Everything", workers=workers, settings=SETTINGS, arguments={"url": generated.url})
@@ -58,7 +57,6 @@ def test_a_generated_site_is_obtained_exactly(crawling, generated, workers):
     check_against_reference(crawl, found)
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_real_site_is_obtained_exactly(crawling, docs, workers):
     settings = {**SETTINGS, "scope": "any", "allow": docs.origins[0]}

@@ -7,8 +7,6 @@ import subprocess
 import time
 from urllib.request import urlopen
 
-import pytest
-
 from browsers import require_browser
 from cli_command import complaint, skitter
 from crawl_harness import Scripted
@@ -18,7 +16,6 @@ from skitter.settings import Settings
 from skitter.testing import Answer
 from skitter.testing.javascript_site import JavaScriptSite
 
-pytestmark = pytest.mark.timeout(180)
 RECIPE = """
 name: words
 start: {url}

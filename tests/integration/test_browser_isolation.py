@@ -19,8 +19,6 @@ from skitter import Request
 from skitter.browsing import Click, Wait
 from skitter.testing import Answer, WireAnswer
 
-pytestmark = pytest.mark.timeout(180)
-
 SHOWN = {"wait_for": "#shown"}
 LATER = (
     "<script>setTimeout(() => document.body.insertAdjacentHTML('beforeend', '<p id=shown>'), 1500)</script>"

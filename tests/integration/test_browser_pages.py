@@ -23,8 +23,6 @@ from skitter.run.fetcher_factory import make_fetcher
 from skitter.settings import build_settings
 from skitter.testing import Answer
 
-pytestmark = pytest.mark.timeout(180)
-
 BROWSER = {"fetcher": "browser", "page_timeout": 20, "retry_delay": 0.01, "allow_networks": ["127.0.0.0/8"]}
 
 

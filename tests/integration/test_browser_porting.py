@@ -14,8 +14,6 @@ from skitter.errors import RequestError, SettingsError
 from skitter.settings import Settings
 from skitter.testing import Answer
 
-pytestmark = pytest.mark.timeout(180)
-
 
 @pytest.fixture(autouse=True, scope="module")
 def browser():

@@ -15,8 +15,6 @@ from skitter.errors import SettingsError
 from skitter.settings import Settings
 from skitter.testing import Answer, WireAnswer
 
-pytestmark = pytest.mark.timeout(180)
-
 HTML = b"Content-Type: text/html"
 DOCUMENT = b"<!doctype html><title>t</title><h1>whole</h1>" + b"<p>text</p>" * 500
 

@@ -37,7 +37,6 @@ def endless(serve):
     return serve(lambda visit: page(f"{visit.target}a", f"{visit.target}b"))
 
 
-@pytest.mark.timeout(300)  # ten commands while two workers use the CPU
 def test_the_workers_of_a_running_job_are_profiled(endless, tmp_path):
     (tmp_path / "hog.py").write_text(SPIDER.format(url=endless.url))
     arguments = (

@@ -142,7 +142,6 @@ class Watcher(Spider):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)  # it takes half a minute of CPU time
 def test_pages_that_are_made_to_exhaust_a_worker_block_neither_its_event_loop_nor_the_crawl(serve, tmp_path):
     server = serve(hostile.hostile_site)
     (tmp_path / "watcher.py").write_text(WATCHER)

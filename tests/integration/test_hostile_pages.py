@@ -8,7 +8,6 @@ from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
-import pytest
 import trustme
 
 from cli_command import SKITTER, skitter
@@ -17,8 +16,6 @@ from servers.tls import SocketServers, hostile_tls
 from sites import hostile_web
 from sites.hostile import PAGES, XPATH
 from skitter.testing import SiteProcess
-
-pytestmark = pytest.mark.timeout(300)  # such pages take much CPU time
 
 MAX_MEMORY = 400 * 1024 * 1024
 GOOD = 200

@@ -18,8 +18,6 @@ from sites.gated import GatedSite
 from sites.scrapy_site import ENTRIES, ScrapySite
 from skitter.testing import SiteServer
 
-pytestmark = pytest.mark.timeout(300)  # several processes, each of which imports Scrapy
-
 HERE = Path(__file__).parent
 ADDON = {"ADDONS": '{"skitter.scrapy.Addon": 0}'}
 OTHER_SCRAPY = os.environ.get("SKITTER_TEST_SCRAPY", "")

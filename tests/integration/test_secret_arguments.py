@@ -14,8 +14,6 @@ from sites.gated import gated
 from skitter.service.recipe_trial import TrialCommand, run_trial
 from skitter.testing import Answer
 
-pytestmark = pytest.mark.timeout(300)  # many commands
-
 WORD = "hunter2hunter2"
 BASIC = base64.b64encode(f"ann:{WORD}".encode()).decode()
 SPIDER = """

@@ -65,7 +65,6 @@ def store(request):
     server.stop()
 
 
-@pytest.mark.timeout(240)
 def test_each_run_is_judged_with_the_history_of_the_runs_before_it(store, serve, tmp_path):
     shop = Shop()
     url = serve(lambda visit: shop.answer(visit)).url  # noqa: PLW0108 - it changes

@@ -1,7 +1,6 @@
 """Jobs on real Valkey and Redis servers, and servers that a test may hurt."""
 
 import uuid
-from pathlib import Path
 
 import pytest
 import redis.asyncio
@@ -15,16 +14,6 @@ from skitter.frontier.redis.cluster_frontier import RedisClusterFrontier
 from skitter.frontier.redis.frontier import RedisFrontier
 
 collect_ignore = [] if KVROCKS else ["test_kvrocks_server.py"]
-
-
-TIME_LIMIT = 400
-"""Seconds after which a test counts as hung: many start servers and nodes, each of which takes its time on a busy machine."""
-
-
-def pytest_collection_modifyitems(items):
-    for item in items:
-        if item.path.parent == Path(__file__).parent and item.get_closest_marker("timeout") is None:
-            item.add_marker(pytest.mark.timeout(TIME_LIMIT))
 
 
 @pytest.fixture(params=["valkey", "redis"])
