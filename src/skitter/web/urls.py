@@ -108,7 +108,7 @@ def with_scheme(text: str) -> str:
 
 
 def remedy_without_scheme(text: str) -> str:
-    """Return the remedy for a text that is no absolute http(s) URL: the URL that is probably meant, or an example."""
+    """Return the remedy for a text that is not an absolute http(s) URL: the URL that is probably meant, or an example."""
     guess = None if "://" in text else normalize(with_scheme(text.strip()))
     return f"write {guess or 'it like https://example.com/'}"
 
