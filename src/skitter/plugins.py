@@ -108,7 +108,7 @@ class PluginKind(msgspec.Struct, frozen=True):
         return sorted({*self.built_in, *(point.name for point in _offered(self.group))})
 
 
-@functools.cache  # a search takes 30 ms
+@functools.cache  # a search takes 15 to 30 ms with 280 installed packages
 def _offered(group: str) -> EntryPoints:
     """Return the entry points of the packages that are installed when the first of them is needed."""
     # Most jobs name only built-in parts, and need not wait for the machinery that reads installed packages.
