@@ -11,7 +11,7 @@ import click
 from skitter.cli.console import say
 from skitter.cli.options import (
     ShowOptions,
-    frontier_option,
+    frontier_of_jobs_option,
     job_argument,
     json_option,
     pairs,
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @json_option
-@frontier_option
+@frontier_of_jobs_option
 def jobs(as_json: bool, frontier: str | None) -> None:
     """List the jobs in this folder, or on a shared frontier."""
     from skitter.cli.tables import job_lines, problem_lines, to_json

@@ -151,6 +151,9 @@ job_argument = click.argument("job", shell_complete=_complete_job)
 frontier_option = click.option(
     "--frontier", metavar="URL", help="Frontier of the job, for a job that was not started on this machine."
 )
+frontier_of_jobs_option = click.option(
+    "--frontier", metavar="URL", help="Shared frontier whose jobs are shown, instead of those in this folder."
+)
 
 
 def with_job(command: Command) -> Command:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from skitter.cli.console import complain, say, write_file
-from skitter.cli.options import frontier_option, json_option, with_job
+from skitter.cli.options import frontier_of_jobs_option, json_option, with_job
 from skitter.errors import SkitterError
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ async def _lines(
 @click.command()
 @_interval
 @json_option
-@frontier_option
+@frontier_of_jobs_option
 def top(interval: float, as_json: bool, frontier: str | None) -> None:
     """Show a live table of jobs.
 
