@@ -381,14 +381,12 @@ def _remedy_for_import(error: ImportError) -> str | None:
     package, _, module = (error.name or "").partition(".")
     if package != "skitter":
         return None
-    quoted = str(error).split("'")[1]  # cannot import name 'FormRequest' from 'skitter'
-    return NAMES.get(quoted) or MODULES.get(module)
+    quoted = re.search("'(.+?)'", str(error))  # cannot import name 'FormRequest' from 'skitter'
+    return (quoted and NAMES.get(quoted[1])) or MODULES.get(module)
 
 
 def _remedy_for_call(text: str) -> str | None:
-    if (
-        text == "cannot create weak reference to 'Response' object"
-    ):  # scrapy.loader.ItemLoader(response=response)
+    if text == "cannot create weak reference to 'Response' object":  # ItemLoader(response=response) of Scrapy
         return "import ItemLoader from itemloaders, and give the classes of Scrapy response.selector"
     found = re.match("Unexpected keyword argument '(.+)'$", text)  # Request(url, label=...)
     return None if found is None else ARGUMENTS.get(found[1]) or CRAWLEE_ARGUMENTS.get(found[1])

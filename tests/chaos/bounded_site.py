@@ -1,4 +1,4 @@
-"""A site in a process of its own that waits for a test that kills, however fast the machine is."""
+"""A site in a process of its own whose number of answers a test limits, so that a crawl cannot end before its kills."""
 
 from contextlib import suppress
 from importlib import import_module

@@ -47,7 +47,7 @@ def site_process(tests_folder):
 
 @pytest.fixture
 def bounded_site(site_process, tmp_path):
-    """Serve a site that with ``at_moments`` waits for who kills: ``site = bounded_site("sites.texts:TextSite", {...})``."""
+    """Serve a site that waits for each kill of ``at_moments``: ``site = bounded_site("sites.texts:TextSite", {...})``."""
 
     def start(factory, arguments=None, **options):
         bound = tmp_path / "bound"
@@ -61,7 +61,7 @@ def bounded_site(site_process, tmp_path):
 
 @pytest.fixture
 def site(site_process, request, tmp_path):
-    """Serve the web that the module describes in ``SITE``; with ``at_moments`` it waits for who kills."""
+    """Serve the web that the module describes in ``SITE``; it waits for each kill of ``at_moments``."""
     described = request.module.SITE
     bound = tmp_path / "bound"
     site = site_process(

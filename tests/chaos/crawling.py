@@ -217,7 +217,7 @@ def check_exact(crawling, pages, dead=()):
 
 
 def hold(site, number):
-    """Let a site answer no more requests than so many, those of before included."""
+    """Limit the number of requests that a site answers, earlier ones included."""
     draft = site.bound.with_suffix(".new")
     draft.write_text(str(number))
     draft.rename(site.bound)
@@ -226,7 +226,7 @@ def hold(site, number):
 def at_moments(crawl, site, moments, ahead=AHEAD):
     """Give each moment, a number of requests served, when it has come. The crawl is not much further before the next is asked for.
 
-    Ends early if the crawl does. ``ahead``: so many requests are answered beyond a moment.
+    Ends early if the crawl does. ``ahead``: number of requests that are answered beyond a moment.
     """
     try:
         for moment in moments:

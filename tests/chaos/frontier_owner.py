@@ -1,5 +1,5 @@
 """Owner of a frontier file that is killed: it commits the pages of a web whose truth is known, and notes each answered commit.
-While the file ``bound`` beside NOTES exists, it does not begin more when so many commits are noted as that file contains.
+While the file ``bound`` beside NOTES exists, it contains the number of noted commits from which on the owner waits.
 
 ``python frontier_owner.py FILE NOTES PAGES LIMIT LINKS``: page ``n`` links to ``LINKS * n + 1`` to ``LINKS * (n + 1)``, and back
 to earlier pages. Pages of one parent are on one host, so with four links or more they wait in packs. At most LIMIT known URLs are
@@ -32,7 +32,7 @@ def count_of(notes):
 
 
 def may_go_on(notes, noted):
-    """Whether whoever kills wants more commits before."""
+    """Whether the test lets the owner begin more commits."""
     with suppress(FileNotFoundError):
         return noted < int(Path(notes.name).with_name("bound").read_text())
     return True

@@ -11,8 +11,8 @@ from skitter.testing import GeneratedSite
 
 pytestmark = pytest.mark.chaos
 
-# Only who makes the file "first" may live, of all worker processes; unless there is a file "mended". The others die
-# once the first one is at work: as long as it starts, too, the crawl would end with the fifth death.
+# Of all worker processes, only the one that makes the file "first" lives, unless there is a file "mended".
+# The others die once it is at work: five deaths before that would end the crawl.
 SPIDER = """
 import os
 import signal

@@ -20,7 +20,7 @@ OWNER = Path(__file__).with_name("frontier_owner.py")
 PAGES = 12_000
 KILLS = 12
 AHEAD = 500
-"""Commits that the owner makes after a moment, while who kills it waits for the processor."""
+"""Commits that the owner may make after a moment, before it waits for its kill."""
 
 
 @pytest.mark.parametrize(("limit", "links"), [(200, 3), (2_000, 3), (2_000, 4), (2_000, 12)])

@@ -709,3 +709,8 @@ def test_a_pattern_that_begins_with_a_bracket_is_shown_as_a_list(pattern):
     name, _, value = caught.value.remedy.rpartition(" ")[2].partition("=")
     assert name == "allow"
     assert build_settings({name: value}).allow == (pattern,)
+
+
+def test_an_import_error_that_quotes_no_name_has_no_remedy():
+    error = ImportError("skitter/web/_utf8.so: undefined symbol", name="skitter.web._utf8")
+    assert remedy_for(error) is None

@@ -188,11 +188,7 @@ class ForegroundRun:
         elif result.status.failed and not self._is_in_memory():
             self._hint(f"{self._letters_hint()} lists the failed requests")
         if self._has_no_items(result):
-            self._hint(
-                "the sitemaps name no page that this crawl may fetch; check their URLs"
-                if "sitemaps" in self._spec.arguments and self._spec.spider.endswith(":PageSpider")
-                else "no callback yielded an item; `skitter parse URL --spider ...` shows what a callback yields for a page"
-            )
+            self._explain_missing_items()
         return code
 
     def _hint(self, text: str) -> None:
@@ -209,6 +205,15 @@ class ForegroundRun:
             and counters.get("pages", 0) > 0
             and not counters.get("items")
         )
+
+    def _explain_missing_items(self) -> None:
+        # The spider of `skitter crawl` yields an item for each page, so only sitemaps were fetched.
+        if "sitemaps" in self._spec.arguments and self._spec.spider.endswith(":PageSpider"):
+            self._hint("the sitemaps name no page that this crawl may fetch; check their URLs")
+        else:
+            self._hint(
+                "no callback yielded an item; `skitter parse URL --spider ...` shows what a callback yields for a page"
+            )
 
     def _explain_empty_run(self, result: RunResult) -> None:
         remedies = ["the reasons are above"] if _has_logged_reasons(result) else []

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from skitter.run.builder import JobBuilder
 
 log = logging.getLogger("skitter.crawl")
+_ALL_ITEMS = "to get all items, start over with --fresh (in Python: fresh=True, in Scrapy: SKITTER_FRESH=1)"
 _REMOVED_AT_ONCE = 1000
 
 
@@ -140,14 +141,11 @@ class JobOutputs:
         for target, stream in streams.items():
             if stream not in before and left.get(stream, 0) < found:
                 text = (
-                    (
-                        "%s was not an output of the last runs of job %s: it will lack the items that they found"
-                        if stream in left
-                        else "%s is a new output of job %s: it will lack the items that were found before"
-                    )
-                    + "; to get all items, start over with --fresh (in Python: fresh=True, in Scrapy: SKITTER_FRESH=1)"
+                    "%s was not an output of the last runs of job %s: it will lack the items that they found; %s"
+                    if stream in left
+                    else "%s is a new output of job %s: it will lack the items that were found before; %s"
                 )
-                log.warning(text, shown_url(self._outputs[target].target), self._spec.job)
+                log.warning(text, shown_url(self._outputs[target].target), self._spec.job, _ALL_ITEMS)
         for stream in streams.values():
             left.pop(stream, None)
 
