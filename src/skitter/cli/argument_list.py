@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import re
 import sys
@@ -27,6 +26,8 @@ def hide_secrets() -> None:
     hidden = [masked(argument) for argument in given]
     if hidden == given:
         return
+    import ctypes
+
     try:
         fields = Path("/proc/self/stat").read_text("ascii", "replace").rpartition(")")[2].split()
         # The name of the process, before the parenthesis, is the second field and may contain spaces.

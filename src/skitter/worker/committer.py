@@ -23,7 +23,6 @@ from skitter.worker.crawl_control import CrawlControl
 from skitter.worker.hooks import HookAction, Hooks
 from skitter.worker.inflight import Inflight
 from skitter.worker.links import LinkCollector
-from skitter.worker.media import with_ranges
 from skitter.worker.page import Page
 from skitter.worker.retry import RetryDecision
 from skitter.worker.revisit import visit_of
@@ -216,6 +215,8 @@ class Committer:
                 page_ranges.clear()
             waiting = page.items_request
             if waiting is not None and page.visit is not None and page_ranges:
+                from skitter.worker.media import with_ranges  # noqa: PLC0415 - few crawls download files
+
                 # The commit of the items replaces the record of the visit, with the ranges of this commit.
                 page.entries = [
                     with_ranges(entry, page_ranges) if entry is waiting else entry for entry in page.entries
