@@ -16,7 +16,7 @@
 
 VENV ?= .venv
 BIN := $(VENV)/bin
-PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3.14; do \
+PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
 JOBS ?= 2
 # Unit tests often wait, so twice as many processes share the cores.

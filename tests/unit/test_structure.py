@@ -227,6 +227,51 @@ def lazy_imports_of(tree):
             ]
 
 
+def hidden_types(trees):
+    """Return the types that a class hides by a name of its own, in modules whose annotations Python evaluates.
+
+    From Python 3.14 on, it does so when they are read, with the names of the complete class.
+    """
+    return {
+        f"{module}.{node.name}: {name}"
+        for module, node in classes_of(trees)
+        if not postpones_annotations(trees[module])
+        for name in own_names(node) & annotated_names(node)
+    }
+
+
+def postpones_annotations(tree):
+    return any(isinstance(node, ast.ImportFrom) and node.module == "__future__" for node in tree.body)
+
+
+def own_names(node):
+    """Return the names of the methods of a class, and of its attributes with values."""
+    targets = [
+        target
+        for item in node.body
+        for target in (item.targets if isinstance(item, ast.Assign) else [])
+        + ([item.target] if isinstance(item, ast.AnnAssign) and item.value else [])
+    ]
+    return {method.name for method in methods_of(node)} | {
+        target.id for target in targets if isinstance(target, ast.Name)
+    }
+
+
+def annotated_names(node):
+    """Return the names in the annotations of a class and of its methods."""
+    annotations = [item.annotation for item in node.body if isinstance(item, ast.AnnAssign)]
+    for method in methods_of(node):
+        arguments = [argument for argument in ast.walk(method.args) if isinstance(argument, ast.arg)]
+        annotations += [*(argument.annotation for argument in arguments), method.returns]
+    return {
+        name.id
+        for annotation in annotations
+        if annotation is not None
+        for name in ast.walk(annotation)
+        if isinstance(name, ast.Name)
+    }
+
+
 IMPLEMENTS = re.compile(r"\bImplements ((?::class:`[^`]+`(?:, | and )?)+)")
 
 
@@ -315,6 +360,10 @@ def test_no_constructor_has_too_many_parameters():
     assert large_constructors(trees_of()) - LARGE_CONSTRUCTORS == set()
 
 
+def test_no_class_hides_a_type_of_its_annotations():
+    assert hidden_types(trees_of()) == set()
+
+
 def test_every_public_method_is_documented_by_its_class_or_by_the_protocol_that_its_class_names():
     assert undocumented_methods(trees_of()) == set()
 
@@ -387,6 +436,18 @@ def test_the_glossary_is_short_sorted_and_has_each_term_once():
         ),
         (large_constructors, {"m": "class A:\n def __init__(self, a, b, c, d, *, e, f, g, h): ..."}, {"m.A"}),
         (large_constructors, {"m": "class A:\n def __init__(self, a, b, c, d, *, e, f, g): ..."}, set()),
+        (
+            hidden_types,
+            {"m": "class A:\n def list(self): ...\n def f(self, x: list[int]): ..."},
+            {"m.A: list"},
+        ),
+        (hidden_types, {"m": "class A:\n bytes = 1\n x: bytes | None = None"}, {"m.A: bytes"}),
+        (hidden_types, {"m": "class A:\n def list(self): ...\n x: int = 0\nclass B:\n x: list[int]"}, set()),
+        (
+            hidden_types,
+            {"m": "from __future__ import annotations\nclass A:\n def list(self) -> list[int]: ..."},
+            set(),
+        ),
         (
             undocumented_methods,
             {"m": "class A:\n def f(self): ...\n def _g(self): ...\nclass _B:\n def f(self): ..."},

@@ -5,6 +5,8 @@ A frontier is the only durable state of a job. :class:`Frontier` is the queue; i
 lacks is ``None``. Every backend passes the same contract suite (``tests/contract``).
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import Protocol
 
