@@ -27,7 +27,7 @@ from skitter.frontier.embedded.inspection import (
 from skitter.frontier.embedded.tables import file_of
 from skitter.frontier.options import FrontierContext, SettingsChanges
 from skitter.frontier.records import DeadLetter, FrontierStatus, JobInfo, JobState, SlotStatus, VisitsPart
-from skitter.frontier.registry import make_frontier
+from skitter.frontier.registry import location_of, make_frontier
 from skitter.frontier.rpc.client import OwnerGone, remote_frontier
 from skitter.frontier.stats import StatsDimension, StatsRow
 from skitter.frontier.workers import PARTICIPANTS, WorkerStatus, decode_participants
@@ -46,7 +46,7 @@ from skitter.run.page_changes import (
 )
 from skitter.run.passes import NOTE, Passes, PassRecord, decode_passes
 from skitter.run.written import unwritten_items
-from skitter.secrets import shown_url, without_secrets
+from skitter.secrets import shown_url
 from skitter.settings import build_settings
 from skitter.store.committed import split_by_presence
 from skitter.store.contract import parts_folder
@@ -111,7 +111,7 @@ class SharedJob(JobFolder):
         """Return the specification of the job, as far as this machine knows it."""
         if self.exists():
             spec = super().read()
-            if without_secrets(spec.frontier) == without_secrets(self._url):
+            if location_of(spec.frontier) == location_of(self._url):
                 return msgspec.structs.replace(spec, frontier=self._url)
         return JobSpec(job=self.job, spider="", frontier=self._url)
 
