@@ -40,7 +40,7 @@ from skitter.run.page_changes import PassReport, Ranges, read_changes_of_pass, w
 from skitter.run.passes import PassRecord, PassTracker
 from skitter.run.process import LogOptions
 from skitter.run.seeding import RequestAdder
-from skitter.run.written import WrittenItems, describe_unwritten
+from skitter.run.written import WrittenItems, bytes_elsewhere, describe_unwritten
 from skitter.scope import DEPTH, HOST, LENGTH, PATTERN, SCHEME, UNPARSABLE
 from skitter.secrets import shown_url
 from skitter.settings import Settings
@@ -77,6 +77,8 @@ class RunResult(msgspec.Struct, kw_only=True):
     status: FrontierStatus
     """Status of the job at the end of this run."""
     outputs: list[str]
+    elsewhere: int = 0
+    """Bytes of committed items in part files that are not on this machine, which its files do not hold."""
     already_finished: bool = False
     """Whether the job was finished before the run started."""
     ended_pass: PassRecord | None = None
@@ -280,6 +282,9 @@ class Crawl:
                 await self._written.cancel()
             if result is not None and result.state is JobState.FINISHED and self._outputs:
                 await self._wait_for_other_machines(frontier, result)
+            if result is not None and frontier.shared and self._outputs:
+                parts = parts_folder(str(self._builder.folder.path))
+                result.elsewhere = await bytes_elsewhere(await frontier.reports.outputs(), parts)
         finally:
             await frontier.close()
 

@@ -45,12 +45,10 @@ from skitter.run.page_changes import (
     with_kept,
 )
 from skitter.run.passes import NOTE, Passes, PassRecord, decode_passes
-from skitter.run.written import unwritten_items
+from skitter.run.written import bytes_elsewhere, unwritten_items
 from skitter.secrets import shown_url
 from skitter.settings import build_settings
-from skitter.store.committed import split_by_presence
 from skitter.store.contract import parts_folder
-from skitter.store.files import is_local
 
 _T = TypeVar("_T")
 _EMBEDDED = {"memory", "sqlite"}
@@ -404,9 +402,7 @@ async def _read_frontier(folder: JobFolder, frontier: Frontier, found: JobStatus
     if is_finished:
         found.unwritten = sum(unwritten_items(ranges, await frontier.notes.get(WRITTEN)).values())
     if frontier.shared:
-        local = {part: spans for part, spans in ranges.items() if is_local(part)}
-        _, missing = await asyncio.to_thread(split_by_presence, local, [parts_folder(str(folder.path))])
-        found.elsewhere = sum(end - start for spans in missing.values() for start, end in spans)
+        found.elsewhere = await bytes_elsewhere(ranges, parts_folder(str(folder.path)))
 
 
 def _take_passes(note: bytes | None, found: JobStatus) -> None:
