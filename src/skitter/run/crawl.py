@@ -193,6 +193,11 @@ class Crawl:
         return self._builder.folder.path
 
     @property
+    def spider(self) -> Spider:
+        """The spider of this process. Other workers have their own."""
+        return self._builder.spider
+
+    @property
     def settings(self) -> Settings:
         """The settings of the job: those of the spider, and those of the specification, which override them."""
         return self._builder.settings
