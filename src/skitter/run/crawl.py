@@ -460,6 +460,10 @@ class Crawl:
         self, frontier: Frontier, before: FrontierStatus, began: float, passes: PassTracker
     ) -> RunResult:
         status = await frontier.status()
+        # A stop while there were no workers. Other machines may continue with a shared frontier.
+        if self._stop_reason and not frontier.shared and status.state is JobState.RUNNING:
+            await frontier.control.set_state(JobState.STOPPING)
+            status = await frontier.status()
         self._show(status, time.monotonic() - began, workers=0)
         await self._read_changes_of_pass(frontier, status)
         ended_pass = await _close_pass(frontier, passes, status) or self._recovered
@@ -468,11 +472,9 @@ class Crawl:
         status = await self._drop_superseded(frontier, status)
         if status.state is JobState.FINISHED:
             self._outputs.warn_about_missing_classes(status.counters)
-        # The frontier knows nothing of a stop while there were no workers. Other machines may continue with a shared one.
-        never_told = bool(self._stop_reason) and not frontier.shared and status.state is JobState.RUNNING
         return RunResult(
             job=self.spec.job,
-            state=JobState.STOPPED if never_told or status.state is JobState.STOPPING else status.state,
+            state=JobState.STOPPED if status.state is JobState.STOPPING else status.state,
             reason="" if status.state is JobState.FINISHED else await self._reason(frontier, status),
             seconds=time.monotonic() - began,
             before=before,
