@@ -171,6 +171,9 @@ class Crawl:
         self._outputs = JobOutputs(spec, self._builder)
         self._adder = RequestAdder(self._builder)
         self._frontier: Frontier | None = None
+        """The frontier of the run, while its workers run."""
+        self._frontier_of_run: Frontier | None = None
+        """The same frontier from its creation on. Calls may wait for its server before and after the work, too."""
         self._supervisor: Supervisor | None = None
         self._stop_reason = ""
         self._retries_failed = False
@@ -229,6 +232,7 @@ class Crawl:
         # In a thread, because it may search the installed packages.
         context = self._builder.frontier_context()
         frontier = await asyncio.to_thread(make_frontier, self.spec.frontier, context)
+        self._frontier_of_run = frontier
         if self._builder.settings.seed_keys and frontier.seed_keys is None:
             raise UsageError(
                 f"frontier {shown_url(self.spec.frontier)} does not support seed keys",
@@ -530,10 +534,10 @@ class Crawl:
             return
         self._stop_reason = reason
         self._builder.drain()
-        if self._frontier is not None:
-            self._frontier.limit_outages(DRAIN_SECONDS)
-            if not self._frontier.shared:  # on a shared frontier, only this machine stops
-                self._start(self._frontier.control.set_state(JobState.STOPPING))
+        if self._frontier_of_run is not None:
+            self._frontier_of_run.limit_outages(DRAIN_SECONDS)
+        if self._frontier is not None and not self._frontier.shared:  # otherwise only this machine stops
+            self._start(self._frontier.control.set_state(JobState.STOPPING))
         if self._supervisor is not None:
             self._start(self._supervisor.stop())
 
