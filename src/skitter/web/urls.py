@@ -38,7 +38,7 @@ class UrlParser(ABC):
 
 
 class UpaParser(UrlParser):
-    """The parser of ``upa_url``. Implements :class:`UrlParser`."""
+    """The parser of ``upa_url``."""
 
     def __init__(self) -> None:
         from upa_url import URL  # noqa: PLC0415 - optional at run time, see load_parser
@@ -49,6 +49,7 @@ class UpaParser(UrlParser):
         atexit.register(self._known_base.cache_clear)
 
     def parse(self, url: str, base: str | None) -> str | None:
+        """See :meth:`UrlParser.parse`."""
         try:
             parsed = self._url.parse(url) if base is None else self._url.parse(url, self._known_base(base))
         except (
@@ -60,6 +61,7 @@ class UpaParser(UrlParser):
         return None if parsed is None else str(parsed.href)
 
     def join_all(self, base: str, references: Sequence[str]) -> list[str | None]:
+        """See :meth:`UrlParser.join_all`."""
         try:
             new, base_url = self._url, self._known_base(base)
             # The constructor is faster than URL.parse, but raises for an invalid reference.
@@ -72,7 +74,7 @@ class UpaParser(UrlParser):
 
 
 class AdaParser(UrlParser):
-    """The parser of ``ada_url``. Implements :class:`UrlParser`."""
+    """The parser of ``ada_url``."""
 
     def __init__(self) -> None:
         from ada_url import URL  # noqa: PLC0415 - optional at run time, see load_parser
@@ -80,6 +82,7 @@ class AdaParser(UrlParser):
         self._url = URL
 
     def parse(self, url: str, base: str | None) -> str | None:
+        """See :meth:`UrlParser.parse`."""
         try:
             return str(self._url(url, base=base).href)
         except ValueError:  # includes UnicodeEncodeError for a lone surrogate
