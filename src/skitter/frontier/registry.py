@@ -65,7 +65,7 @@ def load_frontier_modules(url: str) -> None:
 def location_of(url: str) -> str:
     """Return where the frontier of a URL is: equal for all spellings of one URL, and without secrets and options."""
     scheme = url.partition(":")[0].lower()
-    with suppress(SkitterError):  # whoever opens it reports the error
+    with suppress(SkitterError):  # make_frontier reports the error
         if _BUILT_IN.get(scheme) in {_on_redis, _on_cluster}:
             with _needing("redis", url):
                 from skitter.frontier.redis.address import parse_address, parse_cluster  # noqa: PLC0415 - as above
