@@ -37,7 +37,7 @@ help:
 	@sed -n 's/^#   //p' Makefile
 
 # Each installation has a stamp file. A stamp older than what the installation reads causes a new one.
-$(VENV)/.base: pyproject.toml setup.py $(wildcard src/skitter/*/*.c src/skitter/*/*/*.c)
+$(VENV)/.base: pyproject.toml setup.py $(wildcard src/skitter/*/*.[ch] src/skitter/*/*/*.c)
 	@test -n "$(PYTHON)" || { echo "make: no Python 3.11 or newer was found; install one, or name it: make PYTHON=..." >&2; exit 2; }
 	$(PYTHON) -m venv $(VENV)
 	@echo "installing skitter into $(VENV)"

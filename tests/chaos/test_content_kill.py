@@ -118,7 +118,7 @@ def check_groups(items, crashed, truth):
     shuffled = [{name: item[name] for name in item if name != "duplicate_of"} for item in items]
     random.Random(1).shuffle(shuffled)
     file = io.BytesIO()
-    fill(file, Shuffled(), Format(duplicates="mark"))
+    fill(file, Shuffled(), Format(duplicates="mark"), "again.jsonl")
     again = {
         item["url"]: item["duplicate_of"] for item in map(msgspec.json.decode, file.getvalue().splitlines())
     }

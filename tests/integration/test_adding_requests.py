@@ -246,6 +246,7 @@ async def test_a_run_that_is_stopped_before_its_workers_start_is_stopped_and_not
     crawl.stop("enough")
     result = await crawl.run()
     assert (result.state, result.reason, site.visits) == (JobState.STOPPED, "enough", [])
+    assert result.status.state is JobState.STOPPING, "the frontier knows it, too"
     assert (await made(url).run()).state is JobState.FINISHED
 
 

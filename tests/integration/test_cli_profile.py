@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -101,34 +102,85 @@ async def test_a_worker_that_cannot_be_profiled_is_reported(tmp_path, monkeypatc
 TRACED = """
 import asyncio
 import sys
+import tracemalloc
 from pathlib import Path
 from skitter.run.profiling import MemoryTracer
 
 async def main():
     MemoryTracer(Path(sys.argv[1])).listen()
     print("ready", flush=True)
-    await asyncio.Event().wait()
+    while await asyncio.to_thread(sys.stdin.readline):
+        print(tracemalloc.is_tracing(), flush=True)
 
 asyncio.run(main())
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not show pending signals")
-async def test_a_worker_that_is_suspended_meanwhile_is_profiled(tmp_path):
+@pytest.fixture
+async def worker(tmp_path):
+    """A process that reacts to the signal, and says whether it traces its memory."""
     worker = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", TRACED, str(tmp_path), stdout=asyncio.subprocess.PIPE
+        sys.executable,
+        "-c",
+        TRACED,
+        str(tmp_path),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
     )
     try:
         assert await worker.stdout.readline() == b"ready\n"
-        worker.send_signal(signal.SIGSTOP)
-        profiling = asyncio.create_task(memory_profile(worker.pid, 0.1, tmp_path))
-        await asyncio.sleep(0.5)  # longer than the profile
-        worker.send_signal(signal.SIGCONT)
-        _, peak = await profiling
+        yield worker
     finally:
         worker.kill()
         await worker.communicate()
+
+
+async def is_tracing(worker):
+    worker.stdin.write(b"?\n")
+    return await worker.stdout.readline() == b"True\n"
+
+
+async def test_a_worker_that_is_suspended_meanwhile_is_profiled(worker, tmp_path):
+    worker.send_signal(signal.SIGSTOP)
+    profiling = asyncio.create_task(memory_profile(worker.pid, 0.1, tmp_path))
+    await asyncio.sleep(0.5)  # longer than the profile
+    worker.send_signal(signal.SIGCONT)
+    _, peak = await profiling
     assert peak > 0
+    assert not await is_tracing(worker)
+
+
+def has_pending_signal(worker):
+    lines = Path(f"/proc/{worker.pid}/status").read_text().splitlines()
+    return any(line.startswith("ShdPnd") and int(line.split()[1], 16) for line in lines)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not show pending signals")
+async def test_a_profile_that_is_cancelled_before_the_worker_reacts_leaves_it_as_it_was(worker, tmp_path):
+    worker.send_signal(signal.SIGSTOP)
+    profiling = asyncio.create_task(memory_profile(worker.pid, 60, tmp_path))
+    while not await asyncio.to_thread(has_pending_signal, worker):
+        await asyncio.sleep(0.01)
+    profiling.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await profiling
+    worker.send_signal(signal.SIGCONT)
+    await is_tracing(worker)  # its event loop has had a turn since
+    assert not await is_tracing(worker)
+    _, peak = await memory_profile(worker.pid, 0.1, tmp_path)
+    assert peak > 0
+    assert not list(tmp_path.glob("memory-*"))
+
+
+async def test_a_profile_that_is_cancelled_ends_the_tracing(worker, tmp_path):
+    profiling = asyncio.create_task(memory_profile(worker.pid, 60, tmp_path))
+    while not await is_tracing(worker):
+        await asyncio.sleep(0.01)
+    profiling.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await profiling
+    while await is_tracing(worker):
+        await asyncio.sleep(0.01)
 
 
 def test_a_job_that_does_not_run_has_nothing_to_profile(tmp_path, endless):

@@ -25,7 +25,7 @@ class Source:
 
 def write(path, items):
     content = io.BytesIO()
-    fill(content, Source(items), format_of(path.name))
+    fill(content, Source(items), format_of(path.name), path.name)
     path.write_bytes(content.getvalue())
 
 

@@ -42,7 +42,7 @@ def packed_files(archive):
 SOURCE_FILES = {
     str(path.relative_to(ROOT / "src"))
     for path in (ROOT / "src/skitter").rglob("*")
-    if path.is_file() and "__pycache__" not in path.parts and path.suffix not in {".c", ".so"}
+    if path.is_file() and "__pycache__" not in path.parts and path.suffix not in {".c", ".h", ".so"}
 }
 COMPILED = {
     "skitter/web/_url_join.abi3.so",

@@ -110,6 +110,16 @@ def test_a_crawl_of_a_sitemap_without_pages_says_so(serve, tmp_path):
     assert "callback" not in result.stderr
 
 
+def test_a_spider_of_the_user_is_not_taken_for_that_of_a_crawl_without_code(site, tmp_path):
+    (tmp_path / "own.py").write_text(
+        "from skitter import Spider\nclass PageSpider(Spider):\n    def parse(self, response): pass\n"
+        f"    async def start(self): yield '{site.url}'\n"
+    )
+    result = skitter("run", "own.py", "-a", "sitemaps=x", "-o", "x.jsonl", cwd=tmp_path)
+    assert result.returncode == 0
+    assert "no callback yielded an item" in result.stderr
+
+
 @pytest.mark.parametrize("start", [["{url}", "--sitemap", "auto"], ["--sitemap", "{url}index.xml"]])
 def test_a_crawl_without_code_takes_sitemaps(site, tmp_path, start):
     words = [word.format(url=site.url) for word in start]

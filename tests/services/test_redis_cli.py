@@ -26,7 +26,7 @@ def fleet(serve, tmp_path):
     server, frontier, job = serve(site), running("valkey").url, f"shop{uuid.uuid4().hex[:8]}"
     items = f"{frontier}/{job}:items"
     command = ("crawl", server.url, "--delay", 0, "--job", job, "--frontier", frontier, "--wait-for-seeds", "-o",
-               "items.jsonl", "-o", items, "-o", shared_file(frontier, job))  # fmt: skip
+               "items.jsonl", "-o", items, "-o", shared_file(frontier, job), "--summary", "summary.json")  # fmt: skip
     for name in ("one", "two", "three"):
         (tmp_path / name).mkdir()
     with Running(*command, cwd=tmp_path / "one") as one, Running(*command, cwd=tmp_path / "two") as two:
@@ -83,8 +83,8 @@ def test_a_fleet_is_steered_from_a_machine_that_never_ran_it(
         assert urls_of(tmp_path / name / "shared.jsonl") == truth, "the items of both machines"
     assert skitter("export", job, "-o", shared_file(frontier, job))[0] == 0
     assert urls_of(tmp_path / "three" / "shared.jsonl") == truth
-    assert status()["elsewhere"] > PAGES
     assert "elsewhere" in skitter("status", job)[1]
+    _check_summaries(tmp_path, status()["elsewhere"])
     pushed = tmp_path / "pushed.jsonl"
     code, _, err = skitter("export", job, "-o", "all.jsonl")
     assert (code, "incomplete: " in err) == (1, True)
@@ -99,3 +99,11 @@ def test_a_fleet_is_steered_from_a_machine_that_never_ran_it(
         pushed.write_bytes(b"".join(item + b"\n" for item in client.lrange(f"{job}:items", 0, -1)))
     assert urls_of(pushed) == truth
     assert not list((tmp_path / "three").glob(".skitter/*")), "nothing is begun where it was only steered"
+
+
+def _check_summaries(folder, size):
+    """Each machine counts the items of both, and the bytes that it has not. ``size``: bytes of all items."""
+    assert size > PAGES
+    summaries = [json.loads((folder / name / "summary.json").read_text()) for name in ("one", "two")]
+    assert [summary["items"] for summary in summaries] == [PAGES, PAGES]
+    assert sum(summary["elsewhere"] for summary in summaries) == size

@@ -91,3 +91,38 @@ async def test_a_stop_ends_a_run_whose_server_is_unavailable(
         with pytest.raises(SkitterError, match=server.url) as failure:
             await at_work
     assert failure.value.remedy
+
+
+class Finishing(Spider):
+    """Is finished at once: its page cannot be fetched."""
+
+    start_urls = ("http://127.0.0.1:9/",)
+    custom_settings = {"max_retries": 0, "robots": "no"}  # noqa: RUF012 - as a user writes it
+
+    def parse(self, _response):
+        return None
+
+
+async def test_a_stop_ends_a_run_without_workers_while_a_call_waits_for_the_server(
+    own_server, tmp_path, job_name, monkeypatch
+):
+    monkeypatch.setattr(crawl_module, "DRAIN_SECONDS", 0.5)
+    server = own_server()
+    spec = JobSpec(job=job_name, spider=f"{__name__}:Finishing", frontier=server.url, home=str(tmp_path))
+    crawl = Crawl(spec, spider_class=Finishing)
+    work, calls = crawl._work, []
+
+    async def work_and_kill_the_server(*arguments):
+        is_finished = await work(*arguments)
+        server.kill()
+        calls.append(asyncio.create_task(crawl.add(["http://127.0.0.1:9/other"])))
+        await asyncio.sleep(0)
+        crawl.stop("the test")
+        return is_finished
+
+    monkeypatch.setattr(crawl, "_work", work_and_kill_the_server)
+    async with asyncio.timeout(60):
+        with pytest.raises(SkitterError, match=server.url):
+            await crawl.run()
+        with pytest.raises(SkitterError):
+            await calls[0]

@@ -38,6 +38,51 @@ def test_a_folder_of_sockets_that_others_may_change_is_refused(tmp_path, monkeyp
         _ = job.socket
 
 
+SPELLINGS = {
+    "redis://h": [
+        "redis://h/0",
+        "redis://h/",
+        "REDIS://H:6379",
+        "redis://h?db=0",
+        "redis://me@h?outage_timeout=5",
+    ],
+    "redis://h:7000/2": ["redis://h:7000?db=2", "redis://:secret@h:7000/2/"],
+    "unix:///run/redis.sock": ["unix:///run/redis.sock?db=0"],
+    "redis+sentinel://a,b:26379/main": ["redis+sentinel://a:26379,b/main/0"],
+    "redis+cluster://h:7000": ["redis+cluster://h:7000/0", "redis+cluster://h:7000/?partitions=8"],
+    "rediss+cluster://h": ["rediss+cluster://h:6379/"],
+    "sqlite:frontier.db": [],
+    "redis://[::1": [],  # invalid
+    "other://h": [],
+}
+
+
+@pytest.mark.parametrize("first", SPELLINGS)
+def test_a_job_continues_with_any_spelling_of_its_frontier_but_not_with_another_one(
+    tmp_path, monkeypatch, first
+):
+    def check(frontier):
+        folder.check(JobSpec(job="job", spider="shop:Shop", frontier=frontier))
+
+    folder = JobFolder("job", tmp_path)
+    folder.write(JobSpec(job="job", spider="shop:Shop", frontier=first))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "frontier.db").write_text("not empty")
+    for same in [first, *SPELLINGS[first]]:
+        check(same)
+    others = {*SPELLINGS, "redis://h/1", "redis://i", "rediss://h", "other://h/0", "sqlite:"} - {first}
+    for other in others:
+        with pytest.raises(UsageError, match="another frontier"):
+            check(other)
+
+
+def test_a_job_on_a_server_is_that_of_the_folder_with_any_spelling_of_its_frontier(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    JobFolder("job").write(JobSpec(job="job", spider="shop:Shop", frontier="redis://h"))
+    assert job_access.find_job("job", "redis://h:6379/0").read().spider == "shop:Shop"
+    assert job_access.find_job("job", "redis://h/1").read().spider == ""
+
+
 async def test_the_file_of_an_idle_job_is_not_read_on_the_event_loop(tmp_path, monkeypatch):
     threads = set()
 

@@ -122,7 +122,7 @@ class Lines:
 
 def written(items, **options):
     file = io.BytesIO()
-    fill(file, Lines(items), Format(**options))
+    fill(file, Lines(items), Format(**options), "items.jsonl")
     return [msgspec.json.decode(line) for line in file.getvalue().splitlines()]
 
 

@@ -1,7 +1,9 @@
 """The NSQ client against a scripted peer: what a server may do wrong, and what is said to it when."""
 
 import asyncio
+import gc
 import json
+import ssl
 import struct
 
 import pytest
@@ -120,6 +122,24 @@ async def test_a_server_that_never_answers_is_given_up_in_time(peer):
 async def test_a_feature_that_the_server_lacks_is_an_error(peer, wish, word):
     with pytest.raises(ConnectionFailed, match=word):
         await Connection.open("127.0.0.1", peer.port, NsqOptions(connect_timeout=60.0, **wish))
+
+
+async def test_the_error_of_a_failed_handshake_is_the_only_one(peer):
+    logged = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: logged.append(context["message"]))
+    peer.greeting = frame(0, json.dumps({"version": "1.3.0", "tls_v1": True}).encode())
+    options = NsqOptions(tls=ssl.create_default_context(), connect_timeout=60.0)
+    opening = asyncio.create_task(Connection.open("127.0.0.1", peer.port, options))
+    await peer.hear(b"\x16\x03")  # the first message of TLS
+    peer.say(b"something else")
+    with pytest.raises(ConnectionFailed, match="SSL"):
+        await opening
+    peer.greeting = frame(0, b'{"version": "1.3.0"}')
+    with pytest.raises(ConnectionFailed, match="does not offer deflate"):
+        await Connection.open("127.0.0.1", peer.port, NsqOptions(deflate=6, connect_timeout=60.0))
+    del opening
+    gc.collect()
+    assert logged == []
 
 
 async def test_a_server_that_requires_a_secret_refuses_a_client_without_one(peer):

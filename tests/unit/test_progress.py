@@ -129,6 +129,16 @@ def test_the_summary_shows_the_dropped_items():
     assert dict(summary_rows(summary_of(ended, 0)))["dropped"] == "1,205 (hook 1,200, invalid 5)"
 
 
+def test_the_summary_tells_items_of_all_machines_from_those_in_the_files_of_this_one():
+    ended = result()
+    here = dict(summary_rows(summary_of(ended, 0)))
+    ended.elsewhere = 1_500
+    fleet = dict(summary_rows(summary_of(ended, 0)))
+    assert fleet["items"] == f"{here['items']} on all machines"
+    assert fleet["elsewhere"] == "1,500 bytes of items are in part files of other machines"
+    assert "elsewhere" not in here
+
+
 def test_the_summary_omits_empty_sections():
     rows = dict(summary_rows(summary_of(result(), 0)))
     assert rows["failed"] == "4 (status/404 3, timeout 1)"

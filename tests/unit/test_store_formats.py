@@ -45,7 +45,7 @@ class Source:
 def written(kind, items):
     """Return the bytes of an output whose name is given, which may choose fields."""
     file = io.BytesIO()
-    fill(file, Source(items), open_output(kind)._format)
+    fill(file, Source(items), open_output(kind)._format, kind)
     return file.getvalue()
 
 
@@ -123,6 +123,25 @@ def test_fields_are_chosen_and_ordered_in_every_format():
     assert table.column_names[:2] == ["price", "title"]
     assert table.num_rows == 2
     assert gzip.decompress(written("x.csv.gz" + given, ITEMS)).startswith(b"price,title,absent\r\n")
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet", "xlsx"])
+def test_a_chosen_field_that_no_item_has_is_logged_once_with_the_fields_of_the_items(caplog, kind):
+    written(f"x.{kind}?fields=prize,title,pages", ITEMS)
+    (record,) = caplog.records
+    expected = "no item has the field prize, pages; items have the fields title, price, tags, more"
+    assert (record.levelname, record.getMessage().partition(": ")[2]) == ("WARNING", expected)
+
+
+def test_a_long_list_of_fields_is_cut(caplog):
+    written("x.csv?fields=prize", [{f"field{number}": 1 for number in range(1000)}])
+    assert "field49" in caplog.text and "field50" not in caplog.text
+
+
+@pytest.mark.parametrize("items", [[], [{}], ITEMS, [{"title": 1}, {"price": None, "more": 1}]])
+def test_a_field_that_some_items_lack_is_not_logged(caplog, items):
+    written("x.csv?fields=title,price,more" if items and items[0] else "x.csv?fields=title", items)
+    assert not caplog.records
 
 
 @pytest.mark.parametrize("shape", ["list", "object"])

@@ -218,6 +218,28 @@ async def test_an_error_of_user_code_fails_only_its_page(run, name):
     assert ran.counters["failed/callback"] == 1
 
 
+@pytest.mark.parametrize("errback", [None, "rescue"])
+async def test_each_seed_whose_callback_fails_is_named_once_in_the_log(run, caplog, errback):
+    class Failing(Troubled):
+        async def start(self):
+            for name in ("first", "second", "third"):
+                yield Request(f"{self.url}{name}", errback=errback)
+
+        def parse(self, response):
+            raise KeyError("absent")
+
+        def rescue(self, request, error):
+            raise TypeError("not this either")
+
+    ran = await run({f"/{name}": [] for name in ("first", "second", "third")}, Failing)
+    assert len(ran.letters) == 3
+    lines = [record.getMessage() for record in caplog.records if record.levelname in {"ERROR", "WARNING"}]
+    seeds = [line for line in lines if line.startswith("seed ")]
+    assert len(seeds) == 2, "the first one has the line of the error"
+    of_first = 1 if errback is None else 2  # both errors
+    assert len(lines) == of_first + len(seeds)
+
+
 async def test_an_errback_takes_the_place_of_a_failed_callback(run):
     ran = await run({"/": ["/rescued"], "/rescued": []})
     assert ran.letters == {}

@@ -77,31 +77,35 @@ async def _print(
 @_with_failures
 async def retry(folder: JobFolder, ids: tuple[int, ...], kind: str | None) -> None:
     """Put failed requests (all by default) back into the queue, with new attempts."""
-    count, live, missing = await _settle(folder, ids, kind, again=True)
-    go_on = "" if live or not count else f"; `skitter resume {folder.job}` fetches them"
-    say(f"queued again: {count}{go_on or missing}")
+    from skitter.run.job_access import open_frontier
+
+    chosen, missing = await _choose(folder, ids, kind)
+    async with open_frontier(folder) as reached:
+        count = await reached.frontier.dead_letters.replay(chosen)
+    go_on = f"; `skitter resume {folder.job}` fetches them" if count and not reached.live else missing
+    say(f"queued again: {count}{go_on}")
 
 
 @failures.command()
 @_with_failures
 async def drop(folder: JobFolder, ids: tuple[int, ...], kind: str | None) -> None:
     """Drop failed requests, all by default. Their URLs stay known, so links to them are not followed again."""
-    count, _, missing = await _settle(folder, ids, kind, again=False)
+    from skitter.run.job_access import open_frontier
+
+    chosen, missing = await _choose(folder, ids, kind)
+    async with open_frontier(folder) as reached:
+        count = await reached.frontier.dead_letters.drop(chosen)
     say(f"forgotten: {count}{missing}")
 
 
-async def _settle(
-    folder: JobFolder, ids: Sequence[int], kind: str | None, *, again: bool
-) -> tuple[int, bool, str]:
-    from skitter.run.job_access import open_frontier
-
-    chosen, missing = None, ""
-    if ids or kind is not None:
-        letters, missing = await _find(folder, ids, kind)
-        chosen = [letter.id for letter in letters]
-    async with open_frontier(folder) as reached:
-        act = reached.frontier.dead_letters.replay if again else reached.frontier.dead_letters.drop
-        return await act(chosen), reached.live, missing and f"; {missing}"
+async def _choose(
+    folder: JobFolder, ids: Sequence[int], kind: str | None
+) -> tuple[Sequence[int] | None, str]:
+    """Return the ids of the selected dead letters, ``None`` for all of the job; if there is none, also the reason as a suffix."""
+    if not ids and kind is None:
+        return None, ""
+    letters, missing = await _find(folder, ids, kind)
+    return [letter.id for letter in letters], missing and f"; {missing}"
 
 
 async def _find(folder: JobFolder, ids: Sequence[int], kind: str | None) -> tuple[list[DeadLetter], str]:

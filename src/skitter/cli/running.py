@@ -207,8 +207,10 @@ class ForegroundRun:
         )
 
     def _explain_missing_items(self) -> None:
-        # The spider of `skitter crawl` yields an item for each page, so only sitemaps were fetched.
-        if "sitemaps" in self._spec.arguments and self._spec.spider.endswith(":PageSpider"):
+        from skitter.frontends.page_spider import PageSpider
+
+        # It yields an item for each page, so only sitemaps were fetched.
+        if isinstance(self._crawl.spider, PageSpider) and "sitemaps" in self._spec.arguments:
             self._hint("the sitemaps name no page that this crawl may fetch; check their URLs")
         else:
             self._hint(

@@ -15,7 +15,7 @@ from skitter.frontier.stats import StatsRow
 from skitter.frontier.workers import WorkerStatus, queues_without_workers
 from skitter.monitors import describe
 from skitter.observe.dead_letters import letter_fields, moment
-from skitter.observe.figures import amount, duration, failures, kinds, listed, with_kinds
+from skitter.observe.figures import amount, describe_elsewhere, duration, failures, kinds, listed, with_kinds
 from skitter.run.job_access import JobStatus
 
 
@@ -52,8 +52,7 @@ def status_lines(job: JobStatus, width: int = 0) -> str:
             rows.append(("waits", f"no worker serves queue {queue}, where {count:,} requests wait"))
     if job.unwritten:
         rows.append(("unwritten", f"{job.unwritten:,} bytes of items are in no output yet"))
-    if job.elsewhere:
-        rows.append(("elsewhere", f"{job.elsewhere:,} bytes of items are in part files of other machines"))
+    rows.append(("elsewhere", describe_elsewhere(job.elsewhere)))
     text = aligned([row for row in rows if row[1]])
     return f"{text}\n\n{worker_lines(job.workers, width)}" if job.workers else text
 

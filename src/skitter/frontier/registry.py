@@ -13,6 +13,7 @@ from skitter.frontier.contract import Frontier
 from skitter.frontier.embedded.frontier import EmbeddedFrontier
 from skitter.frontier.options import FrontierContext
 from skitter.plugins import PluginKind, needing
+from skitter.secrets import without_secrets
 
 
 def _on_redis(url: str, context: FrontierContext) -> Frontier:
@@ -59,6 +60,17 @@ def load_frontier_modules(url: str) -> None:
     if scheme not in {"memory", "sqlite"} and FRONTIERS.is_own(scheme):  # those have no shared server
         with suppress(SkitterError):
             make_frontier(url, FrontierContext("job"))
+
+
+def location_of(url: str) -> str:
+    """Return where the frontier of a URL is: equal for all spellings of one URL, and without secrets and options."""
+    scheme = url.partition(":")[0].lower()
+    with suppress(SkitterError):  # make_frontier reports the error
+        if _BUILT_IN.get(scheme) in {_on_redis, _on_cluster}:
+            with _needing("redis", url):
+                from skitter.frontier.redis.address import parse_address, parse_cluster  # noqa: PLC0415 - as above
+            return (parse_address if _BUILT_IN[scheme] is _on_redis else parse_cluster)(url).where
+    return without_secrets(url)
 
 
 def make_frontier(url: str, context: FrontierContext) -> Frontier:

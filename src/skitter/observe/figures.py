@@ -65,3 +65,8 @@ def duration(seconds: float) -> str:
 def milliseconds(seconds: float) -> str:
     """Return a short time with three digits: ``2.5 ms``, ``250 ms``, ``1.5 s``."""
     return f"{seconds * 1000:.3g} ms" if seconds < 0.9995 else f"{seconds:.3g} s"
+
+
+def describe_elsewhere(size: int) -> str:
+    """Describe items in part files of other machines; empty if there are none. ``size``: in bytes."""
+    return f"{size:,} bytes of items are in part files of other machines" if size else ""

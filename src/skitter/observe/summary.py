@@ -11,7 +11,7 @@ from skitter._utils.visible import visible_line
 from skitter.errors import UsageError
 from skitter.frontier.records import FrontierStatus, JobState
 from skitter.monitors import Verdict, describe
-from skitter.observe.figures import amount, duration, failures, kinds, listed, with_kinds
+from skitter.observe.figures import amount, describe_elsewhere, duration, failures, kinds, listed, with_kinds
 from skitter.run.crawl import RunResult
 
 SummaryState = Literal["finished", "incomplete", "stopped", "paused", "failed"]
@@ -59,6 +59,8 @@ class Summary(msgspec.Struct, kw_only=True):
     statuses: dict[str, int]
     """Number of answers by HTTP status."""
     outputs: list[str]
+    elsewhere: int = 0
+    """Bytes of committed items in part files of other machines, which the files of this machine do not hold."""
     violated: list[Verdict] = []
     """Violated monitors of the pass that ended with this run."""
     pass_number: int = 1
@@ -86,6 +88,7 @@ def summary_of(result: RunResult, exit_code: int) -> Summary:
     summary = job_summary(
         result.job, state, result.reason, exit_code, result.seconds, pages, result.status, result.outputs
     )
+    summary.elsewhere = result.elsewhere
     summary.changes = result.changes
     if result.ended_pass is not None:
         summary.violated = result.ended_pass.violated
@@ -122,7 +125,7 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
     waiting = summary.queued + summary.delayed + summary.in_flight
     rows = [
         ("pages", f"{total:,}" if here == total else f"{total:,} ({here:,} in this run)"),
-        ("items", f"{summary.items:,}"),
+        ("items", f"{summary.items:,}{' on all machines' if summary.elsewhere else ''}"),
         ("dropped", _dropped(summary.dropped_items)),
         ("received", amount(summary.bytes)),
         ("time", f"{duration(summary.seconds)}, {summary.pages_per_second:,.1f} pages/s"),
@@ -133,6 +136,7 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
         ("refused", listed(summary.refused_by_reason)),
         *(("violated", visible_line(describe(verdict))) for verdict in summary.violated),
         ("output", ", ".join(map(_place, summary.outputs))),
+        ("elsewhere", describe_elsewhere(summary.elsewhere)),
     ]
     return [(name, text) for name, text in rows if text]
 

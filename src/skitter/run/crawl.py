@@ -40,7 +40,7 @@ from skitter.run.page_changes import PassReport, Ranges, read_changes_of_pass, w
 from skitter.run.passes import PassRecord, PassTracker
 from skitter.run.process import LogOptions
 from skitter.run.seeding import RequestAdder
-from skitter.run.written import WrittenItems, describe_unwritten
+from skitter.run.written import WrittenItems, bytes_elsewhere, describe_unwritten
 from skitter.scope import DEPTH, HOST, LENGTH, PATTERN, SCHEME, UNPARSABLE
 from skitter.secrets import shown_url
 from skitter.settings import Settings
@@ -77,6 +77,8 @@ class RunResult(msgspec.Struct, kw_only=True):
     status: FrontierStatus
     """Status of the job at the end of this run."""
     outputs: list[str]
+    elsewhere: int = 0
+    """Bytes of committed items in part files that are not on this machine, which its files do not hold."""
     already_finished: bool = False
     """Whether the job was finished before the run started."""
     ended_pass: PassRecord | None = None
@@ -169,6 +171,9 @@ class Crawl:
         self._outputs = JobOutputs(spec, self._builder)
         self._adder = RequestAdder(self._builder)
         self._frontier: Frontier | None = None
+        """The frontier of the run, while its workers run."""
+        self._frontier_of_run: Frontier | None = None
+        """The same frontier from its creation on. Calls may wait for its server before and after the work, too."""
         self._supervisor: Supervisor | None = None
         self._stop_reason = ""
         self._retries_failed = False
@@ -189,6 +194,11 @@ class Crawl:
     def folder(self) -> Path:
         """Folder of the job."""
         return self._builder.folder.path
+
+    @property
+    def spider(self) -> Spider:
+        """The spider of this process. Other workers have their own."""
+        return self._builder.spider
 
     @property
     def settings(self) -> Settings:
@@ -222,6 +232,7 @@ class Crawl:
         # In a thread, because it may search the installed packages.
         context = self._builder.frontier_context()
         frontier = await asyncio.to_thread(make_frontier, self.spec.frontier, context)
+        self._frontier_of_run = frontier
         if self._builder.settings.seed_keys and frontier.seed_keys is None:
             raise UsageError(
                 f"frontier {shown_url(self.spec.frontier)} does not support seed keys",
@@ -280,6 +291,9 @@ class Crawl:
                 await self._written.cancel()
             if result is not None and result.state is JobState.FINISHED and self._outputs:
                 await self._wait_for_other_machines(frontier, result)
+            if result is not None and frontier.shared and self._outputs:
+                parts = parts_folder(str(self._builder.folder.path))
+                result.elsewhere = await bytes_elsewhere(await frontier.reports.outputs(), parts)
         finally:
             await frontier.close()
 
@@ -450,6 +464,10 @@ class Crawl:
         self, frontier: Frontier, before: FrontierStatus, began: float, passes: PassTracker
     ) -> RunResult:
         status = await frontier.status()
+        # A stop while there were no workers. Other machines may continue with a shared frontier.
+        if self._stop_reason and not frontier.shared and status.state is JobState.RUNNING:
+            await frontier.control.set_state(JobState.STOPPING)
+            status = await frontier.status()
         self._show(status, time.monotonic() - began, workers=0)
         await self._read_changes_of_pass(frontier, status)
         ended_pass = await _close_pass(frontier, passes, status) or self._recovered
@@ -458,11 +476,9 @@ class Crawl:
         status = await self._drop_superseded(frontier, status)
         if status.state is JobState.FINISHED:
             self._outputs.warn_about_missing_classes(status.counters)
-        # The frontier knows nothing of a stop while there were no workers. Other machines may continue with a shared one.
-        never_told = bool(self._stop_reason) and not frontier.shared and status.state is JobState.RUNNING
         return RunResult(
             job=self.spec.job,
-            state=JobState.STOPPED if never_told or status.state is JobState.STOPPING else status.state,
+            state=JobState.STOPPED if status.state is JobState.STOPPING else status.state,
             reason="" if status.state is JobState.FINISHED else await self._reason(frontier, status),
             seconds=time.monotonic() - began,
             before=before,
@@ -518,10 +534,10 @@ class Crawl:
             return
         self._stop_reason = reason
         self._builder.drain()
-        if self._frontier is not None:
-            self._frontier.limit_outages(DRAIN_SECONDS)
-            if not self._frontier.shared:  # on a shared frontier, only this machine stops
-                self._start(self._frontier.control.set_state(JobState.STOPPING))
+        if self._frontier_of_run is not None:
+            self._frontier_of_run.limit_outages(DRAIN_SECONDS)
+        if self._frontier is not None and not self._frontier.shared:  # otherwise only this machine stops
+            self._start(self._frontier.control.set_state(JobState.STOPPING))
         if self._supervisor is not None:
             self._start(self._supervisor.stop())
 

@@ -335,6 +335,10 @@ def _kept(spec: JobSpec) -> JobSpec:
 
 def _compared(spec: JobSpec, field: str) -> Any:
     """Return a field that a run has to repeat. A secret may change, and it may become a reference."""
+    if field == "frontier":
+        from skitter.frontier.registry import location_of  # noqa: PLC0415 - a worker of the owner needs no frontiers
+
+        return location_of(spec.frontier)
     value = getattr(spec, field)
     return {k: v for k, v in value.items() if not is_secret_name(k)} if field == "arguments" else value
 

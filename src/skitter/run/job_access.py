@@ -27,7 +27,7 @@ from skitter.frontier.embedded.inspection import (
 from skitter.frontier.embedded.tables import file_of
 from skitter.frontier.options import FrontierContext, SettingsChanges
 from skitter.frontier.records import DeadLetter, FrontierStatus, JobInfo, JobState, SlotStatus, VisitsPart
-from skitter.frontier.registry import make_frontier
+from skitter.frontier.registry import location_of, make_frontier
 from skitter.frontier.rpc.client import OwnerGone, remote_frontier
 from skitter.frontier.stats import StatsDimension, StatsRow
 from skitter.frontier.workers import PARTICIPANTS, WorkerStatus, decode_participants
@@ -45,12 +45,10 @@ from skitter.run.page_changes import (
     with_kept,
 )
 from skitter.run.passes import NOTE, Passes, PassRecord, decode_passes
-from skitter.run.written import unwritten_items
-from skitter.secrets import shown_url, without_secrets
+from skitter.run.written import bytes_elsewhere, unwritten_items
+from skitter.secrets import shown_url
 from skitter.settings import build_settings
-from skitter.store.committed import split_by_presence
 from skitter.store.contract import parts_folder
-from skitter.store.files import is_local
 
 _T = TypeVar("_T")
 _EMBEDDED = {"memory", "sqlite"}
@@ -111,7 +109,7 @@ class SharedJob(JobFolder):
         """Return the specification of the job, as far as this machine knows it."""
         if self.exists():
             spec = super().read()
-            if without_secrets(spec.frontier) == without_secrets(self._url):
+            if location_of(spec.frontier) == location_of(self._url):
                 return msgspec.structs.replace(spec, frontier=self._url)
         return JobSpec(job=self.job, spider="", frontier=self._url)
 
@@ -404,9 +402,7 @@ async def _read_frontier(folder: JobFolder, frontier: Frontier, found: JobStatus
     if is_finished:
         found.unwritten = sum(unwritten_items(ranges, await frontier.notes.get(WRITTEN)).values())
     if frontier.shared:
-        local = {part: spans for part, spans in ranges.items() if is_local(part)}
-        _, missing = await asyncio.to_thread(split_by_presence, local, [parts_folder(str(folder.path))])
-        found.elsewhere = sum(end - start for spans in missing.values() for start, end in spans)
+        found.elsewhere = await bytes_elsewhere(ranges, parts_folder(str(folder.path)))
 
 
 def _take_passes(note: bytes | None, found: JobStatus) -> None:

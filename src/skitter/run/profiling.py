@@ -2,6 +2,10 @@
 
 CPU time is sampled from outside by ``py-spy``. Memory is traced by the worker itself between two signals, so neither costs
 anything while no profile is taken.
+
+The system merges a signal with an equal one that is pending, and the caller may be cancelled before the worker has got the
+first one. So the signals do not say what to do: the first one belongs to a request, a file that the worker removes when it
+begins. A signal without a request ends the tracing.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,7 +28,7 @@ import msgspec
 from skitter.errors import SkitterError, UsageError
 
 MEMORY_SIGNAL = signal.SIGUSR1
-"""Starts tracing the memory of a worker, and ends it."""
+"""Starts tracing the memory of a worker if there is a request, and ends it otherwise."""
 _TRACED_FRAMES = 12
 _MAX_STACKS = 2000
 _REPLY_TIMEOUT = 60.0
@@ -170,7 +174,7 @@ class MemoryReport(msgspec.Struct):
 
 
 class MemoryTracer:
-    """Traces the memory of this process from one :data:`MEMORY_SIGNAL` to the next.
+    """Traces the memory of this process from a requested :data:`MEMORY_SIGNAL` to the next.
 
     While it is idle, it costs nothing.
 
@@ -179,24 +183,27 @@ class MemoryTracer:
 
     def __init__(self, folder: Path) -> None:
         self._path = report_path(folder, os.getpid())
+        self._request = request_path(folder, os.getpid())
         self._began = 0.0
         self._writing: asyncio.Task[None] | None = None
 
     def listen(self) -> None:
         """React to the signal, in the running event loop."""
         with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):  # not in the main thread
-            asyncio.get_running_loop().add_signal_handler(MEMORY_SIGNAL, self._toggle)
+            asyncio.get_running_loop().add_signal_handler(MEMORY_SIGNAL, self._react)
 
-    def _toggle(self) -> None:
+    def _react(self, _: object = None) -> None:
         if self._writing is not None and not self._writing.done():
             return
         import tracemalloc  # noqa: PLC0415 - few workers are ever profiled
 
-        if not tracemalloc.is_tracing():
+        if self._request.exists():
+            self._request.unlink(missing_ok=True)
             self._began = time.monotonic()
             tracemalloc.start(_TRACED_FRAMES)
-            return
-        self._writing = asyncio.get_running_loop().create_task(asyncio.to_thread(self._write))
+        elif tracemalloc.is_tracing():
+            self._writing = asyncio.get_running_loop().create_task(asyncio.to_thread(self._write))
+            self._writing.add_done_callback(self._react)  # another profile may have been requested meanwhile
 
     def _write(self) -> None:
         import tracemalloc  # noqa: PLC0415 - see above
@@ -221,64 +228,57 @@ def report_path(folder: Path, pid: int) -> Path:
     return folder / f"memory-{pid}.json"
 
 
+def request_path(folder: Path, pid: int) -> Path:
+    """Return the path of the file that requests a memory report of a process."""
+    return folder / f"memory-{pid}.request"
+
+
 async def memory_profile(pid: int, seconds: float, folder: Path) -> tuple[StackProfile, int]:
     """Trace what a worker allocates and keeps within a time. Return it with the peak size of the process, in bytes.
 
     ``folder``: that of the job. Raises :class:`ProfileError`.
     """
-    path = report_path(folder, pid)
+    path, request = report_path(folder, pid), request_path(folder, pid)
     await asyncio.to_thread(path.unlink, missing_ok=True)
     if not await asyncio.to_thread(_listens, pid):
         raise ProfileError(
             f"process {pid} does not trace its memory",
             remedy="start the job with `skitter run`, `crawl` or `resume`",
         )
-    _signal(pid)
     try:
-        await _wait_for_delivery(pid)
+        await asyncio.to_thread(request.touch)
+        _signal(pid)
+        await _wait_until(lambda: not request.exists(), pid, f"process {pid} does not react")
         await asyncio.sleep(seconds)
     finally:
+        await asyncio.to_thread(request.unlink, missing_ok=True)  # first: without it, a signal starts nothing
         _signal(pid)
-    deadline = time.monotonic() + _REPLY_TIMEOUT
-    while not await asyncio.to_thread(path.exists):
-        _check_alive(pid)
-        if time.monotonic() > deadline:
-            raise ProfileError(f"process {pid} wrote no memory profile", remedy="try again")
-        await asyncio.sleep(0.05)
+    await _wait_until(path.exists, pid, f"process {pid} wrote no memory profile")
     report = msgspec.json.decode(await asyncio.to_thread(path.read_bytes), type=MemoryReport)
     await asyncio.to_thread(path.unlink)
     stacks = [(tuple(Frame(*frame) for frame in stack), float(size)) for stack, size in report.stacks]
     return StackProfile(stacks, "bytes"), report.peak
 
 
+async def _wait_until(has_happened: Callable[[], bool], pid: int, problem: str) -> None:
+    """Wait for something that a process does. Raises :class:`ProfileError` with ``problem`` if it takes too long."""
+    deadline = time.monotonic() + _REPLY_TIMEOUT
+    while not await asyncio.to_thread(has_happened):
+        _check_alive(pid)
+        if time.monotonic() > deadline:
+            raise ProfileError(problem, remedy="try again")
+        await asyncio.sleep(0.05)
+
+
 def _listens(pid: int) -> bool:
     """Return whether a process handles the signal, which would end any other process."""
     try:
-        return _has_signal(pid, "SigCgt")
+        status = Path(f"/proc/{pid}/status").read_text("ascii", "replace")
     except OSError:  # another system
         _check_alive(pid)
         return sys.platform != "linux"
-
-
-async def _wait_for_delivery(pid: int) -> None:
-    """Wait until the signal that was sent has been delivered.
-
-    The system merges a signal with an equal one that is pending. A worker that is suspended, or that a busy machine gives no
-    time, would therefore get one signal instead of two.
-    """
-    deadline = time.monotonic() + _REPLY_TIMEOUT
-    with contextlib.suppress(OSError):  # another system, or the process has ended
-        while await asyncio.to_thread(_has_signal, pid, "ShdPnd"):
-            if time.monotonic() > deadline:
-                raise ProfileError(f"process {pid} does not react", remedy="try again")
-            await asyncio.sleep(0.05)
-
-
-def _has_signal(pid: int, field: str) -> bool:
-    """Return whether the signal is in a set of signals of a process in Linux. Raises ``OSError``."""
-    status = Path(f"/proc/{pid}/status").read_text("ascii", "replace")
-    mask = next(line for line in status.splitlines() if line.startswith(field))
-    return bool(int(mask.split()[1], 16) >> (MEMORY_SIGNAL - 1) & 1)
+    caught = next(line for line in status.splitlines() if line.startswith("SigCgt"))
+    return bool(int(caught.split()[1], 16) >> (MEMORY_SIGNAL - 1) & 1)
 
 
 def _signal(pid: int) -> None:

@@ -11,13 +11,16 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import msgspec
 
 from skitter._utils.concurrency import cancel_and_wait
 from skitter._utils.notes import NOTE_TTL, WRITERS, WRITTEN, Notes
 from skitter.errors import SkitterError
+from skitter.store.committed import split_by_presence
 from skitter.store.contract import RangesByPart
+from skitter.store.files import is_local
 
 _BEAT_SECONDS = 5.0
 """Seconds between two reports of a machine that it will still write its items."""
@@ -39,6 +42,13 @@ def unwritten_items(ranges: RangesByPart, note: bytes | None) -> _Numbers:
         for part, spans in ranges.items()
     }
     return {part: size for part, size in sizes.items() if size}
+
+
+async def bytes_elsewhere(ranges: RangesByPart, parts: Path) -> int:
+    """Return the number of committed bytes in part files that are not on this machine. ``parts``: the folder of part files."""
+    local = {part: list(spans) for part, spans in ranges.items() if is_local(part)}
+    _, missing = await asyncio.to_thread(split_by_presence, local, [parts])
+    return sum(end - start for spans in missing.values() for start, end in spans)
 
 
 def describe_unwritten(missing: Mapping[str, int]) -> str:

@@ -66,6 +66,9 @@ def open_compressed(file: Path, compression: Compression) -> BinaryIO:
 
 _CHUNK_SIZE = 1 << 18  # characters; memory is bounded by this and one row
 
+_MAX_SHOWN = 50
+"""Fields of items that a warning lists. An item may have more."""
+
 _decode_item = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_text = msgspec.json.Decoder(str).decode
 
@@ -136,10 +139,32 @@ def _harmless(text: str) -> str:
     return f"'{text}" if re.match(_FORMULA, text) and not re.fullmatch(_NUMBER, text) else text
 
 
-def select_fields(line: bytes, fields: Sequence[str]) -> bytes:
-    """Return an item as a JSON line that holds only some fields, in the given order. Missing fields are left out."""
-    item = _decode_item(line)
-    return msgspec.json.encode({name: item[name] for name in fields if name in item})
+class ChosenFields:
+    """Reduces items to chosen fields, and notes those that none of them has."""
+
+    def __init__(self, fields: Sequence[str]) -> None:
+        self._fields = fields
+        self._absent = dict.fromkeys(fields)
+        """The chosen fields that no item had so far."""
+        self._known: dict[str, None] = {}
+        """Fields of the items, while a chosen one is absent; of very different items only some."""
+
+    def select(self, line: bytes) -> bytes:
+        """Return an item as a JSON line that holds only the chosen fields, in their order. Missing fields are left out."""
+        item = _decode_item(line)
+        if self._absent:
+            for name in item:
+                self._absent.pop(name, None)
+            if len(self._known) < _MAX_SHOWN:
+                self._known.update(dict.fromkeys(item))
+        return msgspec.json.encode({name: item[name] for name in self._fields if name in item})
+
+    def problem(self) -> str:
+        """Describe the chosen fields that no item had; empty if there are none, or no items."""
+        if not self._absent or not self._known:
+            return ""
+        shown = list(self._known)[:_MAX_SHOWN]
+        return f"no item has the field {', '.join(self._absent)}; items have the fields {', '.join(shown)}"
 
 
 def json_chunks(lines: Iterable[bytes]) -> Iterator[bytes]:

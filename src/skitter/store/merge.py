@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import re
 import stat
@@ -17,13 +18,15 @@ from skitter.errors import StoreError
 from skitter.store.committed import CHUNK, CommittedRanges
 from skitter.store.disk import disk_error, sync_file, sync_folder
 from skitter.store.formats import (
+    ChosenFields,
     Compression,
     compressed,
     csv_chunks,
     json_chunks,
-    select_fields,
     xml_chunks,
 )
+
+log = logging.getLogger("skitter.store")
 
 _COPY_SIZE = 8 * CHUNK
 _TOKEN_BYTES = 8
@@ -86,7 +89,7 @@ def merge(
                 for descriptor, start, end in source.runs():
                     _copy(descriptor, start, end, file)
             else:
-                fill(file, source, file_format)
+                fill(file, source, file_format, target.name)
             file.flush()
             if durability == "machine":
                 sync_file(file.fileno())
@@ -141,13 +144,26 @@ def _remove_drafts(target: Path) -> None:
                 Path(entry.path).unlink(missing_ok=True)
 
 
-def fill(file: BinaryIO, source: ItemSource, file_format: Format) -> None:
-    """Write all items of a source to an open file in the given format, in bounded memory."""
-    shape = file_format.shape
+def fill(file: BinaryIO, source: ItemSource, file_format: Format, name: str) -> None:
+    """Write all items of a source to an open file in the given format, in bounded memory. ``name``: of the file, for the log.
+
+    Chosen fields that none of the items has are logged.
+    """
     source = _without_duplicates(source, file_format)
-    lines = source.lines
-    if file_format.fields:
-        lines = lambda: (select_fields(line, file_format.fields) for line in source.lines())  # noqa: E731 - one of two
+    if not file_format.fields:
+        _write(file, source, source.lines, file_format)
+        return
+    chosen = ChosenFields(file_format.fields)
+    _write(file, source, lambda: map(chosen.select, source.lines()), file_format)
+    if problem := chosen.problem():
+        log.warning("%s: %s", name, problem)
+
+
+def _write(
+    file: BinaryIO, source: ItemSource, lines: Callable[[], Iterator[bytes]], file_format: Format
+) -> None:
+    """Write ``lines``, which are those of the source with the chosen fields."""
+    shape = file_format.shape
     if shape == "parquet":
         from skitter.store.parquet import write_parquet  # noqa: PLC0415 - pyarrow is an extra
 

@@ -397,7 +397,7 @@ class RemoteOutput(Output):
         self._location.make_folder(files, self._location.parts_of(context.job))
         self._remember(files, context, _BEING_MERGED)  # the process may be killed before the next record
         with self._location.upload(files, self._location.path) as file:
-            fill(file, committed, self._location.format)
+            fill(file, committed, self._location.format, self._location.name)
         self._remember(files, context, files.ukey(self._location.path))
 
     def _note(self, context: OutputContext) -> str:

@@ -11,33 +11,11 @@ The module keeps to the limited API, so one wheel serves all versions of Python.
 #include <Python.h>
 #include <string.h>
 
+#include "_text.h"
+
 enum { SEGMENT = 1, PATH = 2, QUERY = 4 }; /* may start a segment of a path; may follow in it; may be in a query */
 
 static unsigned char kinds[256];
-
-enum { SCHEME, ROOT, PARENT, PAGE, FOLDER, PREFIXES }; /* the order of HrefPrefixes */
-
-typedef struct {
-    const char *start;
-    size_t length;
-} Text;
-
-/* Set `text` to the characters of a Python string in UTF-8. Return 0 for a lone surrogate, which has none, and -1 for an error. */
-static int
-utf8_of(PyObject *string, Text *text)
-{
-    Py_ssize_t length;
-    text->start = PyUnicode_AsUTF8AndSize(string, &length);
-    if (text->start == NULL) {
-        if (!PyErr_ExceptionMatches(PyExc_UnicodeEncodeError)) {
-            return -1;
-        }
-        PyErr_Clear();
-        return 0;
-    }
-    text->length = (size_t)length;
-    return 1;
-}
 
 /* The prefixes of a page (HrefPrefixes) with the characters of those that were asked for. */
 typedef struct {

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import atexit
 import re
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from functools import cache, lru_cache
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, NamedTuple
@@ -23,26 +24,34 @@ if TYPE_CHECKING:
     from publicsuffixlist import PublicSuffixList
 
 
-class UrlParser(NamedTuple):
-    """The two functions of a URL parser."""
+class UrlParser(ABC):
+    """Resolves URLs as the standard says. Its constructor raises ImportError if its package is not installed."""
 
-    parse: Callable[[str, str | None], str | None]
-    """Resolve a URL against an optional base and serialize it; return ``None`` if the URL is invalid."""
-    join_all: Callable[[str, Sequence[str]], list[str | None]]
-    """Do the same for many references and one base, and remove the fragments."""
+    @abstractmethod
+    def parse(self, url: str, base: str | None) -> str | None:
+        """Resolve a URL against an optional base and serialize it; return ``None`` if the URL is invalid."""
+
+    def join_all(self, base: str, references: Sequence[str]) -> list[str | None]:
+        """Do the same for many references and one base, and remove the fragments."""
+        hrefs = [self.parse(reference, base) for reference in references]
+        return [None if href is None else _without_fragment(href) for href in hrefs]
 
 
-def upa_parser() -> UrlParser:
-    """Return the parser based on ``upa_url``. Raises ImportError if it is not installed."""
-    from upa_url import URL  # noqa: PLC0415 - optional at run time, see load_parser
+class UpaParser(UrlParser):
+    """The parser of ``upa_url``."""
 
-    known_base = lru_cache(maxsize=64)(URL)
-    # A compiled object that outlives its module is reported as a leak on stderr at exit.
-    atexit.register(known_base.cache_clear)
+    def __init__(self) -> None:
+        from upa_url import URL  # noqa: PLC0415 - optional at run time, see load_parser
 
-    def parse(url: str, base: str | None) -> str | None:
+        self._url = URL
+        self._known_base = lru_cache(maxsize=64)(URL)
+        # A compiled object that outlives its module is reported as a leak on stderr at exit.
+        atexit.register(self._known_base.cache_clear)
+
+    def parse(self, url: str, base: str | None) -> str | None:
+        """See :meth:`UrlParser.parse`."""
         try:
-            parsed = URL.parse(url) if base is None else URL.parse(url, known_base(base))
+            parsed = self._url.parse(url) if base is None else self._url.parse(url, self._known_base(base))
         except (
             RuntimeError,
             TypeError,
@@ -51,50 +60,44 @@ def upa_parser() -> UrlParser:
             return None
         return None if parsed is None else str(parsed.href)
 
-    def join_all(base: str, references: Sequence[str]) -> list[str | None]:
+    def join_all(self, base: str, references: Sequence[str]) -> list[str | None]:
+        """See :meth:`UrlParser.join_all`."""
         try:
-            base_url = known_base(base)
+            new, base_url = self._url, self._known_base(base)
             # The constructor is faster than URL.parse, but raises for an invalid reference.
             return [
-                href if "#" not in (href := URL(reference, base_url).href) else _without_fragment(href)
+                href if "#" not in (href := new(reference, base_url).href) else _without_fragment(href)
                 for reference in references
             ]
         except (RuntimeError, TypeError):
-            hrefs = [parse(reference, base) for reference in references]
-            return [None if href is None else _without_fragment(href) for href in hrefs]
-
-    return UrlParser(parse, join_all)
+            return super().join_all(base, references)
 
 
-def ada_parser() -> UrlParser:
-    """Return the parser based on ``ada_url``. Raises ImportError if it is not installed."""
-    from ada_url import URL  # noqa: PLC0415 - optional at run time, see load_parser
+class AdaParser(UrlParser):
+    """The parser of ``ada_url``."""
 
-    def parse(url: str, base: str | None) -> str | None:
+    def __init__(self) -> None:
+        from ada_url import URL  # noqa: PLC0415 - optional at run time, see load_parser
+
+        self._url = URL
+
+    def parse(self, url: str, base: str | None) -> str | None:
+        """See :meth:`UrlParser.parse`."""
         try:
-            return str(URL(url, base=base).href)
+            return str(self._url(url, base=base).href)
         except ValueError:  # includes UnicodeEncodeError for a lone surrogate
             return None
-
-    def join_all(base: str, references: Sequence[str]) -> list[str | None]:
-        known_base = parse(base, None)
-        if known_base is None:
-            return [None for _ in references]
-        hrefs = [parse(reference, known_base) for reference in references]
-        return [None if href is None else _without_fragment(href) for href in hrefs]
-
-    return UrlParser(parse, join_all)
 
 
 def load_parser() -> UrlParser:
     """Return the fastest URL parser that is installed."""
     try:
-        return upa_parser()
+        return UpaParser()
     except ImportError:
-        return ada_parser()
+        return AdaParser()
 
 
-_parse, _join_all = load_parser()
+_parser = load_parser()
 
 
 def _without_fragment(href: str) -> str:
@@ -118,7 +121,7 @@ def normalize(url: str, base: str | None = None) -> str | None:
 
     ``base`` resolves a relative reference. The query keeps its order. WHATWG URL standard, section 4.4.
     """
-    href = _parse(url, base)
+    href = _parser.parse(url, base)
     return None if href is None else _without_fragment(href)
 
 
@@ -147,14 +150,14 @@ class UrlBase:
         """Resolve raw ``href`` values; see :func:`join_all`."""
         prefixes = self.prefixes
         if prefixes is None:
-            return _join_all(self.url, hrefs)
+            return _parser.join_all(self.url, hrefs)
         urls = join_all_plain(hrefs, prefixes)
         if None in urls:
             others = [index for index, url in enumerate(urls) if url is None]
             references = [hrefs[index] for index in others]
             # To such references all pages of a host are one base, which is parsed once.
             base = prefixes.root if all(reference[:1] == "/" for reference in references) else self.url
-            for index, url in zip(others, _join_all(base, references), strict=True):
+            for index, url in zip(others, _parser.join_all(base, references), strict=True):
                 urls[index] = url
         return urls
 
@@ -167,7 +170,7 @@ def url_base(url: str) -> UrlBase:
 
 def resolve(url: str, base: str) -> str | None:
     """Return the absolute form of a URL with its fragment, or ``None`` if the URL is invalid."""
-    return _parse(url, base)
+    return _parser.parse(url, base)
 
 
 def join_all(base_url: str, hrefs: Sequence[str]) -> list[str | None]:

@@ -17,6 +17,8 @@ The table keeps to the limited API, so one wheel serves all versions of Python.
 #include <stdint.h>
 #include <string.h>
 
+#include "../web/_text.h"
+
 #if defined(__GNUC__) || defined(__clang__)
 #define PREFETCH(address) __builtin_prefetch(address)
 #else
@@ -40,13 +42,6 @@ typedef struct {
     uint64_t key[2];
     PyObject *reasons; /* list; the reason with number n is at n - 1 */
 } LinkTable;
-
-typedef struct {
-    const char *start;
-    size_t length;
-} Text;
-
-enum { SCHEME, ROOT, PARENT, PAGE, FOLDER, PREFIXES }; /* the order of HrefPrefixes */
 
 /* SipHash */
 
@@ -146,23 +141,6 @@ number_of(LinkTable *table, PyObject *reason, uint64_t *number)
     }
     *number = (uint64_t)index + 1;
     return 0;
-}
-
-/* Set `text` to the characters of a Python string in UTF-8. Return 0 for a lone surrogate, which has none, and -1 for an error. */
-static int
-utf8_of(PyObject *string, Text *text)
-{
-    Py_ssize_t length;
-    text->start = PyUnicode_AsUTF8AndSize(string, &length);
-    if (text->start == NULL) {
-        if (!PyErr_ExceptionMatches(PyExc_UnicodeEncodeError)) {
-            return -1;
-        }
-        PyErr_Clear();
-        return 0;
-    }
-    text->length = (size_t)length;
-    return 1;
 }
 
 /* Set `hash` to that of two texts, one behind the other. */

@@ -486,8 +486,8 @@ class ErrorLog:
     def __init__(self) -> None:
         self._counts: Counter[tuple[object, ...]] = Counter()
 
-    def report(self, url: str, error: BaseException) -> None:
-        """Log an error that occurred at a page."""
+    def report(self, url: str, error: BaseException) -> bool:
+        """Log an error that occurred at a page. Return whether the log names the page at every level."""
         innermost: TracebackType | None = error.__traceback__
         while innermost is not None and innermost.tb_next is not None:
             innermost = innermost.tb_next
@@ -507,3 +507,5 @@ class ErrorLog:
             )
         else:
             log.debug("%s: %s", url, text)
+            return False
+        return True

@@ -124,6 +124,8 @@ class Page(msgspec.Struct, eq=False):
     decision: RetryDecision = DONE
     remedy: str = ""
     """Remedy of the last error of its fetch."""
+    is_error_logged: bool = False
+    """Whether the log has its last error of user code."""
     items: list[Any] = []
     has_output: bool = True
     """Whether the items replace those of an earlier visit. ``False`` if they wait for their files."""

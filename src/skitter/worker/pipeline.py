@@ -252,7 +252,9 @@ class RequestPipeline:
             await self._parse(page, page.response or response, inflight)
 
     def _report_seed(self, page: Page) -> None:
-        """Log why a seed has no page. Only the first such seeds are logged by URL."""
+        """Log why a seed has no page, unless its error is in the log. Only the first such seeds are logged by URL."""
+        if page.is_error_logged:
+            return
         if page.decision.resolution is Resolution.FAILED:
             reason = f"{page.decision.error}; {page.remedy}" if page.remedy else page.decision.error
         elif "refused/robots" in page.counters:
@@ -281,7 +283,7 @@ class RequestPipeline:
         page.forget_user_counts()
         kind = _KINDS.get(type(error)) or _kind_of_user_code(page)
         text = f"{kind}: {describe(error)}"
-        self._error_log.report(page.lease.url, error)
+        page.is_error_logged = self._error_log.report(page.lease.url, error)
         decision = self._decide_failure(page, text, retryable=False)
         decision = msgspec.structs.replace(decision, traceback=traceback_of(error))
         await self._failed(page, error, decision)
@@ -909,7 +911,7 @@ class RequestPipeline:
             await self._report_blocked(page, wish)
             page.finish(self._decide_failure(page, decision.error, retryable=True))
         except (Exception, SystemExit) as second:  # noqa: BLE001 - user code: an errback or hook that fails too
-            self._error_log.report(page.lease.url, second)
+            page.is_error_logged = self._error_log.report(page.lease.url, second)
             page.finish(
                 RetryDecision(
                     Resolution.FAILED,

@@ -270,6 +270,7 @@ class Connection(asyncio.Protocol):
                         f"{self!r}: {_describe(reason) if reason else 'the connection was closed'}"
                     )
                 )
+                answer.exception()  # retrieved: after a failed handshake, which raises its own error, no call waits
         self._answers.clear()
         if self._on_close is not None:
             self._on_close(self)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib.util import find_spec
 from typing import Any
 from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit
@@ -47,7 +47,7 @@ class RedisAddress(msgspec.Struct, frozen=True):
     url: str
     """For the client, without the options of skitter."""
     where: str
-    """For messages, without passwords."""
+    """For messages and comparisons, with the default values and without passwords."""
     outage_timeout: float = OUTAGE_TIMEOUT
     timeout: float = TIMEOUT
     sentinels: tuple[tuple[str, int], ...] = ()
@@ -91,7 +91,7 @@ class ClusterAddress(msgspec.Struct, frozen=True):
     nodes: tuple[tuple[str, int], ...]
     """Some nodes, from which the client learns the others."""
     where: str
-    """For messages, without passwords."""
+    """For messages and comparisons, with the default values and without passwords."""
     partitions: int | None = None
     """``None``: the number that the job has, :data:`DEFAULT_PARTITIONS` for a new job."""
     outage_timeout: float = OUTAGE_TIMEOUT
@@ -171,6 +171,11 @@ def _host_and_port(text: str, default_port: int) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
+def _text_of(hosts: Iterable[tuple[str, int]]) -> str:
+    """Return hosts and ports as they are written in a URL."""
+    return ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in hosts)
+
+
 def _check_server(
     scheme: str, host: str | None, port: int | None, path: str, options: Mapping[str, str]
 ) -> str:
@@ -208,7 +213,7 @@ def _sentinel_address(
         raise ValueError(f"unknown option {min(options)!r} for sentinels")
     sentinels = tuple(_host_and_port(host, _SENTINEL_PORT) for host in hosts.split(","))
     access = {"db": _database(database), **access, **tls}
-    where = f"{parts.scheme}://{hosts}/{service}/{access['db']}"
+    where = f"{parts.scheme}://{_text_of(sentinels)}/{service}/{access['db']}"
     return RedisAddress(
         "", where, outage_timeout, timeout, sentinels, service, access, {**sentinel_access, **tls}
     )
@@ -229,7 +234,7 @@ def _cluster_address(parts: SplitResult) -> ClusterAddress:
     if not nodes:
         raise ValueError("the host is missing")
     return ClusterAddress(
-        nodes, f"{parts.scheme}://{hosts}", partitions, outage_timeout, timeout, access | tls
+        nodes, f"{parts.scheme}://{_text_of(nodes)}", partitions, outage_timeout, timeout, access | tls
     )
 
 
