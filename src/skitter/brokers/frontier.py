@@ -98,7 +98,7 @@ class BrokerFrontier:
     # --- opening and closing -----------------------------------------------------------------------------
 
     async def open(self) -> JobInfo:
-        """Open the state and the broker. Raise :class:`~skitter.errors.FrontierError`."""
+        """Open the state and the broker. Raises :class:`~skitter.errors.FrontierError`."""
         info = await self._state.open()
         self._mark = job_mark(info.fingerprint_seed)
         try:

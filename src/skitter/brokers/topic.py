@@ -113,7 +113,7 @@ class Outbox:
             self._changed.notify_all()
 
     async def wait_below(self, count: int) -> None:
-        """Wait until fewer than ``count`` messages are on their way. Raise the error that ended :meth:`run`."""
+        """Wait until fewer than ``count`` messages are on their way. Raises the error that ended :meth:`run`."""
         if len(self) >= count and self.failure is None:
             async with self._changed:
                 await self._changed.wait_for(lambda: len(self) < count or self.failure is not None)
@@ -140,7 +140,7 @@ class MessageChannel:
         """Loop time at which a first delivery arrived, or none could be expected."""
 
     async def open(self, *, patient: bool) -> None:
-        """Connect. ``patient``: wait for a broker that is unavailable. Raise :class:`~skitter.errors.FrontierError`."""
+        """Connect. ``patient``: wait for a broker that is unavailable. Raises :class:`~skitter.errors.FrontierError`."""
         await wait_for_broker(self._broker.open, (FrontierError,), OPEN_TIMEOUT if patient else 0.0)
         self._sending = asyncio.create_task(self.outbox.run())
         self.supplied_at = self.now

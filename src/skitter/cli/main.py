@@ -45,7 +45,7 @@ class Commands(click.Group):
         """Return the names of all commands, in the order of the help."""
         return list(_MODULES)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - likewise
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - the signature is click's
         """Load a command. Return ``None`` for an unknown name."""
         module = _MODULES.get(cmd_name)
         if module is None:

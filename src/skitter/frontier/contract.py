@@ -185,7 +185,7 @@ class Liveness(Protocol):
 
         A worker is dead if its heartbeats are missing for ``LIVENESS_SECONDS``, and after that for
         ``SUSPICION_SECONDS`` while another worker is alive (:mod:`skitter.frontier.workers`). It is returned to one
-        caller at a time, repeatedly until its leases are taken back. Raise :class:`~skitter.errors.FrontierError` at
+        caller at a time, repeatedly until its leases are taken back. Raises :class:`~skitter.errors.FrontierError` at
         once if the server does not answer.
         """
 
@@ -248,7 +248,7 @@ class Frontier(Protocol):
         """``None`` if the backend cannot list jobs."""
 
     async def open(self) -> JobInfo:
-        """Open or create the job. Raise :class:`~skitter.errors.FrontierError` if that fails."""
+        """Open or create the job. Raises :class:`~skitter.errors.FrontierError` if that fails."""
 
     async def close(self) -> None:
         """Release the backend. An owner releases all leases first."""

@@ -34,7 +34,7 @@ from skitter.worker.callbacks import CallbackNames, CallbackRunner
 from skitter.worker.hooks import Hooks
 from skitter.worker.routing import ItemWriter, OutputRouter, RoutedStores
 
-if TYPE_CHECKING:  # loaded when a worker is made: the owner of a fleet makes none
+if TYPE_CHECKING:  # loaded with the first worker: a parent process of several workers runs none itself
     from types import ModuleType
 
     from skitter._utils.notes import Notes
@@ -149,7 +149,7 @@ class JobBuilder:
         """The monitors of the job."""
         if self.settings.monitors or self.settings.item_schema is not None:
             from skitter.monitors import compile_monitors  # noqa: PLC0415 - few jobs need it
-            from skitter.worker.item_meter import make_item_meter  # noqa: PLC0415 - as above
+            from skitter.worker.item_meter import make_item_meter  # noqa: PLC0415 - few jobs need it
 
             self.rules = compile_monitors(self.settings.monitors)
             make_item_meter(self.settings)
@@ -249,7 +249,7 @@ class JobBuilder:
 
     def guard(self, notes: Notes | None = None) -> AddressGuard:
         """Return the guard of the connections of one process. ``notes``: shared by all workers of the job."""
-        from skitter.run.fetcher_factory import make_guard  # noqa: PLC0415 - see above
+        from skitter.run.fetcher_factory import make_guard  # noqa: PLC0415 - only processes with workers need it
 
         return make_guard(self.settings, notes)
 
@@ -265,15 +265,15 @@ class JobBuilder:
         ``guard``: checks its connections; default: that of the settings. ``sharing``: of a job with several workers.
         ``cookies``: default: those of :meth:`cookies`.
         """
-        from skitter.fetch.identity.contract import IdentityChooser  # noqa: PLC0415 - see above
-        from skitter.run.fetcher_factory import make_fetcher  # noqa: PLC0415 - see above
+        from skitter.fetch.identity.contract import IdentityChooser  # noqa: PLC0415 - only processes with workers need it
+        from skitter.run.fetcher_factory import make_fetcher  # noqa: PLC0415 - only processes with workers need it
 
         chooser = self.spider if isinstance(self.spider, IdentityChooser) else None
         return make_fetcher(self.settings, notes, guard, sharing, chooser, cookies)
 
     def cookies(self, notes: Notes, sharing: CookieSharing | None) -> JobCookies:
         """Return the cookies of one worker. May block."""
-        from skitter.run.fetcher_factory import make_cookies  # noqa: PLC0415 - see above
+        from skitter.run.fetcher_factory import make_cookies  # noqa: PLC0415 - only processes with workers need it
 
         return make_cookies(self.settings, notes, sharing)
 
@@ -293,7 +293,7 @@ class JobBuilder:
 
     def link_collector(self, info: JobInfo) -> LinkCollector:
         """Return the object that turns requests into entries for the frontier, as the workers of the job do."""
-        from skitter.worker.links import LinkCollector  # noqa: PLC0415 - see above
+        from skitter.worker.links import LinkCollector  # noqa: PLC0415 - only processes with workers need it
 
         settings = self.settings
         links = LinkCollector(
@@ -308,7 +308,7 @@ class JobBuilder:
             group_key=settings.group_key,
         )
         if settings.trap_detection:
-            from skitter.worker.traps import TrapDetector  # noqa: PLC0415 - see above
+            from skitter.worker.traps import TrapDetector  # noqa: PLC0415 - only processes with workers need it
 
             links.traps = TrapDetector(settings)
         links.callback_names = CallbackNames(self.spider)
@@ -372,7 +372,7 @@ class JobBuilder:
         guard, cookies, fetcher = await asyncio.to_thread(make_fetcher)
         keeper = None
         if self.settings.cookies == "auto" and sharing is None and not self.spec.is_in_memory:
-            from skitter.fetch.identity.cookies import CookieKeeper  # noqa: PLC0415 - as in _cookie_sharing
+            from skitter.fetch.identity.cookies import CookieKeeper  # noqa: PLC0415 - few jobs store cookies
 
             keeper = CookieKeeper(cookies.jars, frontier.notes, partial(_begin_sharing, frontier))
         tracer = await self._tracer(frontier, info, name) if self.settings.tracing else None
@@ -457,7 +457,7 @@ class JobBuilder:
                     remedy=f"leave out {name}, or files_store",
                     field=name,
                 )
-        from skitter.store.media import MediaStore  # noqa: PLC0415 - see above
+        from skitter.store.media import MediaStore  # noqa: PLC0415 - only processes with workers need it
 
         store = MediaStore(
             settings.files_store, ttl=settings.files_ttl, thumbnails=settings.image_thumbnails,
@@ -479,7 +479,7 @@ class JobBuilder:
         is_alone = not frontier.shared and len(self.spec.teams()) == 1
         if is_alone and not (await frontier.control.settings_changes()).shared_cookies:
             return None
-        from skitter.fetch.identity.cookies import CookieSharing  # noqa: PLC0415 - see above
+        from skitter.fetch.identity.cookies import CookieSharing  # noqa: PLC0415 - only processes with workers need it
 
         sharing = CookieSharing(partial(_begin_sharing, frontier))
         # All workers have its cookies.
@@ -517,9 +517,9 @@ def load_worker_modules() -> ModuleType:
 
     It takes a tenth of a second, so call it in a thread where an event loop runs.
     """
-    import skitter.fetch.http  # noqa: PLC0415 - see above
-    import skitter.run.fetcher_factory  # noqa: PLC0415 - see above
-    import skitter.worker.worker  # noqa: PLC0415 - see above
+    import skitter.fetch.http  # noqa: PLC0415 - only processes with workers need it
+    import skitter.run.fetcher_factory  # noqa: PLC0415 - only processes with workers need it
+    import skitter.worker.worker  # noqa: PLC0415 - only processes with workers need it
 
     return skitter.worker.worker
 

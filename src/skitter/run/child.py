@@ -164,7 +164,7 @@ def forked_workers(number: int, frontier: str) -> Iterator[list[ForkedProcess]]:
     try:
         if _can_fork():
             load_worker_modules()
-            from skitter.frontier.registry import load_frontier_modules  # noqa: PLC0415 - see _make_frontier
+            from skitter.frontier.registry import load_frontier_modules  # noqa: PLC0415 - other processes need none of its modules
 
             load_frontier_modules(frontier)
             _flush_standard_streams()  # otherwise each process would write the buffered text

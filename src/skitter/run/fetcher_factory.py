@@ -33,7 +33,7 @@ from skitter.plugins import PluginKind
 from skitter.request import Request
 from skitter.settings import Settings
 
-if TYPE_CHECKING:  # most crawls have no identity but their own
+if TYPE_CHECKING:  # most crawls have no identity sources
     from skitter.fetch.identity.proxy_lists import ProxyList
     from skitter.fetch.identity.sessions import SessionPool
 
@@ -144,7 +144,7 @@ def make_fetcher(
         sessions = _sessions(settings, identity_context, user_agents, proxies, shares=shares)
         if not per_proxy and all(part is None for part in (user_agents, proxies, sessions, cookies, file)):
             return inner  # without a source, no wrapper is needed
-        from skitter.fetch.identity.fetcher import IdentityFetcher  # noqa: PLC0415 - see above
+        from skitter.fetch.identity.fetcher import IdentityFetcher  # noqa: PLC0415 - most crawls have no identity sources
 
         made = IdentityFetcher(
             inner, user_agents=user_agents, proxies=proxies, sessions=sessions, cookies=cookies,
@@ -161,7 +161,7 @@ def make_fetcher(
     if chooser is None:
         fetcher = identified(fetcher, settings, cookies, file)
     else:
-        from skitter.fetch.identity.fetcher import (  # noqa: PLC0415 - see above
+        from skitter.fetch.identity.fetcher import (  # noqa: PLC0415 - most crawls have no identity sources
             BorrowedFetcher,
             IdentityFetcher,
             IdentityRouter,
@@ -215,7 +215,7 @@ def _router(
         if value not in _WITH_SETTINGS:
             fetcher = HeaderFetcher(fetcher, {"User-Agent": settings.user_agent, **settings.headers})
         if keeps_cookies and not fetcher.capabilities.keeps_cookies:
-            from skitter.fetch.identity.fetcher import IdentityFetcher  # noqa: PLC0415 - see above
+            from skitter.fetch.identity.fetcher import IdentityFetcher  # noqa: PLC0415 - most crawls have no identity sources
 
             return IdentityFetcher(fetcher, cookies=JarCookies(jars))
         return fetcher
@@ -233,7 +233,7 @@ def _user_agents(settings: Settings, context: SourceContext) -> UserAgents | Non
     if value is None or value == "none":
         return None
     if isinstance(value, (list, tuple)):
-        from skitter.fetch.identity.user_agents import AgentList  # noqa: PLC0415 - see above
+        from skitter.fetch.identity.user_agents import AgentList  # noqa: PLC0415 - most crawls have no identity sources
 
         return AgentList(value)
     agents: UserAgents = _made(USER_AGENTS, value, context, UserAgents)
@@ -244,8 +244,8 @@ def _proxies(settings: Settings, context: SourceContext) -> Proxies | None:
     value = settings.proxies
     if value is None or value == "none":
         return None
-    from skitter.fetch.identity.proxies import ProxyPool  # noqa: PLC0415 - see above
-    from skitter.fetch.identity.proxy_lists import FixedProxyList, ProxyList  # noqa: PLC0415 - see above
+    from skitter.fetch.identity.proxies import ProxyPool  # noqa: PLC0415 - most crawls have no identity sources
+    from skitter.fetch.identity.proxy_lists import FixedProxyList, ProxyList  # noqa: PLC0415 - most crawls have no identity sources
 
     declared = value.split(",") if isinstance(value, str) and _is_list(value) else value
     part: Proxies | ProxyList = (
@@ -275,7 +275,7 @@ def _sessions(
     value = settings.sessions
     if value is None or value == "none":
         return None
-    from skitter.fetch.identity.sessions import SessionPool, pool_of  # noqa: PLC0415 - see above
+    from skitter.fetch.identity.sessions import SessionPool, pool_of  # noqa: PLC0415 - most crawls have no identity sources
 
     if isinstance(value, (int, Mapping)) or (isinstance(value, str) and value.isdigit()):
         pool = pool_of(value)

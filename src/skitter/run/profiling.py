@@ -199,7 +199,7 @@ class MemoryTracer:
         self._writing = asyncio.get_running_loop().create_task(asyncio.to_thread(self._write))
 
     def _write(self) -> None:
-        import tracemalloc  # noqa: PLC0415 - see above
+        import tracemalloc  # noqa: PLC0415 - few workers are ever profiled
 
         snapshot = tracemalloc.take_snapshot()
         tracemalloc.stop()

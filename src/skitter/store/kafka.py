@@ -144,7 +144,7 @@ class KafkaDriver:
             self._producer = producer
         return self._producer
 
-    async def check(self, job: str) -> None:  # noqa: ARG002 - as in open
+    async def check(self, job: str) -> None:  # noqa: ARG002 - a topic knows no jobs
         """Find out whether the topic exists or is created by its first use."""
         producer = await self._connected()
         with self._translated_errors():

@@ -31,7 +31,7 @@ from skitter.worker.routing import ItemWriter
 from skitter.worker.spill import SpilledPage, SpillQueue
 from skitter.worker.timings import COMMIT, STORE
 
-if TYPE_CHECKING:  # needs an extra
+if TYPE_CHECKING:  # traces need an extra
     from skitter.worker.tracing import AttemptTrace
 
 log = logging.getLogger("skitter.crawl")

@@ -262,7 +262,7 @@ def _of_text(path: Path) -> list[Cookie]:
 
 def _of_database(path: Path) -> list[Cookie]:
     import shutil  # noqa: PLC0415 - few crawls have a file of cookies
-    import tempfile  # noqa: PLC0415 - as above
+    import tempfile  # noqa: PLC0415 - few crawls have a file of cookies
 
     # Copy the database with its write-ahead log, because the browser locks the file itself.
     with tempfile.TemporaryDirectory(prefix="skitter-") as folder:

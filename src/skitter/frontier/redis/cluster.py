@@ -121,7 +121,7 @@ class ClusterClient:
         return self._lives.get((node.host, int(node.port)), b"")
 
     async def node_of(self, key: str) -> ClusterNode:
-        """Return the node that serves a key, as far as the client knows. Raise redis errors."""
+        """Return the node that serves a key, as far as the client knows. Raises redis errors."""
         with self._plain_errors():
             client = self.client
             if not client.nodes_manager.slots_cache:
@@ -132,7 +132,7 @@ class ClusterClient:
         return node
 
     async def execute(self, key: str, *words: Argument) -> Any:
-        """Run a command on the node that serves a key. Raise redis errors."""
+        """Run a command on the node that serves a key. Raises redis errors."""
         node = await self.node_of(key)
         try:
             with self._plain_errors():
@@ -147,12 +147,12 @@ class ClusterClient:
             ) from error
 
     async def refresh(self) -> None:
-        """Ask the nodes again which node serves which keys. Raise redis errors."""
+        """Ask the nodes again which node serves which keys. Raises redis errors."""
         with self._plain_errors():
             await self.client.nodes_manager.initialize()
 
     async def keys_like(self, pattern: str) -> list[bytes]:
-        """List keys of all nodes. Raise :class:`~skitter.errors.FrontierError`."""
+        """List keys of all nodes. Raises :class:`~skitter.errors.FrontierError`."""
         found: list[bytes] = []
         try:
             with self._plain_errors():

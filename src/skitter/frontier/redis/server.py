@@ -97,10 +97,10 @@ class ServerConnection(Protocol):
         """Close all connections."""
 
     async def info(self) -> dict[str, Any]:
-        """Return what the server reports about itself. Raise redis errors."""
+        """Return what the server reports about itself. Raises redis errors."""
 
     async def execute(self, *words: Argument) -> Any:
-        """Run a command. Raise redis errors."""
+        """Run a command. Raises redis errors."""
 
 
 class OutageLog(Protocol):
@@ -131,7 +131,7 @@ class SingleConnection:
 
     @property
     def client(self) -> Redis:
-        """The client. Raise :class:`~skitter.errors.FrontierError` if it is closed."""
+        """The client. Raises :class:`~skitter.errors.FrontierError` if it is closed."""
         if self._client is None:
             raise FrontierError("the frontier is not open", remedy="call open() first")
         return self._client
@@ -205,7 +205,7 @@ class RedisServer:
     # --- connecting --------------------------------------------------------------------------------------
 
     async def connect(self, *, patient: bool) -> None:
-        """Check that the server is suitable. Raise :class:`~skitter.errors.FrontierError` if it is not.
+        """Check that the server is suitable. Raises :class:`~skitter.errors.FrontierError` if it is not.
 
         ``patient``: wait for a server that does not answer.
         """
@@ -287,7 +287,7 @@ class RedisServer:
     ) -> Any:
         """Run a script. ``repeated``: index of the argument that is ``1`` in every attempt after the first.
 
-        Raise :class:`~skitter.errors.FrontierError` if the server refuses the script, or does not answer within the
+        Raises :class:`~skitter.errors.FrontierError` if the server refuses the script, or does not answer within the
         ``outage_timeout`` of its URL.
         """
         script = self._scripts[name]
@@ -333,7 +333,7 @@ class RedisServer:
 
 
 async def in_time(timeout: float, call: Awaitable[Answer]) -> Answer:
-    """Wait for the answer to one command. Raise redis errors."""
+    """Wait for the answer to one command. Raises redis errors."""
     try:
         async with asyncio.timeout(timeout):
             return await call
