@@ -559,7 +559,7 @@ class Settings(FrontierSettings, frozen=True, kw_only=True):
         "Sessions that bind a user agent, a proxy and cookies: their number in each worker, or an object of options.",
     )] = None
     cookies: Annotated[Any, Setting(
-        "Scope of cookies: `session` (a jar for each `Request.session` in each worker), `proxy` (also for each proxy),"
+        "Scope of cookies: `session` (a jar for each `Request.session` in each worker), `proxy` (a jar for each session and proxy),"
         " `shared` (over all workers), `auto` (`shared` if the job has several workers, else `session`, stored for the next run), `none`, or a"
         " plugin.",
     )] = "auto"
@@ -837,7 +837,7 @@ class Settings(FrontierSettings, frozen=True, kw_only=True):
             force_setattr(self, "user_agent", f"{DEFAULT_USER_AGENT} (+{self.contact})")
 
     def max_first_contacts(self) -> int:
-        """Return how many requests to origins that have not answered yet may run beside ``concurrency`` others."""
+        """Return how many requests to origins that have not answered yet may run in addition to ``concurrency`` others."""
         wanted = max(64, 4 * self.concurrency)
         return wanted if self.max_connections is None else max(0, min(wanted, self.max_connections - self.concurrency))
 

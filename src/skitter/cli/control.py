@@ -241,7 +241,7 @@ def repair(job: str) -> int:
     """Find and repair damage in the frontier file of a job.
 
     The file is rebuilt from everything that can be read.
-    The damaged file is kept beside the new one. What could not be read is listed, and the exit status is 1.
+    The damaged file is kept next to the new one. The command lists what it could not read, and its exit status is then 1.
     """
     from skitter.frontier.embedded.repair import repair_file
     from skitter.frontier.embedded.tables import file_of

@@ -1,7 +1,7 @@
 """The records that a frontier exchanges with its callers.
 
-A frontier does not decode requests. An :class:`Entry` carries identity, slot, priority and time beside the encoded
-request.
+A frontier does not decode requests. An :class:`Entry` carries identity, slot, priority and time alongside the
+encoded request.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class VisitedPage(msgspec.Struct, array_like=True, frozen=True):
     change: PageChange
     status: int
     pass_number: int
-    """The pass that met the page last."""
+    """The last pass in which the page was found."""
     since: int
     """The pass that wrote its items."""
     ranges: list[OutputRange] = []
@@ -253,7 +253,7 @@ class SlotLeases(msgspec.Struct, frozen=True):
 class Resolution(StrEnum):
     """How a lease ends.
 
-    Code that runs for each page keeps the members in constants of its module, also those of other enumerations:
+    Code that runs for each page keeps the members in constants of its module, including members of other enumerations:
     Python 3.11 takes 0.1 µs to find a member in its class.
     """
 
@@ -286,7 +286,7 @@ class Outcome(msgspec.Struct, array_like=True, frozen=True):
     batches: list[LinkBatch] = []
     """Further new requests, after ``entries``."""
     compared_pages: list[ComparedPage] = []
-    """For the other workers of this machine, also if the outcome is not accepted. A frontier need not pass them on."""
+    """For the other workers of this machine, even if the outcome is not accepted. A frontier need not pass them on."""
 
     @property
     def new_requests(self) -> int:

@@ -96,7 +96,7 @@ class JobOutputs:
         return self._locations[target]
 
     def _conflict(self, target: str) -> StoreError | None:
-        """Return why an output cannot be written beside the others; ``None`` if it can.
+        """Return why an output cannot be written together with the others; ``None`` if it can.
 
         Two outputs in one place that select different classes would replace each other's items.
         """

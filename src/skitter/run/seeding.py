@@ -145,7 +145,7 @@ class RequestAdder:
         self._is_open.set()
 
     def close(self) -> None:
-        """Refuse calls from now on, also those that wait."""
+        """Refuse calls from now on, including waiting ones."""
         self._frontier = None
         self._is_closed = True
         self._is_open.set()

@@ -134,7 +134,7 @@ class ScrapyRun:
         return result.state
 
     async def _join(self) -> JobState:
-        """Work beside the process that owns the job. Raises :class:`OwnerGone` if that ends while it is needed."""
+        """Work alongside the process that owns the job. Raises :class:`OwnerGone` if that ends while it is needed."""
         spec = self._spec
         builder = self._joined = JobBuilder(spec, RunningScrapyJob, self._overrides)
         if self._stop_reason:

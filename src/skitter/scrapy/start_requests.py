@@ -146,7 +146,7 @@ class StartRequests:
             frontier = self._frontier
             if self._is_over or frontier is None:
                 return False
-            with contextlib.suppress(SkitterError):  # the worker meets and reports the same error
+            with contextlib.suppress(SkitterError):  # the worker encounters and reports the same error
                 claim = await frontier.claim_seeds(self.worker)
                 if claim is not None:
                     self._continue(claim)
@@ -184,7 +184,7 @@ class StartRequests:
                 entries, position = [entry for _, entry in self._batch], max(self._handled, self._stored)
                 try:
                     await frontier.add(entries, SeedProgress(claim.token, position, self._is_read))
-                except SkitterError:  # the worker meets and reports the same error; or another owner follows
+                except SkitterError:  # the worker encounters and reports the same error; or another owner follows
                     self._claim = None
                     await asyncio.sleep(_MAX_DELAY)
                     continue

@@ -61,7 +61,7 @@ class TaskService:
         schedule: str = "",
         outputs: Sequence[str] = (),
     ) -> str:
-        """Add a recipe to a job as a task, also while the job runs; return the name of the task.
+        """Add a recipe as a task to a job, which may be running. Return the name of the task.
 
         :param outputs: names of task outputs of the service
         """

@@ -42,7 +42,7 @@ _REFUSALS = (
 )
 """Permanent errors, which a retry cannot solve."""
 _KEY_AND_FRAMING = 512
-"""Bytes of a message beside its value."""
+"""Bytes of a message in addition to its value."""
 _LINGER_MS = 5
 
 

@@ -32,7 +32,7 @@ class RobotsUnavailable(FetchError):
         self.seconds = policy.seconds
         """Time to wait."""
         self.exhausted = policy.exhausted
-        """Whether robots.txt failed too often, so that the page is given up."""
+        """Whether robots.txt failed too often, so that the request fails."""
 
 
 class RobotsDecision(Enum):

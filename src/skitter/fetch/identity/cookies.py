@@ -28,7 +28,7 @@ from skitter.request import Request
 from skitter.response import Response
 
 _RETENTION = 30 * 86_400.0
-"""How long a jar is stored after its last change, in seconds; also for cookies without an expiry."""
+"""How long a jar is stored after its last change, in seconds. It applies to cookies without an expiry as well."""
 _SAVE_INTERVAL = 1.0
 """Minimum time between two writes of the cookies of a single worker, in seconds."""
 _MAX_DECODED = 1000

@@ -241,7 +241,7 @@ class AuthMiddleware:
 
 
 def _check_json(headers: dict[bytes, bytes], body: bytes) -> None:
-    """Check a JSON body, also for NaN and lone surrogates, which pydantic would accept."""
+    """Check a JSON body. It may contain neither NaN nor lone surrogates, which pydantic would accept."""
     if not body or b"json" not in headers.get(b"content-type", b"").lower():
         return
     try:
