@@ -184,7 +184,9 @@ class StartRequests:
                 entries, position = [entry for _, entry in self._batch], max(self._handled, self._stored)
                 try:
                     await frontier.add(entries, SeedProgress(claim.token, position, self._is_read))
-                except SkitterError:  # the worker encounters and reports the same error; or another owner follows
+                except (
+                    SkitterError
+                ):  # the worker encounters and reports the same error; or another owner follows
                     self._claim = None
                     await asyncio.sleep(_MAX_DELAY)
                     continue

@@ -76,7 +76,7 @@ class ClusterNotes:
         client = self._partitions.of_key(key)
         if key in DECISIVE:
             return await client.frontier.notes.get(key)
-        if client.partition.is_away:
+        if client.partition.is_unavailable:
             return None
         (task,) = await self._tasks.run([(client.partition, client.frontier.notes.get(key))])
         return task.result() if task.done() else None

@@ -64,7 +64,7 @@ async def in_transaction(client: Redis, words: Sequence[Any]) -> Any:
     return answer
 
 
-async def kvrocks_life(connection: AbstractConnection) -> bytes:
+async def kvrocks_run_id(connection: AbstractConnection) -> bytes:
     """Return an id that changes when the server behind a connection restarts: host, process and start time.
 
     Kvrocks has no ``run_id``. The second of its start is certain if the clock shows the same second before and after the

@@ -19,7 +19,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from skitter._utils.backoff import Backoff, Outage
 from skitter.errors import FrontierError
 from skitter.frontier.redis.address import RedisAddress
-from skitter.frontier.redis.kvrocks import check_kvrocks, in_transaction, is_kvrocks, kvrocks_life
+from skitter.frontier.redis.kvrocks import check_kvrocks, in_transaction, is_kvrocks, kvrocks_run_id
 from skitter.frontier.redis.server_errors import (
     CLOSED_TRANSPORT_ERRORS,
     as_connection_error,
@@ -142,7 +142,7 @@ class SingleConnection:
 
     async def _greet(self, connection: Any) -> None:
         """Check, before a new connection is used, whether it leads to the same server process as before."""
-        run_id = await server_life(connection)
+        run_id = await server_run_id(connection)
         if self._run_id and run_id != self._run_id:
             self.restarts += 1
         self._run_id = run_id
@@ -343,11 +343,11 @@ async def in_time(timeout: float, call: Awaitable[Answer]) -> Answer:
         raise as_connection_error(error) from error
 
 
-async def server_life(connection: Any) -> bytes:
+async def server_run_id(connection: Any) -> bytes:
     """Open a new connection, and return an id that changes when the server restarts."""
     await connection.on_connect()
     await connection.send_command("INFO", "server")
     answer: bytes = await connection.read_response()
     if b"kvrocks_version:" in answer:
-        return await kvrocks_life(connection)
+        return await kvrocks_run_id(connection)
     return answer.partition(b"run_id:")[2].partition(b"\r\n")[0]
