@@ -348,11 +348,7 @@ class JobBuilder:
         self.is_fleet = frontier.shared
         worker_module = await asyncio.to_thread(load_worker_modules)
         hooks = self.hooks()
-        routed = None
-        if isinstance(self.spider, OutputRouter):
-            routed = RoutedStores(self.spider, self._store_context(name))
-        archives = await self.open_archives(name)
-        outputs = ItemWriter(await self.open_stores(name), hooks, routed, archives)
+        outputs = await self._item_writer(name, hooks)
         if self._overrides.make_worker is not None:
             links = self.link_collector(info)
             foreign_worker = self._overrides.make_worker(self.settings, name, frontier, info, outputs, links)
@@ -360,7 +356,28 @@ class JobBuilder:
                 return await self._run(foreign_worker)
             finally:
                 await outputs.close()
+        parts = await self._worker_parts(frontier, info, name, hooks, outputs)
+        worker: Worker = worker_module.Worker(name, parts, frontier, info, queues, on_leases)
+        try:
+            return await self._run(worker)
+        finally:
+            await parts.fetcher.close()
+            await outputs.close()
+            if parts.tracer is not None:
+                await parts.tracer.close()
 
+    async def _item_writer(self, worker: str, hooks: Hooks) -> ItemWriter:
+        """Open the stores and archives of one worker, and return what writes to them."""
+        routed = None
+        if isinstance(self.spider, OutputRouter):
+            routed = RoutedStores(self.spider, self._store_context(worker))
+        archives = await self.open_archives(worker)
+        return ItemWriter(await self.open_stores(worker), hooks, routed, archives)
+
+    async def _worker_parts(
+        self, frontier: Frontier, info: JobInfo, name: str, hooks: Hooks, outputs: ItemWriter
+    ) -> WorkerParts:
+        """Return the parts of one worker. Its fetcher is open."""
         sharing = await self._cookie_sharing(frontier)
 
         def make_fetcher() -> tuple[AddressGuard, JobCookies, Fetcher]:
@@ -368,7 +385,7 @@ class JobBuilder:
             cookies = self.cookies(frontier.notes, sharing)
             return guard, cookies, self.fetcher(frontier.notes, guard, sharing, cookies)
 
-        # It may look for installed plugins.
+        # In a thread, because it may search the installed packages for plugins.
         guard, cookies, fetcher = await asyncio.to_thread(make_fetcher)
         keeper = None
         if self.settings.cookies == "auto" and sharing is None and not self.spec.is_in_memory:
@@ -383,7 +400,7 @@ class JobBuilder:
 
             site_file_fetcher = RecordingFetcher(fetcher, outputs.add_capture)
         await fetcher.open()
-        parts = WorkerParts(
+        return WorkerParts(
             self.spider,
             self.settings,
             self.link_collector(info),
@@ -398,14 +415,6 @@ class JobBuilder:
             files,
             tracer,
         )
-        worker: Worker = worker_module.Worker(name, parts, frontier, info, queues, on_leases)
-        try:
-            return await self._run(worker)
-        finally:
-            await fetcher.close()
-            await outputs.close()
-            if tracer is not None:
-                await tracer.close()
 
     async def _run(self, worker: RunnableWorker) -> JobState:
         self._running.append(worker)
