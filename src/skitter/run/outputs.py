@@ -34,7 +34,7 @@ class JobOutputs:
         self._spec = spec
         self._builder = builder
         self._outputs = {target: open_output(target) for target in spec.outputs}
-        """By name. Those that the spider chooses are added when they are known."""
+        """The outputs by name. Those that the spider chooses are added when they are known."""
         self._locations: dict[str, str] = {}
         """The location of each output, by name. Two names may have the same location."""
         self._sections: dict[str, dict[str, None]] = {}

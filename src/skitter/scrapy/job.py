@@ -68,7 +68,7 @@ class ScrapyJob(Spider):
 
 
 class RunningScrapyJob(Spider):
-    """The same in a process of Scrapy, which runs the job."""
+    """The spider of the job in a process of Scrapy, which runs it."""
 
     name = "scrapy"
 
@@ -146,11 +146,11 @@ class Feeds(msgspec.Struct, frozen=True):
     """The feeds of a project."""
 
     outputs: list[str] = []
-    """Those that skitter writes, as outputs."""
+    """The feeds that skitter writes, as names of outputs."""
     replaced: list[str] = []
-    """Those of them that replace a file of others: ``-O``, or ``overwrite``."""
+    """The outputs that replace an existing file: ``-O``, or ``overwrite``."""
     others: dict[str, Any] = {}
-    """Those that Scrapy has to write, with their options."""
+    """The feeds that Scrapy has to write, with their options."""
 
 
 def take_feeds(settings: BaseSettings) -> Feeds:

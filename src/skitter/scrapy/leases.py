@@ -123,7 +123,7 @@ class ScrapyLeases:
         """The item of ``start()`` that is in the pipelines: one at a time, because its signals do not tell which it is."""
         self._ready: deque[ScrapyLease] = deque()
         self._held: dict[scrapy.Request, ScrapyLease] = {}
-        """By the request in the engine."""
+        """Leases in progress, by the request that the engine has."""
         self._by_response: dict[Response, ScrapyLease] = {}
         self._owners: dict[scrapy.Request, ScrapyLease] = {}
         """Requests that a callback has yielded and that have not reached the scheduler."""
