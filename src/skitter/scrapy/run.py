@@ -51,7 +51,7 @@ class ScrapyRun:
         self._overrides = RunOverrides(make_worker=partial(ScrapyWorker, leases))
         self._crawl: Crawl | None = None
         self._joined: JobBuilder | None = None
-        """Of the job that another process owns."""
+        """The parts of the job in this process, if another process owns the job."""
         self._stop_reason = ""
 
     async def run(self) -> JobState:

@@ -58,9 +58,9 @@ _FIRST_RESTART, _MAX_RESTART = 1.0, 60.0
 class Node:
     """One node.
 
-    :param jobs: the jobs of the service
-    :param log_level: lowest level that is kept in the logs of runs
-    :param redactor: removes secrets from the logs of runs
+    ``jobs``: the jobs of the service.
+    ``log_level``: lowest level that is kept in the logs of runs.
+    ``redactor``: removes secrets from the logs of runs.
     """
 
     def __init__(

@@ -77,7 +77,7 @@ class TaskService:
     ) -> str:
         """Add a recipe as a task to a job, which may be running. Return the name of the task.
 
-        :param outputs: names of task outputs of the service
+        ``outputs``: names of task outputs of the service.
         """
         stored = await self._records.recipe(recipe, "recipe")
         return await self._add(job, await self._checker.new_task(stored, arguments, schedule), outputs)

@@ -109,8 +109,8 @@ class AuthContext(NamedTuple):
 class AuthMiddleware:
     """An ASGI middleware that rejects requests of unknown callers, bodies that are too large, and too many requests.
 
-    :param max_body: largest body, in bytes
-    :param max_rate: requests per second of each token, and of each address without a valid one; ``None`` for no limit
+    ``max_body``: largest body, in bytes.
+    ``max_rate``: requests per second of each token, and of each address without a valid one; ``None`` for no limit.
     """
 
     def __init__(
