@@ -44,7 +44,7 @@ async def watch_jobs(look: Look, interval: float, *, detailed: bool) -> None:
             await wait_until_set(enough, interval)
             try:
                 shown = _shown(await look(), console.width, detailed=detailed)
-            except SkitterError as error:  # it may come back; who watches can leave
+            except SkitterError as error:  # the jobs may become readable again, and the user can quit
                 shown = Text(visible(str(error)), style="red")
 
 

@@ -93,7 +93,7 @@ def main() -> None:
 
         hide_secrets()
     code = run(sys.argv[1:])
-    gc.freeze()  # everything goes at once now: the interpreter need not look for cycles in all that a crawl knows
+    gc.freeze()  # the process ends: skip the search for cycles among all objects of the crawl
     sys.exit(code)
 
 

@@ -237,15 +237,15 @@ class Frontier(Protocol):
 
     @property
     def liveness(self) -> Liveness | None:
-        """``None`` if the frontier itself sees the end of a worker, for example by a closed connection."""
+        """Which workers are alive; ``None`` if the frontier itself notices the end of a worker, for example by a closed connection."""
 
     @property
     def partitions(self) -> Partitions | None:
-        """``None`` if all requests are on one server."""
+        """The parts of a frontier on several servers; ``None`` if all requests are on one server."""
 
     @property
     def catalog(self) -> Catalog | None:
-        """``None`` if the backend cannot list jobs."""
+        """The jobs on the server; ``None`` if the backend cannot list them."""
 
     async def open(self) -> JobInfo:
         """Open or create the job. Raises :class:`~skitter.errors.FrontierError` if that fails."""
@@ -263,7 +263,10 @@ class Frontier(Protocol):
         """Delete the job. Call it before :meth:`open`."""
 
     async def unknown(self, fingerprints: Sequence[bytes]) -> list[bool]:
-        """Return for each fingerprint whether it is new: a hint, so that callers build and send only new requests."""
+        """Return for each fingerprint whether it is new, so that callers build and send only new requests.
+
+        This is a hint: another worker may add the same request before the caller does.
+        """
 
     async def add(self, entries: Sequence[Entry], seeds: SeedProgress | None = None) -> AddResult:
         """Add requests with atomic deduplication. Idempotent; durable on return."""

@@ -181,7 +181,7 @@ class Lease(msgspec.Struct, array_like=True, frozen=True):
 
 
 class FetchReport(msgspec.Struct, array_like=True, frozen=True):
-    """The end of the fetch of a lease: the place in its slot is free, although the lease continues."""
+    """The end of the fetch of a lease. Its slot may start another fetch, although the lease continues."""
 
     lease_id: int
     latency: float | None = None
@@ -231,13 +231,13 @@ class LeaseResult(msgspec.Struct, array_like=True, frozen=True):
 
 
 class SlotDecision(Enum):
-    """What a state decided for one slot that it was asked to lease from, unless the slot becomes ready at a known time."""
+    """Why nothing was leased from a named slot, unless the slot becomes ready at a known time."""
 
     LEASED = "leased"
     LATER = "later"
-    """Nothing waits in the slot now, but a leased or delayed request may come back to it."""
+    """No request waits in the slot now, but a leased or delayed request may return to it."""
     EMPTY = "empty"
-    """Nothing waits in the slot, and nothing can come back to it."""
+    """No request waits in the slot, and none can return to it."""
 
 
 class SlotLeases(msgspec.Struct, frozen=True):
@@ -299,16 +299,16 @@ class Outcome(msgspec.Struct, array_like=True, frozen=True):
 
 
 class AddResult(msgspec.Struct, array_like=True, frozen=True):
-    """What became of requests that were added, as numbers of requests."""
+    """The number of requests of one call that were added, known or refused."""
 
     added: int
-    """New requests, which are stored now."""
+    """Number of new requests, which are now stored."""
     known: int
-    """Requests that the job had before."""
+    """Number of requests that the job knew before."""
     banned: int = 0
-    """Requests to a banned slot. They are not stored."""
+    """Number of requests to banned slots. They are not stored."""
     over_budget: int = 0
-    """Requests that the budget of their slot refused. They are not stored."""
+    """Number of requests that the budgets of their slots refused. They are not stored."""
 
     def __add__(self, other: AddResult) -> AddResult:
         return AddResult(

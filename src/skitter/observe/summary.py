@@ -57,7 +57,7 @@ class Summary(msgspec.Struct, kw_only=True):
     """Number of items that callbacks yielded and that are in no output, by reason: ``invalid``, ``hook``, ``noindex``,
     ``tdm``."""
     statuses: dict[str, int]
-    """Number of answers by HTTP status."""
+    """Number of responses by HTTP status."""
     outputs: list[str]
     violated: list[Verdict] = []
     """Violated monitors of the pass that ended with this run."""

@@ -71,7 +71,7 @@ class RunResult(msgspec.Struct, kw_only=True):
     reason: str
     """Why it stopped: a limit, an interruption or a failure, or what is incomplete; empty if the job is finished."""
     seconds: float
-    """Duration of this run."""
+    """Duration of this run in seconds."""
     before: FrontierStatus
     """Status of the job at the start of this run."""
     status: FrontierStatus

@@ -48,7 +48,7 @@ STATUS_TTL = 10.0
 _ANNOUNCE_INTERVAL = 2.0
 """Time between two announcements of an unchanged status, in seconds."""
 _LEASE_SECONDS = 10.0
-"""How long a node holds a single duty without renewal."""
+"""Seconds for which a node holds a duty without renewing it. One node at a time performs each duty."""
 _CLEANUP_INTERVAL = 5.0
 """Time between two removals of discarded runs, in seconds."""
 _FIRST_RESTART, _MAX_RESTART = 1.0, 60.0

@@ -36,7 +36,7 @@ _MAX_DEPTH = 60
 """Nesting of a JSON body."""
 
 _BODY_SECONDS = 60.0
-"""Time in which a body has to arrive."""
+"""Seconds in which a body has to arrive."""
 _MAX_CALLERS = 10_000
 """Number of remembered callers above which those without recent requests are forgotten."""
 _BURST_SECONDS = 2.0
