@@ -89,7 +89,7 @@ async def test_an_item_that_is_too_large_fails_only_its_page(options, broker, to
 
 
 @pytest.mark.chaos
-async def test_a_broker_that_is_killed_and_comes_back_loses_and_doubles_nothing(topic, tmp_path):
+async def test_a_broker_that_is_killed_and_comes_back_loses_and_duplicates_nothing(topic, tmp_path):
     server = await asyncio.to_thread(KafkaServer)
     try:
         await asyncio.to_thread(server.start)
