@@ -54,10 +54,10 @@ def jobs(as_json: bool, frontier: str | None) -> None:
     from skitter.run.job import all_jobs
     from skitter.run.job_access import job_statuses, jobs_on
 
-    async def look() -> list[JobStatus]:
+    async def read_jobs() -> list[JobStatus]:
         return await job_statuses(all_jobs() if frontier is None else await jobs_on(frontier))
 
-    found = asyncio.run(look())
+    found = asyncio.run(read_jobs())
     if as_json:
         click.echo(to_json(found))
     elif found:

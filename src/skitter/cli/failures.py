@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -77,22 +77,33 @@ async def _print(
 @_with_failures
 async def retry(folder: JobFolder, ids: tuple[int, ...], kind: str | None) -> None:
     """Put failed requests (all by default) back into the queue, with new attempts."""
-    count, live, missing = await _settle(folder, ids, kind, again=True)
-    go_on = "" if live or not count else f"; `skitter resume {folder.job}` fetches them"
-    say(f"queued again: {count}{go_on or missing}")
+    settled = await _settle(folder, ids, kind, again=True)
+    must_resume = settled.amount and not settled.is_live
+    hint = f"; `skitter resume {folder.job}` fetches them" if must_resume else settled.hint
+    say(f"queued again: {settled.amount}{hint}")
 
 
 @failures.command()
 @_with_failures
 async def drop(folder: JobFolder, ids: tuple[int, ...], kind: str | None) -> None:
     """Drop failed requests, all by default. Their URLs stay known, so links to them are not followed again."""
-    count, _, missing = await _settle(folder, ids, kind, again=False)
-    say(f"forgotten: {count}{missing}")
+    settled = await _settle(folder, ids, kind, again=False)
+    say(f"forgotten: {settled.amount}{settled.hint}")
 
 
-async def _settle(
-    folder: JobFolder, ids: Sequence[int], kind: str | None, *, again: bool
-) -> tuple[int, bool, str]:
+class _Settled(NamedTuple):
+    """The result of retrying or dropping failed requests."""
+
+    amount: int
+    """Number of requests that were retried or dropped."""
+    is_live: bool
+    """Whether a process works on the job."""
+    hint: str
+    """Why no request was selected, as the end of a message; empty if some were."""
+
+
+async def _settle(folder: JobFolder, ids: Sequence[int], kind: str | None, *, again: bool) -> _Settled:
+    """Retry (``again``) or drop the selected failed requests; all without ids and a kind."""
     from skitter.run.job_access import open_frontier
 
     chosen, missing = None, ""
@@ -101,7 +112,7 @@ async def _settle(
         chosen = [letter.id for letter in letters]
     async with open_frontier(folder) as reached:
         act = reached.frontier.dead_letters.replay if again else reached.frontier.dead_letters.drop
-        return await act(chosen), reached.live, missing and f"; {missing}"
+        return _Settled(await act(chosen), reached.live, missing and f"; {missing}")
 
 
 async def _find(folder: JobFolder, ids: Sequence[int], kind: str | None) -> tuple[list[DeadLetter], str]:
