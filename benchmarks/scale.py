@@ -1,9 +1,10 @@
 """Fill an embedded frontier with millions of waiting URLs, and measure what it costs. See docs/design/embedded-frontier.md.
 
 Hosts have Zipf sizes, as in ``simulation.py``. Each step runs in a process of its own, so that its memory is its own:
-*fill* adds the URLs, ten new links of a page at a time; *reopen* opens the file; *work* leases and commits pages on top
-of it, each with four new links, as often in a new frontier. With ``--against``, another checkout does the same in step: its
-processes and ours take turns of a few hundred pages, so that other work on the machine affects all of them alike.
+*fill* adds the URLs, ten new links of a page at a time; *reopen* opens the file; *work* leases and commits
+pages of this file, each with four new links, and the same number of pages in a new frontier. With ``--against``, another
+checkout does the same: its processes and ours take turns of a few hundred pages, so that other work on the machine
+affects all of them alike.
 """
 
 import argparse

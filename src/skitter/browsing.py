@@ -136,7 +136,7 @@ class Browsing(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     ``init_script``
         JavaScript to run in each document of the page, before its own scripts.
     ``record``
-        Regular expression. The answers to sub-requests with a matching URL become ``response.captured["responses"]``: a list of
+        Regular expression. The responses to sub-requests with a matching URL become ``response.captured["responses"]``: a list of
         mappings with ``url``, ``status`` and ``body`` (bytes), in the order in which they arrive.
     ``keep_page``
         Keep the page open for the callback, as ``response.page``. The engine closes it when the callback has ended.

@@ -59,28 +59,13 @@ def form_request(
     form2request = need("form2request", "forms", "forms")
     # The tree of lxml keeps fields inside a form that HTML5 takes out of it, as in <table><form><tr>.
     page = parsel_selector(text=response.text, type="html", base_url=response.base_url)
-    found = _matches(page, css, "css")
-    form = next((node for node in found if getattr(node.root, "tag", None) == "form"), None)
-    if form is None:
-        raise FormError(f"{response.url} has no form {css!r}", remedy="select a <form> element", field="form")
+    form = _form_in(page, css, response)
     unsent = _names(form.root)
     _take_fields(page.root, form.root)
     _warn_of_unknown({**unsent, **_names(form.root)}, fields)
     if not (form.root.get("action") or "").strip():
         form.root.set("action", response.url)  # not the base URL
-    button: Any = None if click is True else False
-    if isinstance(click, str):
-        buttons = _matches(form, click, "click")
-        if not buttons:
-            raise FormError(
-                f"the form {css!r} of {response.url} has no button {click!r}",
-                remedy="correct the query of the button",
-                field="click",
-            )
-        button = buttons[0].root
-    elif click is True:
-        button = next(iter(form.xpath(_SUBMIT)), None)
-        button = False if button is None else button.root
+    button = _clicked_button(form, click, css, response)
     files = {
         name: list(_listed(value))
         for name, value in fields.items()
@@ -114,6 +99,33 @@ _SUBMIT = (
     " translate(@type, 'SUBMITAGE', 'submitage') = 'image']"
     "|descendant::button[not(@type) or translate(@type, 'SUBMIT', 'submit') = 'submit']"
 )
+
+
+def _form_in(page: Any, css: str, response: Response) -> Any:
+    """Return the first form that a query selects. Raises :class:`~skitter.errors.FormError` if there is none."""
+    found = _matches(page, css, "css")
+    form = next((node for node in found if getattr(node.root, "tag", None) == "form"), None)
+    if form is None:
+        raise FormError(f"{response.url} has no form {css!r}", remedy="select a <form> element", field="form")
+    return form
+
+
+def _clicked_button(form: Any, click: str | bool, css: str, response: Response) -> Any:
+    """Return the button that sends a form; ``False`` if no button is clicked.
+
+    ``click``: a query for the button, or whether to click the first one, if there is any.
+    """
+    if isinstance(click, str):
+        buttons = _matches(form, click, "click")
+        if not buttons:
+            raise FormError(
+                f"the form {css!r} of {response.url} has no button {click!r}",
+                remedy="correct the query of the button",
+                field="click",
+            )
+        return buttons[0].root
+    button = next(iter(form.xpath(_SUBMIT)), None) if click else None
+    return False if button is None else button.root
 
 
 def _matches(page: Any, css: str, field: str) -> Any:

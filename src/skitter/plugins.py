@@ -112,7 +112,7 @@ class PluginKind(msgspec.Struct, frozen=True):
 def _offered(group: str) -> EntryPoints:
     """Return the entry points of the packages that are installed when the first of them is needed."""
     # Most jobs name only built-in parts, and need not wait for the machinery that reads installed packages.
-    from importlib.metadata import entry_points  # noqa: PLC0415 - as said
+    from importlib.metadata import entry_points  # noqa: PLC0415 - see the comment above
 
     return entry_points(group=group)
 

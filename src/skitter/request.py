@@ -100,8 +100,8 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True, repr_omit_default
     ``retries``
         Number of retries so far that count: 0 at the first attempt. Set by the engine for each attempt, and not stored.
     ``is_last_attempt``
-        Whether no retry follows if this attempt fails: ``max_retries`` are used up. For ``on_error`` and an errback, whether
-        the retry rules give the request up, for whatever reason. Set by the engine, and not stored.
+        Whether no retry follows if this attempt fails: ``max_retries`` are used up. In ``on_error`` and an errback: whether
+        the retry rules let the request fail, for whatever reason. Set by the engine, and not stored.
     """
 
     url: str

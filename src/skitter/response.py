@@ -94,7 +94,7 @@ class OpenPage(Protocol):
 
 
 class Response:
-    """The answer to one request.
+    """The response to one request.
 
     ``url``
         URL of the request. Redirects are separate requests, so this is the URL that returned the body.
@@ -105,7 +105,7 @@ class Response:
     ``body``
         The body as bytes, with its Content-Encoding removed.
     ``request``
-        The answered request.
+        The request that was sent.
     ``latency``
         Seconds from sending the request to the first byte of the response; 0.0 if the fetcher does not measure it.
     ``ip``, ``protocol``

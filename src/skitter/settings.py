@@ -214,7 +214,8 @@ class FrontierSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The settings that a frontier obeys. A shared frontier stores them for processes that join without the spider."""
 
     max_pages: Annotated[int | None, Setting(
-        "Stop after this number of pages. Counts responses that were passed to a callback, exactly.",
+        "Stop after exactly this number of pages: responses that were passed to a callback. On a Redis Cluster, several workers may"
+        " exceed it by their requests in progress.",
         section="When to stop", unit="pages", above=0, cli="--limit PAGES", live=True, api=True,
     )] = None
     max_items: Annotated[int | None, Setting(
@@ -517,7 +518,7 @@ class Settings(FrontierSettings, frozen=True, kw_only=True):
         "Name servers: addresses, with a port if it is not 53, such as `127.0.0.1:5353`. Empty: those of the system.",
     )] = ()
     dns_cache_ttl: Annotated[float, Setting(
-        "Maximum time for which a resolved name is cached. A shorter TTL of the answer applies.", unit="s", min=0,
+        "Maximum time for which a resolved name is cached. A shorter TTL in the DNS response takes precedence.", unit="s", min=0,
     )] = 60.0
     fetcher: Annotated[Any, Setting(
         "Fetcher: `http`, `browser`, `adaptive`, `warc:FILE` (an archive in place of the network), `package.module:Name`,"
@@ -559,7 +560,7 @@ class Settings(FrontierSettings, frozen=True, kw_only=True):
         "Sessions that bind a user agent, a proxy and cookies: their number in each worker, or an object of options.",
     )] = None
     cookies: Annotated[Any, Setting(
-        "Scope of cookies: `session` (a jar for each `Request.session` in each worker), `proxy` (also for each proxy),"
+        "Scope of cookies: `session` (a jar for each `Request.session` in each worker), `proxy` (a jar for each session and proxy),"
         " `shared` (over all workers), `auto` (`shared` if the job has several workers, else `session`, stored for the next run), `none`, or a"
         " plugin.",
     )] = "auto"
@@ -837,7 +838,7 @@ class Settings(FrontierSettings, frozen=True, kw_only=True):
             force_setattr(self, "user_agent", f"{DEFAULT_USER_AGENT} (+{self.contact})")
 
     def max_first_contacts(self) -> int:
-        """Return how many requests to origins that have not answered yet may run beside ``concurrency`` others."""
+        """Return how many requests to origins that have not answered yet may run in addition to ``concurrency`` others."""
         wanted = max(64, 4 * self.concurrency)
         return wanted if self.max_connections is None else max(0, min(wanted, self.max_connections - self.concurrency))
 

@@ -117,7 +117,7 @@ def moments(seed, count):
 @pytest.mark.parametrize(
     ("broker", "state"), [("nsq", "redis"), ("nsq", "sqlite"), ("nats", "redis")], indirect=True
 )
-def test_nothing_is_lost_or_doubled_when_the_broker_is_killed_and_started_again(
+def test_nothing_is_lost_or_duplicated_when_the_broker_is_killed_and_started_again(
     job, site, truth, broker, state
 ):
     crawl = job(state).start()
@@ -140,7 +140,7 @@ def test_nothing_is_lost_or_doubled_when_the_broker_is_killed_and_started_again(
     ],
     indirect=["broker", "state"],
 )
-def test_nothing_is_lost_or_doubled_when_workers_are_killed(job, site, truth, state, victim, seed):
+def test_nothing_is_lost_or_duplicated_when_workers_are_killed(job, site, truth, state, victim, seed):
     rng = random.Random(f"{victim} {seed}")
     crawl, kills = job(state, workers=3).start(), 0
     for _ in at_moments(crawl, site, moments(f"{victim} {seed}", 3)):
@@ -156,7 +156,7 @@ def test_nothing_is_lost_or_doubled_when_workers_are_killed(job, site, truth, st
     assert crawl.counters()["leases/lost"] > 0
 
 
-def test_nothing_is_lost_or_doubled_when_messages_time_out_during_the_work(job, site, truth, redis_url):
+def test_nothing_is_lost_or_duplicated_when_messages_time_out_during_the_work(job, site, truth, redis_url):
     """A worker that hangs is taken for dead, by the broker and by the state; what it does afterwards comes late."""
     crawl = job(redis_url, workers=3).start()
     at_work = []

@@ -17,7 +17,7 @@ SETTINGS = {
 
 @pytest.mark.parametrize("seed", ROUNDS)
 @pytest.mark.parametrize("victim", ["worker", "all"])
-def test_a_collector_loses_and_doubles_nothing(crawling, site, truth, victim, seed):
+def test_a_collector_loses_and_duplicates_nothing(crawling, site, truth, victim, seed):
     job = crawling("crawler", workers=2, settings=SETTINGS, arguments={"url": site.url})
     place = next(index for index, word in enumerate(job.command) if word.endswith("spiders.py:crawler"))
     job.command[place] = f"{Path(__file__).with_name('collected.py')}:crawler"

@@ -50,7 +50,7 @@ def job(crawling, site):
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_clock_that_jumps_loses_and_doubles_nothing(job, pages, tmp_path, monkeypatch, workers):
+def test_a_clock_that_jumps_loses_and_duplicates_nothing(job, pages, tmp_path, monkeypatch, workers):
     (tmp_path / "clock").mkdir()
     (tmp_path / "clock/sitecustomize.py").write_text(JUMPING_CLOCK)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "clock"), prepend=":")

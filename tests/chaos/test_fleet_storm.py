@@ -183,7 +183,7 @@ def check_polite(site, awakenings):
     assert distances[0] >= DELAY - TICK, distances[:10]
 
 
-def test_nothing_is_lost_doubled_or_impolite_in_a_storm(target, storm, site, truth):
+def test_nothing_is_lost_duplicated_or_impolite_in_a_storm(target, storm, site, truth):
     for url in target.urls:
         storm.join(url)
     storm.pass_over()

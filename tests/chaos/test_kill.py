@@ -58,7 +58,7 @@ def check_fetched_twice(crawl, site, dead_workers, *, owner_lives=False):
 @pytest.mark.parametrize("seed", ROUNDS)
 @pytest.mark.parametrize("output", OUTPUTS)
 @pytest.mark.parametrize("victim", ["worker", "owner", "all"])
-def test_nothing_is_lost_or_doubled_by_kills(job, site, truth, victim, output, seed):
+def test_nothing_is_lost_or_duplicated_by_kills(job, site, truth, victim, output, seed):
     rng = random.Random(f"{victim} {output} {seed}")
     pages, gone = truth
     crawl = job(output=output)
@@ -71,7 +71,7 @@ def test_nothing_is_lost_or_doubled_by_kills(job, site, truth, victim, output, s
 
 @pytest.mark.parametrize("seed", ROUNDS)
 @pytest.mark.parametrize("output", OUTPUTS)
-def test_nothing_is_lost_or_doubled_by_killing_the_only_process(job, site, truth, output, seed):
+def test_nothing_is_lost_or_duplicated_by_killing_the_only_process(job, site, truth, output, seed):
     rng = random.Random(f"{output} {seed}")
     crawl = job(workers=1, output=output)
     kills = kill_at_moments(crawl, site, "owner", sorted(rng.sample(range(PAGES + 1), KILLS)), rng)

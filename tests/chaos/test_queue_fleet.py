@@ -95,7 +95,7 @@ def test_two_machines_on_one_server_keep_to_their_queues_and_each_queue_to_its_p
     check_paces(site)
 
 
-def test_nothing_is_lost_or_doubled_when_workers_of_queues_are_killed(staged):
+def test_nothing_is_lost_or_duplicated_when_workers_of_queues_are_killed(staged):
     size = {"lists": 12, "details": 12}
     site, begin = staged(**size)
     crawl = begin("--queue=list:1", "--queue=detail:2", settings={"concurrency_per_slot": 4})

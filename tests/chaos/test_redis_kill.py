@@ -44,7 +44,7 @@ def job(server, site, tmp_path):
     [("worker", {}), ("owner", {}), ("all", {}), ("worker", {"max_queued": 30})],
     ids=["worker", "owner", "all", "worker-without-room"],
 )
-def test_nothing_is_lost_or_doubled_by_kills(job, site, truth, victim, settings, seed):
+def test_nothing_is_lost_or_duplicated_by_kills(job, site, truth, victim, settings, seed):
     rng = random.Random(f"{victim} {seed}")
     crawl = job(settings=settings).start()
     kills = 0

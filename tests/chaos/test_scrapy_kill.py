@@ -70,7 +70,7 @@ def processes(tmp_path, request, server):
 
 @pytest.mark.parametrize("seed", ROUNDS)
 @pytest.mark.parametrize("output", ["items.jsonl", "items.db"])
-def test_nothing_is_lost_or_doubled_by_killing_scrapy(job, site, truth, output, seed):
+def test_nothing_is_lost_or_duplicated_by_killing_scrapy(job, site, truth, output, seed):
     rng = random.Random(f"{output} {seed}")
     crawl = job(output=output).start()
     kills = 0

@@ -19,7 +19,7 @@ SESSIONS = {"cookies": "shared", "sessions": '{"size": 5, "max_uses": 100000}'}
     [("worker", (20, 60, 100, 140), SESSIONS), ("worker", (20, 100), {}), ("all", (50, 120), {})],
     ids=["worker-sessions", "worker", "all"],
 )
-def test_no_page_behind_the_log_in_is_lost_or_doubled(crawling, bounded_site, victim, moments, settings):
+def test_no_page_behind_the_log_in_is_lost_or_duplicated(crawling, bounded_site, victim, moments, settings):
     site = bounded_site("cookie_site:CookieSite", delay=0.01)
     job = crawling("LoggedIn", workers=3, settings=SETTINGS | settings, arguments={"url": site.url})
     rng = random.Random(victim)

@@ -42,7 +42,7 @@ def fresh(kind, server=None):
 @pytest.mark.parametrize(
     "kind", ["mongodb", "mongodb?flush=0.3", "postgresql", "mysql", "s3:items.jsonl.gz", "items.parquet"]
 )
-def test_killed_workers_and_owners_lose_and_double_nothing(kind, seed, job, site, truth):
+def test_killed_workers_and_owners_lose_and_duplicate_nothing(kind, seed, job, site, truth):
     rng = random.Random(f"{kind} {seed}")
     crawl = job(kind if kind == "items.parquet" else fresh(kind))
     crawl.start()
@@ -61,7 +61,7 @@ class ToRows(Crawling):
             return [json.loads(item) for (item,) in database.execute("SELECT item FROM pages")]
 
 
-def test_killed_workers_and_owners_lose_and_double_nothing_in_a_store_with_one_method(
+def test_killed_workers_and_owners_lose_and_duplicate_nothing_in_a_store_with_one_method(
     site, truth, tmp_path, monkeypatch
 ):
     monkeypatch.setenv("PYTHONPATH", f"{EXAMPLES}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
@@ -80,7 +80,7 @@ def test_killed_workers_and_owners_lose_and_double_nothing_in_a_store_with_one_m
 
 
 @pytest.mark.parametrize("kind", ["mongodb", "postgresql", "mysql"])
-def test_a_database_that_is_killed_in_mid_crawl_loses_and_doubles_nothing(kind, job, site, truth):
+def test_a_database_that_is_killed_in_mid_crawl_loses_and_duplicates_nothing(kind, job, site, truth):
     server = {
         "mongodb": lambda: MongoServer("--sync-on-commit"), "postgresql": PostgresServer, "mysql": MariaServer,
     }[kind]()  # fmt: skip

@@ -97,7 +97,7 @@ def take_away(crawl):
         crawl.server.kill()
 
 
-def test_servers_that_are_away_for_20_seconds_lose_and_double_nothing(outages):
+def test_an_outage_of_20_seconds_loses_and_duplicates_nothing(outages):
     for crawl in outages:
         crawl.start()
     with ThreadPoolExecutor(len(outages)) as each:  # none is at its end while another is waited for

@@ -108,7 +108,7 @@ async def test_an_unchanged_page_can_replace_its_memory_alone(start):
     }  # fmt: skip
 
 
-async def test_no_items_are_missing_or_doubled_if_pages_change_while_a_running_job_is_exported(start):
+async def test_no_items_are_missing_or_duplicated_if_pages_change_while_a_running_job_is_exported(start):
     job, leases = await begin(start, "a", "b", "c")
     for start_at, name in enumerate(leases):
         written = OutputRange("items/w.jsonl", start_at * 10, start_at * 10 + 10)

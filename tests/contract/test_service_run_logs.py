@@ -203,7 +203,7 @@ async def test_a_reader_beside_a_writer_reads_only_whole_calls(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["valkey"])
-async def test_a_server_that_is_full_or_away_refuses_at_once_and_takes_lines_again(kind, tmp_path):
+async def test_a_full_or_unavailable_server_refuses_at_once_and_takes_lines_again(kind, tmp_path):
     server = RedisServer(kind).start()
     try:
         log = ServiceConfig(tmp_path, server.url).log("job.x", "one")

@@ -58,7 +58,7 @@ def told(monkeypatch, caplog):
 
 @pytest.mark.chaos
 @pytest.mark.parametrize("kind", SERVERS)
-async def test_a_server_that_is_killed_and_comes_back_loses_and_doubles_nothing(kind, tmp_path, told):
+async def test_a_server_that_is_killed_and_comes_back_loses_and_duplicates_nothing(kind, tmp_path, told):
     server = await asyncio.to_thread(SERVERS[kind])
     try:
         await asyncio.to_thread(server.start)
@@ -88,7 +88,7 @@ async def test_a_server_that_is_killed_and_comes_back_loses_and_doubles_nothing(
 @pytest.mark.parametrize(
     "kind", ["mongodb?directConnection=true", "ferretdb", "postgresql", "mysql", "opensearch"]
 )
-async def test_a_connection_that_breaks_at_any_moment_of_a_write_loses_and_doubles_nothing(
+async def test_a_connection_that_breaks_at_any_moment_of_a_write_loses_and_duplicates_nothing(
     kind, tmp_path, told
 ):
     """A relay cuts the connection after a number of bytes, anywhere between the first request and the last response."""

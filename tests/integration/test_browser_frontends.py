@@ -113,7 +113,7 @@ def test_a_crawl_uses_a_running_browser_behind_the_guard_and_leaves_it_as_it_was
     assert forbidden.visits == []
 
 
-def test_a_running_browser_that_is_away_is_named_with_the_remedy(serve, free_port, tmp_path):
+def test_a_running_browser_that_is_unavailable_is_named_with_the_remedy(serve, free_port, tmp_path):
     require_browser()
     arguments = ["--browser", serve(javascript_site).url_of("/js/1"), "--no-robots"]
     result = skitter("fetch", *arguments, "-s", f"browser_url=http://127.0.0.1:{free_port}", cwd=tmp_path)

@@ -144,7 +144,7 @@ async def test_requests_wait_while_all_proxies_are_in_cooldown(run, proxies_of):
     assert ran.counters["free/proxy"] >= 1
 
 
-async def test_a_server_that_is_away_is_not_taken_for_proxies_that_are(run, proxies_of, free_port):
+async def test_a_server_that_is_unavailable_is_not_taken_for_proxies_that_are(run, proxies_of, free_port):
     proxies = await proxies_of(2)
 
     class Away(Seen):

@@ -62,7 +62,7 @@ def test_wrong_log_settings_are_refused(serve, tmp_path):
 
 
 @pytest.mark.parametrize("writers", [1, 6])
-def test_a_shared_log_file_loses_and_doubles_nothing_when_it_is_rotated(tmp_path, writers):
+def test_a_shared_log_file_loses_and_duplicates_nothing_when_it_is_rotated(tmp_path, writers):
     path, amount = tmp_path / "crawl.log", 400
 
     def write(name):

@@ -453,7 +453,7 @@ async def test_a_job_of_one_node_runs_to_its_end(tmp_path, serve):
     assert len([hit for hit in site.log.hits if hit.target == "/"]) == 2
 
 
-async def test_a_store_that_cannot_be_read_is_away_and_no_mistake_of_the_caller(call, tmp_path):
+async def test_an_unreadable_store_is_unavailable_and_not_a_mistake_of_the_caller(call, tmp_path):
     await call("PUT", "/recipes/web", RECIPE.format(url="http://127.0.0.1/"), kind="application/yaml")
     run = (await call("POST", "/jobs", {"name": "web", "recipe": "web"}))[1]["run"]["id"]
     broken = [tmp_path / "node" / "logs" / f"{run}.log", tmp_path / "node" / "runs" / run / "items.log"]

@@ -82,7 +82,7 @@ def test_a_wrong_url_is_refused_with_the_part_at_fault_and_an_example(url, field
         ("nats://127.0.0.1:1/t?state=sqlite:", "127.0.0.1:1"),
     ],
 )
-def test_a_broker_that_is_away_is_named(url, place, tmp_path):
+def test_a_broker_that_is_unavailable_is_named(url, place, tmp_path):
     with pytest.raises(FrontierError) as error:
         asyncio.run(broker_frontier(url, tmp_path).open())
     assert error.value.field == "frontier"

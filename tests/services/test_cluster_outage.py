@@ -46,7 +46,7 @@ async def work_to_the_end(frontier, worker="w"):
     return sorted(urls), had_data_loss
 
 
-async def test_the_rest_continues_while_a_node_is_away_and_one_message_reports_it(
+async def test_the_rest_continues_while_a_node_is_unavailable_and_one_message_reports_it(
     own_cluster, join_cluster, job_name, caplog
 ):
     cluster = own_cluster(*LOGGED, replicas=False, node_timeout=STABLE)
@@ -258,7 +258,9 @@ async def work_slowly(frontier):
     return urls
 
 
-async def test_a_note_of_a_partition_that_is_away_is_not_waited_for(own_cluster, join_cluster, job_name):
+async def test_a_note_of_a_partition_that_is_unavailable_is_not_waited_for(
+    own_cluster, join_cluster, job_name
+):
     cluster = own_cluster(*LOGGED, replicas=False, node_timeout=STABLE)
     frontier = await join_cluster(cluster.url, job_name)
     _, away = apart(cluster, job_name)

@@ -108,7 +108,7 @@ async def test_requests_left_in_an_outbox_are_delivered_to_a_partition_that_has_
     await recrawling.commit(done(lease, entries=pages))
     recrawling.forwarder.send = sent
     await recrawling.close()
-    await unaware.forwarder.collect(unaware._partitions.clients[0], 0.0)
+    await unaware.forwarder.redeliver(unaware._partitions.clients[0], 0.0)
     assert await counts(unaware) == {"queued": 2, "done": 3}
 
 

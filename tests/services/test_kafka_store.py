@@ -89,7 +89,7 @@ async def test_an_item_that_is_too_large_fails_only_its_page(options, broker, to
 
 
 @pytest.mark.chaos
-async def test_a_broker_that_is_killed_and_comes_back_loses_and_doubles_nothing(topic, tmp_path):
+async def test_a_broker_that_is_killed_and_comes_back_loses_and_duplicates_nothing(topic, tmp_path):
     server = await asyncio.to_thread(KafkaServer)
     try:
         await asyncio.to_thread(server.start)
@@ -135,7 +135,7 @@ async def test_a_certificate_that_is_not_trusted_is_named(options, word, broker,
     assert refusal.value.remedy
 
 
-async def test_a_broker_that_is_away_is_named(free_port, tmp_path):
+async def test_a_broker_that_is_unavailable_is_named(free_port, tmp_path):
     with pytest.raises(StoreError) as refusal:
         await opened(f"kafka://user:secret@127.0.0.1:{free_port}/t", tmp_path)
     assert refusal.value.remedy

@@ -31,7 +31,7 @@ def start():
         server.stop()
 
 
-async def test_nothing_is_lost_or_doubled_while_the_server_is_killed_in_the_middle_of_scripts(start, join):
+async def test_nothing_is_lost_or_duplicated_while_the_server_is_killed_in_the_middle_of_scripts(start, join):
     rng = random.Random(11)
     server = start()
     frontier = await join(server.url, lease_seconds=2)

@@ -61,7 +61,7 @@ async def test_replaying_reports_the_right_number_when_its_answer_is_lost(server
         await frontier.close()
 
 
-async def test_nothing_is_lost_or_doubled_while_answers_are_lost_again_and_again(server, join):
+async def test_nothing_is_lost_or_duplicated_while_answers_are_lost_again_and_again(server, join):
     rng = random.Random(7)
     async with Relay(server.port) as relay:
         frontier = await join(relay.url)

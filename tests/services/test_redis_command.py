@@ -103,7 +103,7 @@ def test_a_read_only_replica(refusal, own_valkey):
     assert f"127.0.0.1:{primary.port}" in line
 
 
-def test_a_server_that_throws_keys_away(refusal, own_valkey):
+def test_a_server_that_evicts_keys(refusal, own_valkey):
     server = own_valkey("--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
     assert "maxmemory-policy noeviction" in refusal(server.url)
 

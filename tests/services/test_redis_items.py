@@ -265,7 +265,7 @@ async def test_the_last_push_waits_no_longer_for_a_server_than_it_may(shop, free
     assert "same command again" in refusal.value.remedy
 
 
-async def test_a_server_that_is_away_and_a_key_of_another_kind_are_said_before_the_crawl(
+async def test_a_server_that_is_unavailable_and_a_key_of_another_kind_are_said_before_the_crawl(
     shop, ask, free_port
 ):
     with pytest.raises(StoreError, match=f"127.0.0.1:{free_port}"):

@@ -86,7 +86,7 @@ async def test_a_replica_is_refused_and_its_primary_named(own_server, join):
     assert f"127.0.0.1:{primary.port}" in refusal.value.remedy
 
 
-async def test_a_server_that_throws_keys_away_is_refused(own_server, join):
+async def test_a_server_that_evicts_keys_is_refused(own_server, join):
     server = own_server("--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
     with pytest.raises(FrontierError, match="allkeys-lru") as refusal:
         await join(server.url)

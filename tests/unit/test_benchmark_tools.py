@@ -100,7 +100,7 @@ class Careless:
         return place.folder
 
 
-def test_lost_and_doubled_pages_and_items_are_counted(beside, tmp_path, monkeypatch):
+def test_lost_and_duplicated_pages_and_items_are_counted(beside, tmp_path, monkeypatch):
     monkeypatch.setattr(beside, "server_cpu", lambda _: 0.0)
     start = "http://site/"
     site = beside.Site({start + name: name for name in ("", "a", "b", "c")}, start, tmp_path / "log")

@@ -385,7 +385,7 @@ class AwayFirst(FakeBroker):
 
 
 @pytest.mark.parametrize("patient", [True, False])
-async def test_only_a_worker_that_joins_a_crawl_waits_for_a_broker_that_is_away(
+async def test_only_a_worker_that_joins_a_crawl_waits_for_a_broker_that_is_unavailable(
     tmp_path, monkeypatch, patient
 ):
     monkeypatch.setattr("skitter.brokers.waiting.RETRY_INTERVAL", 0.0)
@@ -470,7 +470,7 @@ async def test_a_polling_broker_takes_only_allowed_messages_and_each_answer_free
     ]  # fmt: skip
 
 
-async def test_a_polling_broker_waits_for_a_place_that_is_away(polled, monkeypatch, caplog):
+async def test_a_polling_broker_waits_for_a_place_that_is_unavailable(polled, monkeypatch, caplog):
     place, broker = polled
     monkeypatch.setattr("skitter.brokers.waiting.RETRY_INTERVAL", 0.001)
     place.error = ConnectionError("gone")
@@ -485,7 +485,7 @@ async def test_a_polling_broker_waits_for_a_place_that_is_away(polled, monkeypat
     assert [record.getMessage() for record in caplog.records] == ["gone; waiting for the broker"]
 
 
-async def test_a_place_that_is_away_or_refuses_for_an_hour_is_an_error_with_a_remedy(monkeypatch):
+async def test_a_place_that_is_unavailable_or_refuses_for_an_hour_is_an_error_with_a_remedy(monkeypatch):
     place = ListPlace()
     place.error = ConnectionError("gone")
     broker = PollingBroker(place, 60.0)

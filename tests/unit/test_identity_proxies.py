@@ -159,7 +159,7 @@ async def test_many_requests_that_fail_at_once_are_one_failure(pool_of):
     assert pool.usable("http://p0:1")
 
 
-async def test_a_server_that_is_away_puts_no_proxy_to_rest(pool_of):
+async def test_a_server_that_is_unavailable_puts_no_proxy_to_rest(pool_of):
     pool = await pool_of(*three())
     for _ in range(50):
         for proxy in three():

@@ -24,7 +24,7 @@ def test_a_process_that_lives_is_not_dead(child):
         assert not is_provably_dead(identity)
 
 
-def test_a_process_that_was_killed_is_dead_before_and_after_its_parent_takes_note(child):
+def test_a_process_that_was_killed_is_dead_before_and_after_its_parent_notices(child):
     identity = process_identity(child.pid)
     child.kill()
     child.stdout = None

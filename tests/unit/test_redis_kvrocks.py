@@ -10,7 +10,7 @@ from skitter._utils.concurrency import stop_listening
 from skitter.errors import FrontierError
 from skitter.frontier.redis.address import parse_address
 from skitter.frontier.redis.kvrocks import check_kvrocks, in_transaction, is_kvrocks
-from skitter.frontier.redis.server import RedisServer, server_life
+from skitter.frontier.redis.server import RedisServer, server_run_id
 from skitter.frontier.redis.server_errors import explained, rule_of
 
 SERVER = "# RedisServer\r\nversion:2.10.1\r\nkvrocks_version:2.10.1\r\nredis_version:4.0.0\r\nprocess_id:{}\r\nuptime_in_seconds:{}\r\n"
@@ -157,7 +157,7 @@ def time(second):
 async def life(server):
     connection = redis.asyncio.Connection(port=server.port, protocol=2, driver_info=None)
     try:
-        return await server_life(connection)
+        return await server_run_id(connection)
     finally:
         await connection.disconnect()
 

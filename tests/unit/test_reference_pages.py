@@ -1,4 +1,4 @@
-"""The reference pages of settings and commands are as generated, and those of the API document each object once."""
+"""The reference pages are as generated, those of the API document each object once, and versions of formats are current."""
 
 import re
 from pathlib import Path
@@ -6,8 +6,12 @@ from pathlib import Path
 import pytest
 
 from skitter.cli import reference
+from skitter.frontier.embedded import tables
+from skitter.frontier.redis import job as redis_job
+from skitter.service import models
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
+DESIGN = REFERENCE.parent / "design"
 
 
 @pytest.mark.parametrize(
@@ -29,3 +33,18 @@ def test_no_object_is_documented_by_itself_and_with_its_module():
     twice = [name for name in names if any(name.startswith(f"{other}.") for other in names)]
     assert twice == []
     assert len(names) == len({*names})
+
+
+@pytest.mark.parametrize(
+    ("page", "words", "version"),
+    [
+        ("architecture.md", r"\| the SQLite file of a frontier \| (\d+),", tables.FORMAT_VERSION),
+        ("architecture.md", r"\| the `job` key on Redis \| (\d+),", redis_job.FORMAT_VERSION),
+        ("architecture.md", r"\| the records of a service, [^|]+ \| (\d+),", models.FORMAT),
+        ("embedded-frontier.md", r"The file has format (\d+) ", tables.FORMAT_VERSION),
+        ("service.md", r"Records have a version \(`format`, now (\d+)\)", models.FORMAT),
+        ("redis-frontier.md", r"\(`format` in `job`, now (\d+)\)", redis_job.FORMAT_VERSION),
+    ],
+)
+def test_a_design_page_states_the_current_version_of_a_format(page, words, version):
+    assert re.findall(words, (DESIGN / page).read_text("utf-8")) == [str(version)]

@@ -65,7 +65,7 @@ def desk(fetcher, notes=None, **settings):
     return RobotsCache(fetcher, "skitter/1", RobotsSettings(**settings), **shared)
 
 
-async def test_a_verdict_is_fetched_once_and_then_at_hand():
+async def test_a_verdict_is_fetched_once_and_then_cached():
     fetcher = GatedFetcher()
     robots = desk(fetcher)
     assert robots.known(URL) is None

@@ -76,7 +76,7 @@ async def test_lines_are_kept_masked_with_their_node_and_those_below_the_level_a
     assert told == [("ERROR", "job.1: grave\nTrace of ***")], "the node's own log has its own level"
 
 
-async def test_a_log_that_cannot_be_kept_is_reported_once_and_nothing_of_it_is_doubled_or_lost(
+async def test_a_log_that_cannot_be_kept_is_reported_once_and_nothing_of_it_is_duplicated_or_lost(
     kept, keeper, caplog
 ):
     kept.refusal = StoreError("the disk is full")

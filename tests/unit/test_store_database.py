@@ -100,7 +100,7 @@ async def test_a_rejected_page_keeps_its_error_and_the_others_are_written():
     assert sorted(driver.rows) == [f"quotes:{n:032x}:0" for n in (1, 4)]
 
 
-async def test_a_server_that_is_away_is_waited_for_and_that_is_said_once(no_pauses, caplog):
+async def test_a_server_that_is_unavailable_is_waited_for_and_that_is_said_once(no_pauses, caplog):
     driver = DictDriver(away=20)
     store = await store_over(driver)
     assert await store.write([page(1, {"n": 1})]) == [None]

@@ -27,8 +27,8 @@ class Unavailable(Exception):
 class Outage:
     """Logs the outage of a service: one warning for each description of it, and one when it ends.
 
-    :param name: name of the service; every message begins with it
-    :param logger: logger that receives the messages
+    ``name``: name of the service; every message begins with it.
+    ``logger``: logger that receives the messages.
     """
 
     def __init__(self, name: str, logger: str = "skitter.store") -> None:
@@ -63,13 +63,13 @@ class Backoff:
         while not await try_it():
             await backoff.wait()
 
-    :param name: name of the service, for messages and errors of :meth:`call`
-    :param seconds: how long :meth:`call` retries during one outage; 0 means that it does not retry
-    :param first: delay after the first failure, in seconds. [default: 0.1]
-    :param maximum: upper bound of the delays, in seconds. [default: 5]
-    :param multiplier: factor from one delay to the next
-    :param jitter: share of each delay that is random: with 0.5, a delay of 4 s lasts between 2 s and 4 s
-    :param logger: logger that receives the messages of :attr:`outage`
+    ``name``: name of the service, for messages and errors of :meth:`call`.
+    ``seconds``: how long :meth:`call` retries during one outage; 0 means that it does not retry.
+    ``first``: delay after the first failure, in seconds.
+    ``maximum``: upper bound of the delays, in seconds.
+    ``multiplier``: factor from one delay to the next.
+    ``jitter``: share of each delay that is random: with 0.5, a delay of 4 s lasts between 2 s and 4 s.
+    ``logger``: logger that receives the messages of :attr:`outage`.
     """
 
     def __init__(

@@ -24,7 +24,7 @@ import msgspec
 from skitter.errors import SkitterError
 
 _EXTRA_SECONDS = 60.0
-"""How long a call may take in addition to its CPU time: to start the process, and to get the CPU on a busy machine."""
+"""Seconds that a call may take in addition to its CPU time: to start the process, and to get the CPU on a busy machine."""
 
 
 class ProcessDied(SkitterError):

@@ -52,7 +52,7 @@ class LimitedPattern:
 
 
 def compile_pattern(text: str | re.Pattern[str] | LimitedPattern) -> re.Pattern[str] | LimitedPattern:
-    """Compile a pattern that may meet hostile texts; return a compiled one unchanged. Raises ``re.error``."""
+    """Compile a pattern that may be applied to hostile texts; return a compiled one unchanged. Raises ``re.error``."""
     if not isinstance(text, str):
         return text
     compiled = re.compile(text)

@@ -28,7 +28,7 @@ _URL = re.compile(r"[a-z][a-z0-9+.-]{0,20}://[^\s\"'<>]{1,2000}", re.IGNORECASE)
 class Redactor:
     """Masks known secrets anywhere in a text, and likely secrets by their position: in a URL, in a header, after a name.
 
-    :param secrets: known secrets; those with fewer than four characters are ignored
+    ``secrets``: known secrets; those with fewer than four characters are ignored.
     """
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:

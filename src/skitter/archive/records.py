@@ -22,7 +22,7 @@ from skitter.response import Response
 from skitter.store.contract import Capture
 
 _LEVEL = 1
-"""Of 0 to 3. Level 3 takes half as much time again and saves 8 % of the bytes."""
+"""Compression level, from 0 to 3. Level 3 takes 1.5 times as long and saves 8% of the bytes."""
 _ORIGINAL = "X-Archive-Orig-"
 """Prefix of a header that no longer describes the recorded body."""
 _OF_BODY = frozenset({"content-encoding", "transfer-encoding", "content-length"})

@@ -73,7 +73,9 @@ def parse_address(url: str, job: str, rules: UrlRules) -> BrokerAddress:
     """Parse the URL of a broker frontier.
 
     A dotted path may precede it: ``package.module:make_frontier:zset://HOST/TOPIC``. The default topic is ``skitter``.
-    The default channel is named after the job, so that two jobs do not take each other's messages. Raise :class:`~skitter.errors.FrontierError` for an invalid URL.
+    The default channel is named after the job, so that two jobs do not take each other's messages.
+
+    Raises :class:`~skitter.errors.FrontierError` for an invalid URL.
     """
     _, found, rest = url.partition(f":{rules.scheme}://")
     if found:

@@ -69,7 +69,7 @@ class Broker(Protocol):
     async def open(self) -> None:
         """Connect, and create the topic and the job's subscription if they do not exist.
 
-        Raise :class:`~skitter.errors.FrontierError` with a remedy if the broker is unavailable or refuses. Once open, a
+        Raises :class:`~skitter.errors.FrontierError` with a remedy if the broker is unavailable or refuses. Once open, a
         broker waits and reconnects instead, whenever the connection is lost. :meth:`open` may be called again after
         a failure.
         """
@@ -80,7 +80,7 @@ class Broker(Protocol):
     async def publish(self, messages: Sequence[OutgoingMessage]) -> None:
         """Publish messages. Return when the broker has stored them.
 
-        Wait for a broker that is unavailable. Raise :class:`~skitter.errors.FrontierError` if it refuses the messages, or
+        Wait for a broker that is unavailable. Raises :class:`~skitter.errors.FrontierError` if it refuses the messages, or
         stays unavailable longer than an hour; the run ends then. A message may be published twice if its confirmation is
         lost.
         """

@@ -21,14 +21,14 @@ _REDIS_SCHEMES = {"redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel"
 
 
 def nsq_frontier(url: str, context: FrontierContext) -> Frontier:
-    """Return the frontier of an ``nsq:`` URL. Raise :class:`~skitter.errors.FrontierError` for an invalid URL."""
+    """Return the frontier of an ``nsq:`` URL. Raises :class:`~skitter.errors.FrontierError` for an invalid URL."""
     from skitter.brokers.nsq import RULES, NsqBroker  # noqa: PLC0415 - users of NATS need no NSQ client
 
     return make_broker_frontier(url, context, RULES, NsqBroker, BrokerTuning(settling_time=_NSQD_REFRESH))
 
 
 def jetstream_frontier(url: str, context: FrontierContext) -> Frontier:
-    """Return the frontier of a ``nats:`` URL. Raise :class:`~skitter.errors.FrontierError` for an invalid URL."""
+    """Return the frontier of a ``nats:`` URL. Raises :class:`~skitter.errors.FrontierError` for an invalid URL."""
     with needing("nats", "frontier kind 'nats'", FrontierError):
         from skitter.brokers.jetstream import RULES, JetStreamBroker  # noqa: PLC0415 - its client is an extra
 

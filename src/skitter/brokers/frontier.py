@@ -76,7 +76,7 @@ class BrokerFrontier:
         self._calls = 0
         self._pass_number = 1
         self._revision = 0
-        """Of the last answer of the state."""
+        """Revision of the settings in the last answer of the state."""
         self.shared = state.shared
         self.control = state.control
         self.notes = state.notes
@@ -84,7 +84,7 @@ class BrokerFrontier:
         self.liveness = state.liveness
         self.catalog = state.catalog
         self.seed_keys = state.seed_keys
-        """Messages for seeds taken from them are published by the search for lost messages."""
+        """Requests from seed keys have no messages at first. The search for lost messages publishes them."""
         self.unknown = state.unknown
         self.status = state.status
         self.limit_outages = state.limit_outages
@@ -98,7 +98,7 @@ class BrokerFrontier:
     # --- opening and closing -----------------------------------------------------------------------------
 
     async def open(self) -> JobInfo:
-        """Open the state and the broker. Raise :class:`~skitter.errors.FrontierError`."""
+        """Open the state and the broker. Raises :class:`~skitter.errors.FrontierError`."""
         info = await self._state.open()
         self._mark = job_mark(info.fingerprint_seed)
         try:

@@ -38,7 +38,7 @@ class BrokerTuning(msgspec.Struct, frozen=True):
     overdue_after: float = 3.0
     """A slot that has been ready for this time without a message has lost some."""
     max_wait: float = 0.0
-    """How long a call for leases waits for messages."""
+    """Seconds for which a call for leases waits for messages."""
     settling_time: float = 0.0
     """For this time after the start, the broker may deliver returned messages late. The worker keeps more of them."""
 

@@ -109,7 +109,7 @@ class PollingBroker:
         return arrived
 
     async def wait(self, seconds: float) -> bool:
-        """Wait for a message. Raise the unexpected error that ended the polling."""
+        """Wait for a message. Raises the unexpected error that ended the polling."""
         if self._polling is not None and self._polling.done() and not self._is_closing:
             self._polling.result()
         self._arrived.clear()

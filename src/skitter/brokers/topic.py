@@ -113,7 +113,7 @@ class Outbox:
             self._changed.notify_all()
 
     async def wait_below(self, count: int) -> None:
-        """Wait until fewer than ``count`` messages are on their way. Raise the error that ended :meth:`run`."""
+        """Wait until fewer than ``count`` messages are on their way. Raises the error that ended :meth:`run`."""
         if len(self) >= count and self.failure is None:
             async with self._changed:
                 await self._changed.wait_for(lambda: len(self) < count or self.failure is not None)
@@ -140,7 +140,7 @@ class MessageChannel:
         """Loop time at which a first delivery arrived, or none could be expected."""
 
     async def open(self, *, patient: bool) -> None:
-        """Connect. ``patient``: wait for a broker that is unavailable. Raise :class:`~skitter.errors.FrontierError`."""
+        """Connect. ``patient``: wait for a broker that is unavailable. Raises :class:`~skitter.errors.FrontierError`."""
         await wait_for_broker(self._broker.open, (FrontierError,), OPEN_TIMEOUT if patient else 0.0)
         self._sending = asyncio.create_task(self.outbox.run())
         self.supplied_at = self.now
@@ -250,14 +250,15 @@ class Topic:
         self._search: asyncio.Task[None] | None = None
         self._dry_after = tuning.dry_after
         self._leasing = asyncio.Lock()
-        """One call for leases at a time, so that a message is offered by one call only."""
+        """Held during a call for leases, so that no other call offers the same messages."""
         self._wanted: Counter[str] = Counter()
-        """Number of leases that each worker wants, with those that ended since. A process may serve several workers."""
+        """Number of leases that each worker still wants: those missing from its last call, and one for each lease that has ended
+        since. A process may serve several workers."""
         self._finishing = 0
         """Messages whose outcomes are committed, and which are finished once the new requests are published."""
         self._calls = 0
         self._is_running = self._more_ready = True
-        """What the state answered last."""
+        """Whether the job was running, and whether more slots were ready, in the last answer of the state."""
         self._last: tuple[float, LeaseResult] | None = None
 
     def __contains__(self, lease_id: int) -> bool:
@@ -334,7 +335,7 @@ class Topic:
         return result
 
     def _idle_answer(self, limit: int) -> LeaseResult | None:
-        """Return the last answer while nothing has happened that could change it, to save the state a call."""
+        """Return the last answer if nothing has happened since that could change it, which saves a call to the state."""
         now = self._channel.now
         if self._tuning.max_wait or self._last is None or now - self._last[0] > STATE_MAX_AGE:
             return None
@@ -521,7 +522,7 @@ class _MessageWait:
         self._call = call
         self._deadline = channel.now + tuning.max_wait if tuning.max_wait else 0.0
         self._expected = 0
-        """Messages that were published again and have not come."""
+        """Number of messages that were published again and have not arrived."""
 
     async def for_choice(self) -> bool:
         """Return whether there is a message that was not offered in this call; wait for one if that is allowed."""
@@ -531,7 +532,7 @@ class _MessageWait:
         while (seconds := self._deadline - channel.now) > 0:
             if await channel.wait(seconds if self._expected else min(seconds, self._dry_after)):
                 received = channel.receive()
-                # Others may have come instead of the expected ones; then lost messages are searched for again.
+                # Other messages may have arrived instead of the expected ones. Then the search for lost ones is repeated.
                 self._expected = max(0, self._expected - received)
                 return True
             if not self._expected:

@@ -26,7 +26,7 @@ async def wait_for_broker(
 ) -> None:
     """Repeat a call while it raises one of the errors ``unavailable``. The first of them is logged.
 
-    Raise the error after ``seconds``, and at once if the broker has refused the call.
+    Raises the error after ``seconds``, and at once if the broker has refused the call.
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds

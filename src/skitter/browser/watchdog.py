@@ -27,7 +27,7 @@ def main() -> None:
     folder, program = sys.argv[1:3]
     os.environ["TMPDIR"] = folder  # what the browser leaves there goes with the folder
     driver = os.getppid()
-    lifeline = os.open(os.path.join(folder, LIFELINE), os.O_RDONLY | os.O_NONBLOCK)  # noqa: PTH118 - pathlib takes 10 ms to import
+    lifeline = os.open(os.path.join(folder, LIFELINE), os.O_RDONLY | os.O_NONBLOCK)  # noqa: PTH118 - importing pathlib takes 10 ms
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # the driver or the worker decides
     child_ended, wakeup = os.pipe()
@@ -36,10 +36,10 @@ def main() -> None:
     signal.set_wakeup_fd(wakeup)
     signal.signal(signal.SIGCHLD, lambda *_: None)  # only handled signals are written to the pipe
     browser = _start(program, sys.argv[2:])
-    draft = os.path.join(folder, GROUP + "~")  # noqa: PTH118 - see above
-    with open(draft, "w", encoding="ascii") as file:  # noqa: PTH123 - see above
+    draft = os.path.join(folder, GROUP + "~")  # noqa: PTH118 - importing pathlib takes 10 ms
+    with open(draft, "w", encoding="ascii") as file:  # noqa: PTH123 - importing pathlib takes 10 ms
         file.write(f"{os.getpgrp()} {browser} {driver}")
-    os.rename(draft, os.path.join(folder, GROUP))  # noqa: PTH104, PTH118 - see above
+    os.rename(draft, os.path.join(folder, GROUP))  # noqa: PTH104, PTH118 - importing pathlib takes 10 ms
     worker_ended, status = False, None
     while status is None and not worker_ended and os.getppid() == driver:
         select.select([lifeline, child_ended], [], [], _POLL_INTERVAL)
@@ -72,8 +72,8 @@ def delete(folder: str) -> None:
                     shutil.rmtree(entry.path, ignore_errors=True)
                 elif entry.name != LIFELINE:
                     with contextlib.suppress(OSError):  # a process may have deleted it
-                        os.unlink(entry.path)  # noqa: PTH108 - see above
-        if os.listdir(folder) in ([LIFELINE], []):  # noqa: PTH208 - see above
+                        os.unlink(entry.path)  # noqa: PTH108 - importing pathlib takes 10 ms
+        if os.listdir(folder) in ([LIFELINE], []):  # noqa: PTH208 - importing pathlib takes 10 ms
             shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -8,7 +8,7 @@ import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 import msgspec
@@ -110,12 +110,16 @@ def check(
         folder = Path(inspect.getfile(type(builder.spider))).parent
         methods = inspect.getmembers(type(builder.spider), inspect.isfunction)
         contracts = [(name, found) for name, method in methods if (found := contract_of(method, folder))]
-        for label, problems, summary in asyncio.run(_check_all(builder, contracts)):
+        for result in asyncio.run(_check_all(builder, contracts)):
             checked += 1
-            failed += bool(problems)
-            verdict = painted("FAIL", "red", sys.stdout) if problems else painted("ok  ", "green", sys.stdout)
-            click.echo(f"{verdict} {label}: {summary}")
-            for problem in problems:
+            failed += bool(result.problems)
+            verdict = (
+                painted("FAIL", "red", sys.stdout)
+                if result.problems
+                else painted("ok  ", "green", sys.stdout)
+            )
+            click.echo(f"{verdict} {result.label}: {result.summary}")
+            for problem in result.problems:
                 click.echo(f"     {problem}")
     say(f"contracts: {checked}, failed: {failed}")
     if not checked:
@@ -123,17 +127,27 @@ def check(
     return FAILED if failed else 0
 
 
-async def _check_all(
-    builder: JobBuilder, contracts: list[tuple[str, Contract]]
-) -> list[tuple[str, list[str], str]]:
-    """Return for each contract a label, the problems, and a summary of what the callback gave."""
+class CheckedContract(NamedTuple):
+    """The result of checking a contract."""
+
+    label: str
+    """``SPIDER.CALLBACK``."""
+    problems: list[str]
+    """Empty if the contract holds."""
+    summary: str
+    """What the callback returned, for display."""
+
+
+async def _check_all(builder: JobBuilder, contracts: list[tuple[str, Contract]]) -> list[CheckedContract]:
+    """Check the contracts of a spider, given with the names of their callbacks."""
     from skitter.run.page_fetcher import PageFetcher
 
     results = []
     async with PageFetcher(builder) as fetcher:
         for name, contract in contracts:
             problems, summary = await _check_one(builder, fetcher, name, contract)
-            results.append((f"{type(builder.spider).__name__}.{name}", problems, summary))
+            label = f"{type(builder.spider).__name__}.{name}"
+            results.append(CheckedContract(label, problems, summary))
     return results
 
 

@@ -54,10 +54,10 @@ def jobs(as_json: bool, frontier: str | None) -> None:
     from skitter.run.job import all_jobs
     from skitter.run.job_access import job_statuses, jobs_on
 
-    async def look() -> list[JobStatus]:
+    async def read_jobs() -> list[JobStatus]:
         return await job_statuses(all_jobs() if frontier is None else await jobs_on(frontier))
 
-    found = asyncio.run(look())
+    found = asyncio.run(read_jobs())
     if as_json:
         click.echo(to_json(found))
     elif found:
@@ -241,7 +241,7 @@ def repair(job: str) -> int:
     """Find and repair damage in the frontier file of a job.
 
     The file is rebuilt from everything that can be read.
-    The damaged file is kept beside the new one. What could not be read is listed, and the exit status is 1.
+    The damaged file is kept next to the new one. The command lists what it could not read, and its exit status is then 1.
     """
     from skitter.frontier.embedded.repair import repair_file
     from skitter.frontier.embedded.tables import file_of

@@ -85,7 +85,7 @@ async def export(folder: JobFolder, output: str, folders: tuple[Path, ...], forc
     held = "responses" if target.holds_responses else f"{await asyncio.to_thread(_count, committed):,} items"
     left_out = "; near duplicates among them are left out" if target.leaves_out_duplicates else ""
     say(f"{output}: {held} of {len(present)} part files{left_out}")
-    return _tell_missing(missing)
+    return _say_missing(missing)
 
 
 def _refuse_if_in_databases(folder: JobFolder) -> None:
@@ -142,7 +142,7 @@ def _count(committed: CommittedRanges) -> int:
     return sum(chunk.count(b"\n") for chunk in committed.chunks())
 
 
-def _tell_missing(missing: dict[str, list[tuple[int, int]]]) -> int:
+def _say_missing(missing: dict[str, list[tuple[int, int]]]) -> int:
     if not missing:
         return 0
     size = sum(end - start for spans in missing.values() for start, end in spans)

@@ -55,7 +55,7 @@ def fetch(
         complain(f"{error.kind}: {error}", error.remedy)
         return FAILED
     if verbose:
-        _tell_headers(response)
+        _say_headers(response)
     elif not response.ok:
         say(f"status {response.status}")
     if screenshot is not None:
@@ -90,7 +90,7 @@ def _save(response: Response, file: Path) -> int:
     return 0
 
 
-def _tell_headers(response: Response) -> None:
+def _say_headers(response: Response) -> None:
     for hop in response.request.redirects if response.request is not None else ():
         say(f"> {hop} redirects")
     say(f"> {response.url}")

@@ -22,18 +22,18 @@ from skitter.cli.tables import status_lines, top_rows
 from skitter.errors import SkitterError
 from skitter.run.job_access import JobStatus
 
-Look = Callable[[], Awaitable[list[JobStatus]]]
+ReadJobs = Callable[[], Awaitable[list[JobStatus]]]
 
 _HINT = "q: quit"
 
 
-async def watch_jobs(look: Look, interval: float, *, detailed: bool) -> None:
+async def watch_jobs(read_jobs: ReadJobs, interval: float, *, detailed: bool) -> None:
     """Show jobs repeatedly until the user ends the display. ``detailed``: show all details of each job.
 
-    Raises :class:`~skitter.errors.SkitterError` if the first look fails.
+    Raises :class:`~skitter.errors.SkitterError` if the jobs cannot be read at first.
     """
     console = Console()
-    shown: RenderableType = _shown(await look(), console.width, detailed=detailed)
+    shown: RenderableType = _shown(await read_jobs(), console.width, detailed=detailed)
     enough = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -43,8 +43,8 @@ async def watch_jobs(look: Look, interval: float, *, detailed: bool) -> None:
             live.update(Group(shown, Text(), Text(_HINT, style="dim")), refresh=True)
             await wait_until_set(enough, interval)
             try:
-                shown = _shown(await look(), console.width, detailed=detailed)
-            except SkitterError as error:  # it may come back; who watches can leave
+                shown = _shown(await read_jobs(), console.width, detailed=detailed)
+            except SkitterError as error:  # the jobs may become readable again, and the user can quit
                 shown = Text(visible(str(error)), style="red")
 
 

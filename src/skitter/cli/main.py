@@ -45,7 +45,7 @@ class Commands(click.Group):
         """Return the names of all commands, in the order of the help."""
         return list(_MODULES)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - likewise
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - the signature is click's
         """Load a command. Return ``None`` for an unknown name."""
         module = _MODULES.get(cmd_name)
         if module is None:
@@ -93,7 +93,7 @@ def main() -> None:
 
         hide_secrets()
     code = run(sys.argv[1:])
-    gc.freeze()  # everything goes at once now: the interpreter need not look for cycles in all that a crawl knows
+    gc.freeze()  # the process ends: skip the search for cycles among all objects of the crawl
     sys.exit(code)
 
 

@@ -19,8 +19,10 @@ from skitter.run.log_frames import LEVELS
 if TYPE_CHECKING:
     from skitter.fetch.signatures import SigningKey
     from skitter.service.api.access import ApiTokens
+    from skitter.service.api.auth import AuthMiddleware
     from skitter.service.api.server import TlsFiles
     from skitter.service.config import ServiceConfig
+    from skitter.service.node import Node
 
 _LOCAL_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})
 _folder = click.Path(path_type=Path, file_okay=False)
@@ -250,7 +252,6 @@ async def _serve(
     from skitter._utils.redaction import Redactor
     from skitter.frontier.embedded.lock import OwnerLock
     from skitter.service.api.app import make_app
-    from skitter.service.api.server import serve_app
     from skitter.service.jobs import JobService
     from skitter.service.node import Node
 
@@ -275,25 +276,32 @@ async def _serve(
                 max_rate=options.max_rate,
                 signing_key=signing_key,
             )
-            async with AsyncExitStack() as stack:
-                if options.grpc_port is not None:
-                    from skitter.service.api.grpc_server import grpc_server
-
-                    port = await stack.enter_async_context(
-                        grpc_server(app, options.host, options.grpc_port, options.max_body, tls)
-                    )
-                    say(f"node {node.name} offers gRPC on port {port}")
-                await serve_app(
-                    app,
-                    options.host,
-                    options.port,
-                    lambda url: say(f"node {node.name} listens on {url}"),
-                    node.leaving,
-                    tls,
-                )
+            await _serve_api(app, node, options, tls)
         finally:
             await jobs.store.close()
             jobs.checker.close()
     finally:
         await asyncio.to_thread(lock.release)
     return 0
+
+
+async def _serve_api(app: AuthMiddleware, node: Node, options: ServeOptions, tls: TlsFiles | None) -> None:
+    """Serve the API of a node over HTTP, and over gRPC if a port is given, until the process is asked to end."""
+    from skitter.service.api.server import serve_app
+
+    async with AsyncExitStack() as stack:
+        if options.grpc_port is not None:
+            from skitter.service.api.grpc_server import grpc_server
+
+            port = await stack.enter_async_context(
+                grpc_server(app, options.host, options.grpc_port, options.max_body, tls)
+            )
+            say(f"node {node.name} offers gRPC on port {port}")
+        await serve_app(
+            app,
+            options.host,
+            options.port,
+            lambda url: say(f"node {node.name} listens on {url}"),
+            node.leaving,
+            tls,
+        )

@@ -60,31 +60,31 @@ def status(folder: JobFolder, watch: bool, plot: bool, interval: float, as_json:
                 click.echo(f"\n{chart_lines(title, values, width)}")
         return
 
-    async def look() -> list[JobStatus]:
+    async def read_jobs() -> list[JobStatus]:
         return [await job_status(folder)]
 
     if as_json or not sys.stdout.isatty():
         write = to_json_line if as_json else status_lines
-        asyncio.run(_lines(look, interval, write))
+        asyncio.run(_lines(read_jobs, interval, write))
         return
     from skitter.cli.live_view import watch_jobs
 
-    asyncio.run(watch_jobs(look, interval, detailed=True))
+    asyncio.run(watch_jobs(read_jobs, interval, detailed=True))
 
 
 async def _lines(
-    look: Callable[[], Awaitable[list[JobStatus]]], interval: float, write: Callable[[JobStatus], str]
+    read_jobs: Callable[[], Awaitable[list[JobStatus]]], interval: float, write: Callable[[JobStatus], str]
 ) -> None:
     """Print the status of a job repeatedly until the job ends or the user interrupts.
 
-    After the first success, an unavailable server is reported once, and the look is repeated.
+    After the first success, an unavailable server is reported once, and the jobs are read again.
     """
     from skitter.frontier.contract import NoSuchJob
 
     seen, trouble = False, ""
     while True:
         try:
-            jobs = await look()
+            jobs = await read_jobs()
         except NoSuchJob:
             raise
         except SkitterError as error:
@@ -114,21 +114,21 @@ def top(interval: float, as_json: bool, frontier: str | None) -> None:
     """
     from skitter.cli.tables import problem_lines, to_json, top_lines
 
-    async def look() -> list[JobStatus]:
+    async def read_jobs() -> list[JobStatus]:
         from skitter.run.job import all_jobs
         from skitter.run.job_access import job_statuses, jobs_on
 
         return await job_statuses(all_jobs() if frontier is None else await jobs_on(frontier))
 
     if as_json or not sys.stdout.isatty():
-        found = asyncio.run(look())
+        found = asyncio.run(read_jobs())
         click.echo(to_json(found) if as_json else top_lines(found))
         for line in problem_lines(found):
             say(line)
         return
     from skitter.cli.live_view import watch_jobs
 
-    asyncio.run(watch_jobs(look, interval, detailed=False))
+    asyncio.run(watch_jobs(read_jobs, interval, detailed=False))
 
 
 @click.command()

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from skitter.response import Response
 
 SECONDS = 2.0
-"""CPU time for the extraction of one page."""
+"""Seconds of CPU time for the extraction of one page."""
 MEMORY = 1 << 30
 """Bytes that the process may allocate for it."""
 MAX_CHARACTERS = 4_000_000

@@ -28,17 +28,17 @@ _WIDTH = 3
 _BANDS = 4
 """Near duplicates agree in at least one band: with a probability of 96 % at a similarity of 0.75, 99.9 % at 0.9."""
 _BINS = 8
-"""Minima of a text. A band consists of two of them."""
+"""Number of minima in the signature of a text. A band consists of two of them."""
 _BIN_STARTS = [number << 61 for number in range(_BINS)]
 _MAX_PARTNERS = 64
-"""Texts of a bucket that others are compared with: the first ones by digest. It bounds the time for a large family of pages
-that share a part of their text."""
+"""Maximum number of texts of a bucket that another text is compared with: the first ones by digest. This bounds the time
+for many pages that share a part of their text."""
 _MAX_MISSES = 16
-"""Comparisons of a text without success."""
+"""Number of unsuccessful comparisons after which a text is not compared any further."""
 _CACHED = 200
-"""Sets of shingles that are kept for further comparisons. A set takes 50 KB for a text of 500 words, and at most 1 MB."""
+"""Number of sets of shingles that are kept for further comparisons. A set takes 50 KB for a text of 500 words, and at most 1 MB."""
 MAX_WORDS = 10_000
-"""Words of a text that are compared: the first ones."""
+"""Maximum number of words of a text that are compared, from its beginning."""
 _MAX_CHARACTERS = 200_000
 """Characters in which these words are searched."""
 # Scripts without spaces between words: Thai to Myanmar, Khmer, kana, CJK ideographs. Each of their characters is a word.

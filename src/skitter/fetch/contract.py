@@ -27,7 +27,7 @@ class FetchError(SkitterError):
 
 
 class ConnectError(FetchError):
-    """The connection was refused, reset before the answer, or the server is unreachable."""
+    """The connection was refused, reset before the response, or the server is unreachable."""
 
     kind = "connect"
 
@@ -67,7 +67,7 @@ class Disconnected(FetchError):
 
 
 class ProtocolError(FetchError):
-    """The server's answer is not HTTP."""
+    """The response of the server is not HTTP."""
 
     kind = "protocol"
 
@@ -140,7 +140,7 @@ class FetchPhases(msgspec.Struct, frozen=True):
     secured: float = 0.0
     """The TLS handshake was complete."""
     answered: float = 0.0
-    """The first byte of the answer had arrived."""
+    """The first byte of the response had arrived."""
     ended: float = 0.0
     """The transfer had ended."""
 
@@ -273,10 +273,10 @@ async def _fetch_then_hook(
     fetcher: Fetcher, request: Request, permit: SendPermit, on_headers: HeaderHook
 ) -> Response:
     response = await fetcher.fetch(request, permit=permit)
-    answer = await on_headers(response)
-    if not answer:
+    wanted = await on_headers(response)
+    if not wanted:
         raise Aborted("the header hook rejected the response")
-    if answer is True:
+    if wanted is True:
         return response
-    await answer.write(response.body)
+    await wanted.write(response.body)
     return response.replace(body=b"")

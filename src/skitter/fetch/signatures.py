@@ -39,7 +39,7 @@ def new_signing_key() -> str:
     """Return a new Ed25519 private key in PEM (PKCS #8). Raises :class:`~skitter.errors.SettingsError` without the extra."""
     with needing("signing", "signed requests", SettingsError):
         from cryptography.hazmat.primitives import serialization  # noqa: PLC0415 - needs an extra
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import (  # noqa: PLC0415 - likewise
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import (  # noqa: PLC0415 - needs an extra
             Ed25519PrivateKey,
         )
     return (
@@ -118,10 +118,10 @@ class SigningKey:
 def _private_key(pem: str) -> Ed25519PrivateKey:
     with needing("signing", "signed requests", SettingsError):
         from cryptography.exceptions import UnsupportedAlgorithm  # noqa: PLC0415 - needs an extra
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import (  # noqa: PLC0415 - likewise
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import (  # noqa: PLC0415 - needs an extra
             Ed25519PrivateKey,
         )
-        from cryptography.hazmat.primitives.serialization import (  # noqa: PLC0415 - likewise
+        from cryptography.hazmat.primitives.serialization import (  # noqa: PLC0415 - needs an extra
             load_pem_private_key,
         )
     try:

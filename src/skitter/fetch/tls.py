@@ -37,7 +37,7 @@ class TlsSessions:
 
     def __init__(self) -> None:
         self._caches: dict[str, pycurl.CurlShare] = {}
-        """By origin. The oldest come first."""
+        """The cache of each origin, oldest first. Several origins share a cache."""
         self._newest: pycurl.CurlShare
         """The cache of the next new origin. It is created with the first one."""
 

@@ -15,7 +15,7 @@ from skitter.run.loader import check_list
 from skitter.spider import Spider
 from skitter.worker.callbacks import find_method
 
-if TYPE_CHECKING:  # the owner of a fleet reads no pages
+if TYPE_CHECKING:  # the parent process of several workers reads no pages
     from skitter.response import Response
     from skitter.web.sitemap import SitemapEntry
 
@@ -99,7 +99,7 @@ class SitemapSpider(Spider):
 
     def parse_sitemap(self, response: Response) -> Iterator[Any]:
         """Yield the requests for the entries of a sitemap."""
-        from skitter.web.sitemap import read_sitemap  # noqa: PLC0415 - see above
+        from skitter.web.sitemap import read_sitemap  # noqa: PLC0415 - the parent process reads no pages
 
         is_robots = response.url.partition("?")[0].endswith("/robots.txt")
         uses_lastmod = self.settings.use_lastmod

@@ -187,7 +187,7 @@ class Liveness(Protocol):
 
         A worker is dead if its heartbeats are missing for ``LIVENESS_SECONDS``, and after that for
         ``SUSPICION_SECONDS`` while another worker is alive (:mod:`skitter.frontier.workers`). It is returned to one
-        caller at a time, repeatedly until its leases are taken back. Raise :class:`~skitter.errors.FrontierError` at
+        caller at a time, repeatedly until its leases are taken back. Raises :class:`~skitter.errors.FrontierError` at
         once if the server does not answer.
         """
 
@@ -239,18 +239,18 @@ class Frontier(Protocol):
 
     @property
     def liveness(self) -> Liveness | None:
-        """``None`` if the frontier itself sees the end of a worker, for example by a closed connection."""
+        """Which workers are alive; ``None`` if the frontier itself notices the end of a worker, for example by a closed connection."""
 
     @property
     def partitions(self) -> Partitions | None:
-        """``None`` if all requests are on one server."""
+        """The parts of a frontier on several servers; ``None`` if all requests are on one server."""
 
     @property
     def catalog(self) -> Catalog | None:
-        """``None`` if the backend cannot list jobs."""
+        """The jobs on the server; ``None`` if the backend cannot list them."""
 
     async def open(self) -> JobInfo:
-        """Open or create the job. Raise :class:`~skitter.errors.FrontierError` if that fails."""
+        """Open or create the job. Raises :class:`~skitter.errors.FrontierError` if that fails."""
 
     async def close(self) -> None:
         """Release the backend. An owner releases all leases first."""
@@ -265,7 +265,10 @@ class Frontier(Protocol):
         """Delete the job. Call it before :meth:`open`."""
 
     async def unknown(self, fingerprints: Sequence[bytes]) -> list[bool]:
-        """Return for each fingerprint whether it is new: a hint, so that callers build and send only new requests."""
+        """Return for each fingerprint whether it is new, so that callers build and send only new requests.
+
+        This is a hint: another worker may add the same request before the caller does.
+        """
 
     async def add(self, entries: Sequence[Entry], seeds: SeedProgress | None = None) -> AddResult:
         """Add requests with atomic deduplication. Idempotent; durable on return."""

@@ -1,7 +1,7 @@
 """The records that a frontier exchanges with its callers.
 
-A frontier does not decode requests. An :class:`Entry` carries identity, slot, priority and time beside the encoded
-request.
+A frontier does not decode requests. An :class:`Entry` carries identity, slot, priority and time alongside the
+encoded request.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class VisitedPage(msgspec.Struct, array_like=True, frozen=True):
     change: PageChange
     status: int
     pass_number: int
-    """The pass that met the page last."""
+    """The last pass in which the page was found."""
     since: int
     """The pass that wrote its items."""
     ranges: list[OutputRange] = []
@@ -181,7 +181,7 @@ class Lease(msgspec.Struct, array_like=True, frozen=True):
 
 
 class FetchReport(msgspec.Struct, array_like=True, frozen=True):
-    """The end of the fetch of a lease: the place in its slot is free, although the lease continues."""
+    """The end of the fetch of a lease. Its slot may start another fetch, although the lease continues."""
 
     lease_id: int
     latency: float | None = None
@@ -231,13 +231,13 @@ class LeaseResult(msgspec.Struct, array_like=True, frozen=True):
 
 
 class SlotDecision(Enum):
-    """What a state decided for one slot that it was asked to lease from, unless the slot becomes ready at a known time."""
+    """Why nothing was leased from a named slot, unless the slot becomes ready at a known time."""
 
     LEASED = "leased"
     LATER = "later"
-    """Nothing waits in the slot now, but a leased or delayed request may come back to it."""
+    """No request waits in the slot now, but a leased or delayed request may return to it."""
     EMPTY = "empty"
-    """Nothing waits in the slot, and nothing can come back to it."""
+    """No request waits in the slot, and none can return to it."""
 
 
 class SlotLeases(msgspec.Struct, frozen=True):
@@ -253,7 +253,7 @@ class SlotLeases(msgspec.Struct, frozen=True):
 class Resolution(StrEnum):
     """How a lease ends.
 
-    Code that runs for each page keeps the members in constants of its module, also those of other enumerations:
+    Code that runs for each page keeps the members in constants of its module, including members of other enumerations:
     Python 3.11 takes 0.1 µs to find a member in its class.
     """
 
@@ -286,7 +286,7 @@ class Outcome(msgspec.Struct, array_like=True, frozen=True):
     batches: list[LinkBatch] = []
     """Further new requests, after ``entries``."""
     compared_pages: list[ComparedPage] = []
-    """For the other workers of this machine, also if the outcome is not accepted. A frontier need not pass them on."""
+    """For the other workers of this machine, even if the outcome is not accepted. A frontier need not pass them on."""
 
     @property
     def new_requests(self) -> int:
@@ -299,16 +299,16 @@ class Outcome(msgspec.Struct, array_like=True, frozen=True):
 
 
 class AddResult(msgspec.Struct, array_like=True, frozen=True):
-    """What became of requests that were added, as numbers of requests."""
+    """The number of requests of one call that were added, known or refused."""
 
     added: int
-    """New requests, which are stored now."""
+    """Number of new requests, which are now stored."""
     known: int
-    """Requests that the job had before."""
+    """Number of requests that the job knew before."""
     banned: int = 0
-    """Requests to a banned slot. They are not stored."""
+    """Number of requests to banned slots. They are not stored."""
     over_budget: int = 0
-    """Requests that the budget of their slot refused. They are not stored."""
+    """Number of requests that the budgets of their slots refused. They are not stored."""
 
     def __add__(self, other: AddResult) -> AddResult:
         return AddResult(

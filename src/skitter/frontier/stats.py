@@ -41,7 +41,7 @@ class StatsRow(msgspec.Struct, frozen=True):
     bytes: int = 0
     """Size of the response bodies."""
     failed: int = 0
-    """Dead letters, also those that were replayed since."""
+    """Dead letters, including those that were replayed since."""
     retried: int = 0
     """Failed attempts that were retried."""
     responses: int = 0

@@ -54,7 +54,7 @@ class WorkerReport(msgspec.Struct, frozen=True):
     held: int
     """Number of leases: fetches in progress and pages that wait for their commit."""
     pages: int
-    """Committed since the start of the worker, as are ``items`` and ``bytes``."""
+    """Number of pages committed since the start of the worker; ``items`` and ``bytes`` are counted in the same way."""
     items: int
     bytes: int
     pages_per_second: float
@@ -80,7 +80,8 @@ class Participants(msgspec.Struct, frozen=True):
 
     format: int = _FORMAT
     idle_at: dict[str, str] = {}
-    """By worker, the reading of the frontier at which its handlers had nothing to add; empty: they may add requests."""
+    """For each worker, the reading of the frontier at which its handlers had no request to add. An empty text: they may
+    still add some."""
 
     def include_any(self, workers: Iterable[WorkerStatus]) -> bool:
         """Return whether one of the workers takes part."""

@@ -43,7 +43,7 @@ _PART = 4096
 """Characters passed to a parser at once. The worst known part takes 60 MB and 50 ms."""
 _FIRST_PART = 8_192
 _JSON_SHARE = 2
-"""JSON is parsed from bytes, without a text beside it, so its values may take twice the memory."""
+"""JSON is parsed from bytes, without a decoded text in memory, so its values may take twice the memory."""
 _MAX_ATTRIBUTES = 2_000
 """Attributes of one tag. The time of libxml2 and Lexbor grows with their square."""
 

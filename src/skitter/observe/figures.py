@@ -24,7 +24,7 @@ def failures(counters: Mapping[str, int]) -> dict[str, int]:
 
 
 def errors(counters: Mapping[str, int]) -> dict[str, int]:
-    """Return the number of failed attempts by kind, both retried and given up."""
+    """Return the number of failed attempts by kind: those that were retried, and those after which the request failed."""
     attempts = Counter(kinds(counters, "failed"))
     attempts.update(kinds(counters, "retried"))
     return dict(attempts.most_common())

@@ -62,13 +62,13 @@ _GROUPS = {
 _HISTOGRAMS = {
     "wait": (
         "skitter_wait_seconds",
-        "Time for which a free place of a worker waited until a host could be fetched from.",
+        "Time for which a worker with free capacity waited until it could fetch from a host.",
     ),
     "fetch": ("skitter_fetch_seconds", "Time to the first byte of a response."),
-    "callback": ("skitter_callback_seconds", "Time in which callbacks yielded their results."),
+    "callback": ("skitter_callback_seconds", "Time that a callback took to yield its results."),
     "store": (
         "skitter_store_seconds",
-        "Time in which the items of a page were written, with those of other pages.",
+        "Time that it took to write the items of a page, together with those of other pages.",
     ),
     "commit": ("skitter_commit_seconds", "Time of a commit of one or more pages."),
 }

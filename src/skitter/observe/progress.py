@@ -43,10 +43,10 @@ class NoView:
     """Shows nothing."""
 
     def show(self, progress: Progress) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def close(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 class LineView:
@@ -63,7 +63,7 @@ class LineView:
             log.info("%s", progress_line(progress), extra={"fields": fields})
 
     def close(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 class ProgressLine:

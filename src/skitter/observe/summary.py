@@ -57,7 +57,7 @@ class Summary(msgspec.Struct, kw_only=True):
     """Number of items that callbacks yielded and that are in no output, by reason: ``invalid``, ``hook``, ``noindex``,
     ``tdm``."""
     statuses: dict[str, int]
-    """Number of answers by HTTP status."""
+    """Number of responses by HTTP status."""
     outputs: list[str]
     elsewhere: int = 0
     """Bytes of committed items in part files of other machines, which the files of this machine do not hold."""

@@ -34,7 +34,7 @@ from skitter.worker.callbacks import CallbackNames, CallbackRunner
 from skitter.worker.hooks import Hooks
 from skitter.worker.routing import ItemWriter, OutputRouter, RoutedStores
 
-if TYPE_CHECKING:  # loaded when a worker is made: the owner of a fleet makes none
+if TYPE_CHECKING:  # loaded with the first worker: a parent process of several workers runs none itself
     from types import ModuleType
 
     from skitter._utils.notes import Notes
@@ -149,7 +149,7 @@ class JobBuilder:
         """The monitors of the job."""
         if self.settings.monitors or self.settings.item_schema is not None:
             from skitter.monitors import compile_monitors  # noqa: PLC0415 - few jobs need it
-            from skitter.worker.item_meter import make_item_meter  # noqa: PLC0415 - as above
+            from skitter.worker.item_meter import make_item_meter  # noqa: PLC0415 - few jobs need it
 
             self.rules = compile_monitors(self.settings.monitors)
             make_item_meter(self.settings)
@@ -249,7 +249,7 @@ class JobBuilder:
 
     def guard(self, notes: Notes | None = None) -> AddressGuard:
         """Return the guard of the connections of one process. ``notes``: shared by all workers of the job."""
-        from skitter.run.fetcher_factory import make_guard  # noqa: PLC0415 - see above
+        from skitter.run.fetcher_factory import make_guard  # noqa: PLC0415 - only processes with workers need it
 
         return make_guard(self.settings, notes)
 
@@ -265,15 +265,15 @@ class JobBuilder:
         ``guard``: checks its connections; default: that of the settings. ``sharing``: of a job with several workers.
         ``cookies``: default: those of :meth:`cookies`.
         """
-        from skitter.fetch.identity.contract import IdentityChooser  # noqa: PLC0415 - see above
-        from skitter.run.fetcher_factory import make_fetcher  # noqa: PLC0415 - see above
+        from skitter.fetch.identity.contract import IdentityChooser  # noqa: PLC0415 - only processes with workers need it
+        from skitter.run.fetcher_factory import make_fetcher  # noqa: PLC0415 - only processes with workers need it
 
         chooser = self.spider if isinstance(self.spider, IdentityChooser) else None
         return make_fetcher(self.settings, notes, guard, sharing, chooser, cookies)
 
     def cookies(self, notes: Notes, sharing: CookieSharing | None) -> JobCookies:
         """Return the cookies of one worker. May block."""
-        from skitter.run.fetcher_factory import make_cookies  # noqa: PLC0415 - see above
+        from skitter.run.fetcher_factory import make_cookies  # noqa: PLC0415 - only processes with workers need it
 
         return make_cookies(self.settings, notes, sharing)
 
@@ -293,7 +293,7 @@ class JobBuilder:
 
     def link_collector(self, info: JobInfo) -> LinkCollector:
         """Return the object that turns requests into entries for the frontier, as the workers of the job do."""
-        from skitter.worker.links import LinkCollector  # noqa: PLC0415 - see above
+        from skitter.worker.links import LinkCollector  # noqa: PLC0415 - only processes with workers need it
 
         settings = self.settings
         links = LinkCollector(
@@ -308,7 +308,7 @@ class JobBuilder:
             group_key=settings.group_key,
         )
         if settings.trap_detection:
-            from skitter.worker.traps import TrapDetector  # noqa: PLC0415 - see above
+            from skitter.worker.traps import TrapDetector  # noqa: PLC0415 - only processes with workers need it
 
             links.traps = TrapDetector(settings)
         links.callback_names = CallbackNames(self.spider)
@@ -348,11 +348,7 @@ class JobBuilder:
         self.is_fleet = frontier.shared
         worker_module = await asyncio.to_thread(load_worker_modules)
         hooks = self.hooks()
-        routed = None
-        if isinstance(self.spider, OutputRouter):
-            routed = RoutedStores(self.spider, self._store_context(name))
-        archives = await self.open_archives(name)
-        outputs = ItemWriter(await self.open_stores(name), hooks, routed, archives)
+        outputs = await self._item_writer(name, hooks)
         if self._overrides.make_worker is not None:
             links = self.link_collector(info)
             foreign_worker = self._overrides.make_worker(self.settings, name, frontier, info, outputs, links)
@@ -360,7 +356,28 @@ class JobBuilder:
                 return await self._run(foreign_worker)
             finally:
                 await outputs.close()
+        parts = await self._worker_parts(frontier, info, name, hooks, outputs)
+        worker: Worker = worker_module.Worker(name, parts, frontier, info, queues, on_leases)
+        try:
+            return await self._run(worker)
+        finally:
+            await parts.fetcher.close()
+            await outputs.close()
+            if parts.tracer is not None:
+                await parts.tracer.close()
 
+    async def _item_writer(self, worker: str, hooks: Hooks) -> ItemWriter:
+        """Open the stores and archives of one worker, and return what writes to them."""
+        routed = None
+        if isinstance(self.spider, OutputRouter):
+            routed = RoutedStores(self.spider, self._store_context(worker))
+        archives = await self.open_archives(worker)
+        return ItemWriter(await self.open_stores(worker), hooks, routed, archives)
+
+    async def _worker_parts(
+        self, frontier: Frontier, info: JobInfo, name: str, hooks: Hooks, outputs: ItemWriter
+    ) -> WorkerParts:
+        """Return the parts of one worker. Its fetcher is open."""
         sharing = await self._cookie_sharing(frontier)
 
         def make_fetcher() -> tuple[AddressGuard, JobCookies, Fetcher]:
@@ -368,11 +385,11 @@ class JobBuilder:
             cookies = self.cookies(frontier.notes, sharing)
             return guard, cookies, self.fetcher(frontier.notes, guard, sharing, cookies)
 
-        # It may look for installed plugins.
+        # In a thread, because it may search the installed packages for plugins.
         guard, cookies, fetcher = await asyncio.to_thread(make_fetcher)
         keeper = None
         if self.settings.cookies == "auto" and sharing is None and not self.spec.is_in_memory:
-            from skitter.fetch.identity.cookies import CookieKeeper  # noqa: PLC0415 - as in _cookie_sharing
+            from skitter.fetch.identity.cookies import CookieKeeper  # noqa: PLC0415 - few jobs store cookies
 
             keeper = CookieKeeper(cookies.jars, frontier.notes, partial(_begin_sharing, frontier))
         tracer = await self._tracer(frontier, info, name) if self.settings.tracing else None
@@ -383,7 +400,7 @@ class JobBuilder:
 
             site_file_fetcher = RecordingFetcher(fetcher, outputs.add_capture)
         await fetcher.open()
-        parts = WorkerParts(
+        return WorkerParts(
             self.spider,
             self.settings,
             self.link_collector(info),
@@ -398,14 +415,6 @@ class JobBuilder:
             files,
             tracer,
         )
-        worker: Worker = worker_module.Worker(name, parts, frontier, info, queues, on_leases)
-        try:
-            return await self._run(worker)
-        finally:
-            await fetcher.close()
-            await outputs.close()
-            if tracer is not None:
-                await tracer.close()
 
     async def _run(self, worker: RunnableWorker) -> JobState:
         self._running.append(worker)
@@ -457,7 +466,7 @@ class JobBuilder:
                     remedy=f"leave out {name}, or files_store",
                     field=name,
                 )
-        from skitter.store.media import MediaStore  # noqa: PLC0415 - see above
+        from skitter.store.media import MediaStore  # noqa: PLC0415 - only processes with workers need it
 
         store = MediaStore(
             settings.files_store, ttl=settings.files_ttl, thumbnails=settings.image_thumbnails,
@@ -479,7 +488,7 @@ class JobBuilder:
         is_alone = not frontier.shared and len(self.spec.teams()) == 1
         if is_alone and not (await frontier.control.settings_changes()).shared_cookies:
             return None
-        from skitter.fetch.identity.cookies import CookieSharing  # noqa: PLC0415 - see above
+        from skitter.fetch.identity.cookies import CookieSharing  # noqa: PLC0415 - only processes with workers need it
 
         sharing = CookieSharing(partial(_begin_sharing, frontier))
         # All workers have its cookies.
@@ -517,9 +526,9 @@ def load_worker_modules() -> ModuleType:
 
     It takes a tenth of a second, so call it in a thread where an event loop runs.
     """
-    import skitter.fetch.http  # noqa: PLC0415 - see above
-    import skitter.run.fetcher_factory  # noqa: PLC0415 - see above
-    import skitter.worker.worker  # noqa: PLC0415 - see above
+    import skitter.fetch.http  # noqa: PLC0415 - only processes with workers need it
+    import skitter.run.fetcher_factory  # noqa: PLC0415 - only processes with workers need it
+    import skitter.worker.worker  # noqa: PLC0415 - only processes with workers need it
 
     return skitter.worker.worker
 

@@ -155,21 +155,21 @@ def main() -> int:
 def forked_workers(number: int, frontier: str) -> Iterator[list[ForkedProcess]]:
     """Fork worker processes. The list is empty if that is not possible or not safe.
 
-    They have imported all modules of skitter already, also those of the frontier with this URL, which saves 0.13 s of CPU
-    time or more for each (``docs/design/performance.md``). Call it before the spider is loaded: a fork has a copy of
-    everything that the process has opened, and none of its threads. The processes that are still in the list at the end got
-    no command; they are ended.
+    The processes have already imported all modules of skitter, including those of the frontier with this URL, which
+    saves at least 0.13 s of CPU time for each (``docs/design/performance.md``). Call this before the spider is loaded:
+    a fork has a copy of everything that the process has opened, and none of its threads. Processes that are still in
+    the list at the end of the block have received no command, and are ended.
     """
     processes: list[ForkedProcess] = []
     try:
         if _can_fork():
             load_worker_modules()
-            from skitter.frontier.registry import load_frontier_modules  # noqa: PLC0415 - see _make_frontier
+            from skitter.frontier.registry import load_frontier_modules  # noqa: PLC0415 - other processes need none of its modules
 
             load_frontier_modules(frontier)
             _flush_standard_streams()  # otherwise each process would write the buffered text
             gc.freeze()  # a collection would write to the memory that the processes share
-            with contextlib.suppress(OSError):  # a limit of processes: the crawl meets and reports it
+            with contextlib.suppress(OSError):  # such as a limit on processes, which the crawl will report
                 for _ in range(number):
                     processes.append(_fork(processes))
         yield processes

@@ -71,7 +71,7 @@ class RunResult(msgspec.Struct, kw_only=True):
     reason: str
     """Why it stopped: a limit, an interruption or a failure, or what is incomplete; empty if the job is finished."""
     seconds: float
-    """Duration of this run."""
+    """Duration of this run in seconds."""
     before: FrontierStatus
     """Status of the job at the start of this run."""
     status: FrontierStatus
@@ -312,14 +312,14 @@ class Crawl:
         if frontier.liveness is not None:
             await _take_back_leases(frontier, frontier.liveness)
         status = await frontier.status()
-        # All processes may have been killed between the end of the pass and its judgment.
+        # All processes may have been killed after the end of the last pass and before its judgment.
         self._recovered = await _close_pass(frontier, passes, status)
         await self._report(passes)
-        # A stop ends with the run, but a shared frontier does not know when the run ends.
-        begins_again = self._resume or (frontier.shared and status.state is JobState.STOPPING)
-        if (begins_again or not frontier.shared) and await frontier.notes.get(STOP_REASON):
+        # A stop applies to one run. A shared frontier does not know when that run has ended, and still stores the stop.
+        resumes = self._resume or (frontier.shared and status.state is JobState.STOPPING)
+        if (resumes or not frontier.shared) and await frontier.notes.get(STOP_REASON):
             await frontier.notes.put(STOP_REASON, b"", NOTE_TTL)
-        if begins_again:
+        if resumes:
             await frontier.control.set_state(JobState.RUNNING)
             status = await frontier.status()
         if self._recrawl:
@@ -333,7 +333,7 @@ class Crawl:
         return status
 
     async def _end_last_pass(self, frontier: Frontier, status: FrontierStatus) -> None:
-        """Do what the runs of a finished pass do at its end, before the next pass forgets it: they may have been killed."""
+        """Complete the end of a finished pass, whose runs may have been killed, before the next pass forgets it."""
         await self._drop_superseded(frontier, status)
         remembers = self._builder.settings.changes is not None
         if status.state is not JobState.FINISHED or not (remembers and self._outputs):
@@ -381,22 +381,22 @@ class Crawl:
         """
         runs = before.state is JobState.RUNNING
         self._retries_failed = runs and self._builder.settings.retry_failed_at_end
-        # A worker of another program may find more to do.
-        goes_on = runs or (before.state is JobState.FINISHED and self._builder.has_foreign_worker)
-        goes_on = goes_on and not self._stop_reason
+        # A worker of another program, such as Scrapy, may add requests to a finished job.
+        has_work = runs or (before.state is JobState.FINISHED and self._builder.has_foreign_worker)
+        has_work = has_work and not self._stop_reason
         is_finished = before.state is JobState.FINISHED
-        if goes_on:
+        if has_work:
             await self._begin_pass(before)
         self._adder.open(frontier, info)
         while True:
-            if goes_on and not self._stop_reason:
+            if has_work and not self._stop_reason:
                 is_finished = await self._work(frontier, info, began)
             if server is not None:
                 await server.close()
-            goes_on = await self._adder.close_unless(
+            has_work = await self._adder.close_unless(
                 partial(self._has_more, frontier, is_finished=is_finished)
             )
-            if not goes_on:
+            if not has_work:
                 return
             if not self.has_begun:
                 await self._begin_pass(await frontier.status())
@@ -472,7 +472,7 @@ class Crawl:
         await self._read_changes_of_pass(frontier, status)
         ended_pass = await _close_pass(frontier, passes, status) or self._recovered
         await self._report(passes)
-        # Afterwards, because the judgment of a pass takes deleted letters for failures that were settled in it.
+        # After the judgment of the pass, which would count the deleted letters as failures that were settled in it.
         status = await self._drop_superseded(frontier, status)
         if status.state is JobState.FINISHED:
             self._outputs.warn_about_missing_classes(status.counters)
@@ -584,7 +584,7 @@ class Crawl:
     async def _watch(self, frontier: Frontier, began: float) -> None:
         """Report progress, and stream items to outputs."""
         while True:
-            await self._look(frontier, time.monotonic() - began)
+            await self._watch_once(frontier, time.monotonic() - began)
             await asyncio.sleep(_WATCH_INTERVAL)
 
     def _stop_at_time_limit(self, began: float) -> asyncio.TimerHandle | None:
@@ -595,7 +595,7 @@ class Crawl:
         seconds = began + limit - time.monotonic()
         return asyncio.get_running_loop().call_later(seconds, self.stop, f"time limit of {limit:g} s")
 
-    async def _look(self, frontier: Frontier, elapsed: float) -> None:
+    async def _watch_once(self, frontier: Frontier, elapsed: float) -> None:
         try:
             if self._watcher is not None:
                 workers = 1 if self._supervisor is None else len(self._supervisor.pids)
@@ -626,7 +626,7 @@ class Crawl:
             return
         await passes.note_seen()
         if passes.due:
-            await passes.look(await frontier.status())
+            await passes.judge_running(await frontier.status())
             if self._reporting is None or self._reporting.done():
                 self._reporting = self._start(self._report(passes))  # a webhook may be slow
         if passes.stopped_by and not self._stop_reason:

@@ -33,7 +33,7 @@ from skitter.plugins import PluginKind
 from skitter.request import Request
 from skitter.settings import Settings
 
-if TYPE_CHECKING:  # most crawls have no identity but their own
+if TYPE_CHECKING:  # most crawls have no identity sources
     from skitter.fetch.identity.proxy_lists import ProxyList
     from skitter.fetch.identity.sessions import SessionPool
 
@@ -128,40 +128,16 @@ def make_fetcher(
     jars, cookies = make_cookies(settings, notes, sharing) if job_cookies is None else job_cookies
     context = SourceContext(settings, notes=notes, guard=guard or make_guard(settings, notes))
     fetcher: Fetcher = _router(settings, context, jars, keeps_cookies=cookies is None)
-    context = msgspec.structs.replace(context, plain=fetcher)
-    shares = settings.cookies == "shared" or (settings.cookies == "auto" and sharing is not None)
-    has_other_workers = sharing is not None or settings.cookies == "shared"
+    identities = _Identities(
+        msgspec.structs.replace(context, plain=fetcher), has_other_workers=sharing is not None
+    )
     file = None
     if settings.cookie_file:
         file = CookieFile(existing_file(settings.cookie_file, "cookie_file=PATH"), jars)
-    per_proxy = settings.cookies == "proxy"
-
-    def identified(
-        inner: Fetcher, settings: Settings, cookies: Cookies | None, file: CookieFile | None
-    ) -> Fetcher:
-        identity_context = msgspec.structs.replace(context, settings=settings)
-        user_agents, proxies = _user_agents(settings, identity_context), _proxies(settings, identity_context)
-        sessions = _sessions(settings, identity_context, user_agents, proxies, shares=shares)
-        if not per_proxy and all(part is None for part in (user_agents, proxies, sessions, cookies, file)):
-            return inner  # without a source, no wrapper is needed
-        from skitter.fetch.identity.fetcher import IdentityFetcher  # noqa: PLC0415 - see above
-
-        made = IdentityFetcher(
-            inner, user_agents=user_agents, proxies=proxies, sessions=sessions, cookies=cookies,
-            jar_per_proxy=per_proxy, cookie_file=file,
-        )  # fmt: skip
-        if (
-            notes is not None
-            and has_other_workers
-            and (proxies is not None or (shares and sessions is not None))
-        ):
-            made.share_blocked(notes, settings.proxy_cooldown)
-        return made
-
     if chooser is None:
-        fetcher = identified(fetcher, settings, cookies, file)
+        fetcher = identities.wrap(fetcher, settings, cookies, file)
     else:
-        from skitter.fetch.identity.fetcher import (  # noqa: PLC0415 - see above
+        from skitter.fetch.identity.fetcher import (  # noqa: PLC0415 - most crawls have no identity sources
             BorrowedFetcher,
             IdentityFetcher,
             IdentityRouter,
@@ -172,14 +148,54 @@ def make_fetcher(
         shared = BorrowedFetcher(fetcher)
         fetcher = IdentityRouter(
             chooser,
-            identified(fetcher, settings, None, None),
-            lambda identity: identified(shared, _with_identity(settings, identity), None, None),
+            identities.wrap(fetcher, settings),
+            lambda identity: identities.wrap(shared, _with_identity(settings, identity)),
         )
     if settings.cache_dir is not None:
         from skitter.fetch.cache import CachingFetcher  # noqa: PLC0415 - a crawl seldom has a cache
 
         return CachingFetcher(fetcher, settings.cache_dir, settings.cache_ttl)
     return fetcher
+
+
+class _Identities:
+    """Wraps fetchers so that requests get a user agent, a proxy, cookies or a session from the sources of a job.
+
+    ``context``: with the settings of the job. ``has_other_workers``: whether other workers of the job share cookies on
+    demand (``cookies=auto``).
+    """
+
+    def __init__(self, context: SourceContext, *, has_other_workers: bool) -> None:
+        self._context = context
+        scope = context.settings.cookies
+        self._jar_per_proxy = scope == "proxy"
+        self._has_other_workers = has_other_workers or scope == "shared"
+        self._shares_cookies = scope == "shared" or (scope == "auto" and has_other_workers)
+
+    def wrap(
+        self,
+        inner: Fetcher,
+        settings: Settings,
+        cookies: Cookies | None = None,
+        file: CookieFile | None = None,
+    ) -> Fetcher:
+        """Return a fetcher with the sources that ``settings`` name; ``inner`` itself if they name none."""
+        context = msgspec.structs.replace(self._context, settings=settings)
+        user_agents, proxies = _user_agents(settings, context), _proxies(settings, context)
+        sessions = _sessions(settings, context, user_agents, proxies, shares=self._shares_cookies)
+        sources = (user_agents, proxies, sessions, cookies, file)
+        if not self._jar_per_proxy and all(source is None for source in sources):
+            return inner
+        from skitter.fetch.identity.fetcher import IdentityFetcher  # noqa: PLC0415 - most crawls have no identity sources
+
+        made = IdentityFetcher(
+            inner, user_agents=user_agents, proxies=proxies, sessions=sessions, cookies=cookies,
+            jar_per_proxy=self._jar_per_proxy, cookie_file=file,
+        )  # fmt: skip
+        has_shared_identities = proxies is not None or (self._shares_cookies and sessions is not None)
+        if context.notes is not None and self._has_other_workers and has_shared_identities:
+            made.share_blocked(context.notes, settings.proxy_cooldown)
+        return made
 
 
 def _with_identity(settings: Settings, identity: IdentitySources) -> Settings:
@@ -215,7 +231,7 @@ def _router(
         if value not in _WITH_SETTINGS:
             fetcher = HeaderFetcher(fetcher, {"User-Agent": settings.user_agent, **settings.headers})
         if keeps_cookies and not fetcher.capabilities.keeps_cookies:
-            from skitter.fetch.identity.fetcher import IdentityFetcher  # noqa: PLC0415 - see above
+            from skitter.fetch.identity.fetcher import IdentityFetcher  # noqa: PLC0415 - most crawls have no identity sources
 
             return IdentityFetcher(fetcher, cookies=JarCookies(jars))
         return fetcher
@@ -233,7 +249,7 @@ def _user_agents(settings: Settings, context: SourceContext) -> UserAgents | Non
     if value is None or value == "none":
         return None
     if isinstance(value, (list, tuple)):
-        from skitter.fetch.identity.user_agents import AgentList  # noqa: PLC0415 - see above
+        from skitter.fetch.identity.user_agents import AgentList  # noqa: PLC0415 - most crawls have no identity sources
 
         return AgentList(value)
     agents: UserAgents = _made(USER_AGENTS, value, context, UserAgents)
@@ -244,8 +260,8 @@ def _proxies(settings: Settings, context: SourceContext) -> Proxies | None:
     value = settings.proxies
     if value is None or value == "none":
         return None
-    from skitter.fetch.identity.proxies import ProxyPool  # noqa: PLC0415 - see above
-    from skitter.fetch.identity.proxy_lists import FixedProxyList, ProxyList  # noqa: PLC0415 - see above
+    from skitter.fetch.identity.proxies import ProxyPool  # noqa: PLC0415 - most crawls have no identity sources
+    from skitter.fetch.identity.proxy_lists import FixedProxyList, ProxyList  # noqa: PLC0415 - most crawls have no identity sources
 
     declared = value.split(",") if isinstance(value, str) and _is_list(value) else value
     part: Proxies | ProxyList = (
@@ -275,7 +291,7 @@ def _sessions(
     value = settings.sessions
     if value is None or value == "none":
         return None
-    from skitter.fetch.identity.sessions import SessionPool, pool_of  # noqa: PLC0415 - see above
+    from skitter.fetch.identity.sessions import SessionPool, pool_of  # noqa: PLC0415 - most crawls have no identity sources
 
     if isinstance(value, (int, Mapping)) or (isinstance(value, str) and value.isdigit()):
         pool = pool_of(value)

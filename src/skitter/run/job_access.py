@@ -114,7 +114,7 @@ class SharedJob(JobFolder):
         return JobSpec(job=self.job, spider="", frontier=self._url)
 
     def is_being_run(self) -> bool:
-        """Tell whether a process on this machine runs it."""
+        """Return whether a process on this machine runs the job."""
         return self.exists() and super().is_being_run()
 
 
@@ -264,8 +264,8 @@ async def outputs(folder: JobFolder) -> dict[str, list[tuple[int, int]]]:
 
 async def page_report(folder: JobFolder) -> PassReport:
     """Read what the present pass of a job found, without changing the job."""
-    async with _visits_of(folder) as (read, status, may_repeat):
-        return await read_changes_of_pass(read, status, may_repeat=may_repeat)
+    async with _visits_of(folder) as visits:
+        return await read_changes_of_pass(visits.read, visits.status, may_repeat=visits.may_repeat)
 
 
 async def page_changes(folder: JobFolder, kinds: Collection[str]) -> list[PageFinding]:
@@ -274,8 +274,9 @@ async def page_changes(folder: JobFolder, kinds: Collection[str]) -> list[PageFi
     Raises :class:`~skitter.errors.UsageError` if the job remembers no page.
     """
     found, is_empty = [], True
-    async with _visits_of(folder) as (read, status, may_repeat):
-        async for page in each_visit(read, may_repeat=may_repeat):
+    async with _visits_of(folder) as visits:
+        status = visits.status
+        async for page in each_visit(visits.read, may_repeat=visits.may_repeat):
             is_empty = False
             change = change_of(page, status.pass_number, is_finished=status.state is JobState.FINISHED)
             if change is not None and change.change in kinds:
@@ -289,21 +290,30 @@ async def page_changes(folder: JobFolder, kinds: Collection[str]) -> list[PageFi
     return found
 
 
+class _JobVisits(NamedTuple):
+    """Access to the visits of a job."""
+
+    read: ReadVisits
+    status: FrontierStatus
+    may_repeat: bool
+    """Whether ``read`` may return a page twice."""
+
+
 @asynccontextmanager
-async def _visits_of(folder: JobFolder) -> AsyncIterator[tuple[ReadVisits, FrontierStatus, bool]]:
-    """Return how to read the visits of a job, its status, and whether a visit may be read twice."""
+async def _visits_of(folder: JobFolder) -> AsyncIterator[_JobVisits]:
+    """Give access to the visits of a job: in its frontier if a process runs the job, otherwise in its file."""
     async with live_frontier(folder) as live:
         if live is not None:
-            yield live.frontier.reports.visits, await live.frontier.status(), True
+            yield _JobVisits(live.frontier.reports.visits, await live.frontier.status(), may_repeat=True)
             return
     path = _file_of(folder, folder.read())
     if path is not None:
         status = await asyncio.to_thread(read_status, path)
         if status is not None:
-            yield _reader_of(path), status, False
+            yield _JobVisits(_reader_of(path), status, may_repeat=False)
             return
     async with open_frontier(folder) as reached:
-        yield reached.frontier.reports.visits, await reached.frontier.status(), True
+        yield _JobVisits(reached.frontier.reports.visits, await reached.frontier.status(), may_repeat=True)
 
 
 def _reader_of(path: Path) -> ReadVisits:

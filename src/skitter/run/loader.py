@@ -33,7 +33,7 @@ _loads = Counter[int]()
 
 @contextmanager
 def _importing(what: str, remedy: Callable[[Exception], str]) -> Iterator[None]:
-    """Import user code. Raise :class:`~skitter.errors.SpiderError` if that fails."""
+    """Import user code. Raises :class:`~skitter.errors.SpiderError` if that fails."""
     _loads[get_ident()] += 1
     try:
         yield

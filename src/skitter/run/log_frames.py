@@ -135,7 +135,7 @@ class LogFrameHandler(logging.Handler):
             self.handleError(record)
 
     def flush(self) -> None:
-        """Report lost lines, also when the process ends."""
+        """Report lost lines. Called at the end of the process as well."""
         text = f"{self._lost} lines were lost because the node did not read them fast enough"
         if self._lost and self._write(LogLine(time.time(), "warning", __name__, text, worker=self._worker)):
             self._lost = 0

@@ -34,7 +34,7 @@ class JobOutputs:
         self._spec = spec
         self._builder = builder
         self._outputs = {target: open_output(target) for target in spec.outputs}
-        """By name. Those that the spider chooses are added when they are known."""
+        """The outputs by name. Those that the spider chooses are added when they are known."""
         self._locations: dict[str, str] = {}
         """The location of each output, by name. Two names may have the same location."""
         self._sections: dict[str, dict[str, None]] = {}
@@ -96,7 +96,7 @@ class JobOutputs:
         return self._locations[target]
 
     def _conflict(self, target: str) -> StoreError | None:
-        """Return why an output cannot be written beside the others; ``None`` if it can.
+        """Return why an output cannot be written together with the others; ``None`` if it can.
 
         Two outputs in one place that select different classes would replace each other's items.
         """

@@ -38,7 +38,7 @@ class PassReport(msgspec.Struct):
     pass_number: int
     is_finished: bool
     counts: Counter[str]
-    """Number of pages by :class:`PageChange`, and ``unlinked``. Pages that were not met yet are not counted."""
+    """Number of pages by :class:`PageChange`, and ``unlinked``. Pages that the pass has not reached yet are not counted."""
     kept: Ranges
     """Byte ranges of the items of all remembered pages that are not gone. Those of this pass belong to it, because a page of a
     running job may have changed since the ranges of the pass were read."""
@@ -68,7 +68,7 @@ async def each_visit(read: ReadVisits, *, may_repeat: bool) -> AsyncIterator[Vis
 
 
 def change_of(page: VisitedPage, number: int, *, is_finished: bool) -> PageFinding | None:
-    """Return what a pass found about a page; ``None`` if it has not met the page yet."""
+    """Return what a pass found about a page; ``None`` if it has not reached the page yet."""
     if page.pass_number < number:
         return PageFinding(page.url, PageChange.GONE, _UNLINKED) if is_finished else None
     has_reason = page.change in {PageChange.GONE, PageChange.UNCHECKED} and page.status

@@ -180,7 +180,7 @@ class PassTracker:
             [rule for rule in self._during if rule.monitor.title not in self._alarmed] if self._number else []
         )
 
-    async def look(self, status: FrontierStatus) -> None:
+    async def judge_running(self, status: FrontierStatus) -> None:
         """Judge the monitors that apply during the run. Sets :attr:`stopped_by`."""
         now, due = time.time(), self.due
         passes = decode_passes(await self._notes.get(NOTE))

@@ -206,7 +206,7 @@ class MemoryTracer:
             self._writing.add_done_callback(self._react)  # another profile may have been requested meanwhile
 
     def _write(self) -> None:
-        import tracemalloc  # noqa: PLC0415 - see above
+        import tracemalloc  # noqa: PLC0415 - few workers are ever profiled
 
         snapshot = tracemalloc.take_snapshot()
         tracemalloc.stop()

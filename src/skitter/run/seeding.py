@@ -13,7 +13,7 @@ from skitter.request import Request
 from skitter.run.builder import JobBuilder
 from skitter.settings import api_settings
 
-if TYPE_CHECKING:  # most runs add no requests, and need no links
+if TYPE_CHECKING:  # most runs add no requests
     from skitter.fetch.address_guard import AddressGuard
     from skitter.frontier.contract import Frontier
     from skitter.run.job import JobFolder
@@ -46,9 +46,9 @@ class SeedParser:
         queue: str = "",
         trusted: bool = True,
     ) -> None:
-        from skitter.fetch.address_guard import AddressGuard  # noqa: PLC0415 - see above
-        from skitter.scope import Scope  # noqa: PLC0415 - see above
-        from skitter.worker.links import LinkCollector  # noqa: PLC0415 - see above
+        from skitter.fetch.address_guard import AddressGuard  # noqa: PLC0415 - most runs add no requests
+        from skitter.scope import Scope  # noqa: PLC0415 - most runs add no requests
+        from skitter.worker.links import LinkCollector  # noqa: PLC0415 - most runs add no requests
 
         self._priority = priority
         self._callback = callback
@@ -77,7 +77,7 @@ class SeedParser:
 
         Raises :class:`~skitter.errors.RequestError` for a seed that cannot be read.
         """
-        from skitter.worker.seeds import checked_entry, read_seed  # noqa: PLC0415 - see above
+        from skitter.worker.seeds import checked_entry, read_seed  # noqa: PLC0415 - most runs add no requests
 
         request = read_seed(text, priority=self._priority)
         if not self._is_trusted and (refusal := _refusal(request)) is not None:
@@ -145,7 +145,7 @@ class RequestAdder:
         self._is_open.set()
 
     def close(self) -> None:
-        """Refuse calls from now on, also those that wait."""
+        """Refuse calls from now on, including waiting ones."""
         self._frontier = None
         self._is_closed = True
         self._is_open.set()
@@ -212,7 +212,7 @@ class RequestAdder:
 
     async def _entries(self, wanted: list[Request | str]) -> list[Entry]:
         """Return the entries of all requests. Raises :class:`~skitter.errors.UsageError` if one of them is invalid."""
-        from skitter.worker.seeds import checked_entry, read_seed  # noqa: PLC0415 - see above
+        from skitter.worker.seeds import checked_entry, read_seed  # noqa: PLC0415 - most runs add no requests
 
         if self._links is None:
             assert self._info is not None, "the frontier is open"

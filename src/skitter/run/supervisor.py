@@ -76,9 +76,9 @@ class ForkedProcess:
         """The name of the worker in the frontier."""
         self.pid = pid
         self.returncode: int | None = None
-        """As in :class:`asyncio.subprocess.Process`."""
+        """See :attr:`asyncio.subprocess.Process.returncode`."""
         self.report_pipe = report_pipe
-        """The end to read from. The owner of the process closes it."""
+        """The read end of the pipe for reports. The owner of the process closes it."""
         self._command_pipe = open(command_pipe, "wb", buffering=0)  # noqa: SIM115 - closed when the command is sent
         # The process reads its command up to the end, so no process that the spider forks may keep the pipe open.
         os.register_at_fork(after_in_child=self._command_pipe.close)
@@ -260,20 +260,20 @@ class Supervisor:
         self._is_shared = any(command.shared for command in commands)
         self._commands = [msgspec.json.encode(command) for command in commands]
         self._workers: dict[int, WorkerProcess] = {}
-        """By the index of their command."""
+        """The running workers, by the index of their command."""
         self._stopping = False
         self._is_over = asyncio.Event()
         """Set when workers that could not start are no longer needed."""
         self._some_ended = False
         """Whether a worker has found that the job is finished or stopped."""
         self._is_finished = False
-        """Whether a worker has found that it is finished."""
+        """Whether a worker has found that the job is finished."""
         self._failed_starts_of: dict[int, int] = {}
         """Failed starts in a row, by the index of the command."""
         self._failed_starts = 0
         """Failed starts in a row, of all workers."""
         self._missing: set[int] = set()
-        """Indexes whose last worker died at its start."""
+        """Indexes of commands whose last worker died at its start."""
         self._missing_logged = False
         """Whether it was logged that workers are missing."""
 

@@ -29,8 +29,8 @@ _INNERMOST = 1_000_000
 _ABOVE_ALL = 1_000
 """Priority of the settings that skitter changes: above the command line."""
 _KNOWN_FILTERS = ("scrapy.dupefilters.RFPDupeFilter", "scrapy.dupefilters.BaseDupeFilter")
-"""The default, and the one that filters nothing. skitter does what they do."""
-_LOOKING_COMMANDS = {"bench", "check", "fetch", "parse", "shell", "view"}
+"""Scrapy's default filter, and the one that filters nothing. The frontier does the same as either of them."""
+_SINGLE_PAGE_COMMANDS = {"bench", "check", "fetch", "parse", "shell", "view"}
 """Commands of Scrapy that try out single pages and must not touch the job."""
 
 
@@ -61,7 +61,7 @@ class Addon:
 
     def update_settings(self, settings: BaseSettings) -> None:
         """Install the scheduler. Raises :class:`~skitter.errors.UsageError` for settings that it cannot work with."""
-        if _command() in _LOOKING_COMMANDS:
+        if _command() in _SINGLE_PAGE_COMMANDS:
             return
         try:
             self._update(settings)

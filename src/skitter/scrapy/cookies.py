@@ -80,7 +80,7 @@ class SharedCookiesMiddleware(CookiesMiddleware):
         self,
         request: Request,
         response: Response,
-        spider: Spider | None = None,  # noqa: ARG002 - as above
+        spider: Spider | None = None,  # noqa: ARG002 - Scrapy 2.13 passes it
     ) -> Request | Response:
         """Keep the cookies that a response sets."""
         if not request.meta.get("dont_merge_cookies", False):

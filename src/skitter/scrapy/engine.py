@@ -32,26 +32,26 @@ class _ObservedSet(set[Any]):
 
 
 class IdleAnswer(enum.Enum):
-    """What the handlers of ``spider_idle`` want."""
+    """The answer of the handlers of ``spider_idle``."""
 
     END = enum.auto()
     """The crawl may end, unless they have added requests."""
     KEEP_OPEN = enum.auto()
-    """One of them has raised ``DontCloseSpider``."""
+    """A handler has raised ``DontCloseSpider``."""
     CLOSE = enum.auto()
-    """One of them has raised ``CloseSpider``: the spider of this process is being closed."""
+    """A handler has raised ``CloseSpider``: the spider of this process is being closed."""
 
 
 class EngineSlot:
     """Observes and wakes the engine of a crawler.
 
-    Scrapy has no interface for either. A scheduler cannot see when the engine has finished a request that failed without
+    Scrapy has no interface for this. A scheduler cannot see when the engine has finished a request that failed without
     an errback, and the engine asks a scheduler without requests only every five seconds. Raises
     :class:`~skitter.errors.UsageError` if the engine lacks what is needed.
     """
 
     def __init__(self, crawler: Crawler, on_done: Callable[[scrapy.Request], object]) -> None:
-        """``on_done`` is called with each request that the engine has finished, whatever came of it."""
+        """``on_done`` is called with each request that the engine has finished, successfully or not."""
         self._crawler = crawler
         try:
             slot: Any = crawler.engine._slot  # noqa: SLF001 - see the class

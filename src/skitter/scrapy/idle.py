@@ -23,11 +23,12 @@ if TYPE_CHECKING:
 _SIGNAL_INTERVAL = 5.0
 """Seconds between two signals to handlers that keep the spider open. Scrapy's engine waits as long."""
 _PAUSE_SHARE = 0.2
-"""Pause between two checks, as a share of the time since the frontier was finished: handlers may keep a spider open for days."""
+"""Pause between two checks, as a share of the time since the frontier was finished. It grows, because handlers may keep a
+spider open for days."""
 _LONGEST_PAUSE = 1.0
 """Maximum number of seconds between two checks."""
 _HANDLER_SECONDS = 3600.0
-"""Seconds for which a process is listed as alive whose handlers are asked, unless it dies."""
+"""Seconds for which a process is listed as alive while its handlers run, because they may block it."""
 
 
 class CrawlEnd:
@@ -51,7 +52,7 @@ class CrawlEnd:
         self._asked_at = ""
         """Reading at which the handlers were asked last."""
         self._next_signal = -math.inf
-        """Event loop time before which they are not asked again for the same reading."""
+        """Event loop time before which the handlers are not asked again for the same reading."""
         self._has_ended = False
         self._waits_at, self._waits_since = "", 0.0
         """The present reading, and the event loop time at which this process has found it."""
@@ -83,7 +84,7 @@ class CrawlEnd:
         return self._has_ended
 
     async def _read(self) -> str | None:
-        """Return what distinguishes a finished frontier from itself after more work; ``None`` if it is not finished."""
+        """Read a finished frontier. Two readings differ if work was done between them. ``None`` if it is not finished."""
         status = await self._open_frontier.status()
         if status.state is not JobState.FINISHED:
             return None
@@ -136,7 +137,10 @@ class CrawlEnd:
             self._has_ended = await _swap(frontier, found, {})
 
     async def _note(self, idle_at: str | None) -> bool:
-        """Note what this process may add; ``None``: nothing, because it leaves. Return ``False`` if the crawl has ended.
+        """Record in the note of the participants what this process may add. Return ``False`` if the crawl has ended.
+
+        ``idle_at``: the reading at which its handlers had nothing to add; empty: they may add requests; ``None``: the
+        process leaves.
 
         A process that is missing in the note takes part again if its handlers may add requests: it was suspended, and the
         others have ended without it because they took it for dead.

@@ -43,10 +43,10 @@ _FEED_OPTIONS = {"format", "fields", "overwrite", "store_empty", "encoding", "in
 """Options of a feed that have the same meaning in skitter, or none."""
 _SETTINGS = {"--fresh": "SKITTER_FRESH=1", "--job": "SKITTER_JOB", "--frontier": "SKITTER_FRONTIER"}
 _UNNAMED = re.compile(r"[^A-Za-z0-9._-]")
-"""What the name of a job cannot contain."""
+"""Characters that the name of a job cannot contain."""
 _PLACEHOLDER = re.compile(r"%\((\w+)\)s")
 UNLIMITED = 10_000
-"""A limit that limits nothing."""
+"""Value for a limit that Scrapy does not have. It is high enough never to take effect."""
 
 
 class ScrapyJob(Spider):
@@ -68,7 +68,7 @@ class ScrapyJob(Spider):
 
 
 class RunningScrapyJob(Spider):
-    """The same in a process of Scrapy, which runs the job."""
+    """The spider of the job in a process of Scrapy, which runs it."""
 
     name = "scrapy"
 
@@ -84,7 +84,7 @@ class Limits(msgspec.Struct, frozen=True):
     per_slot: int
     """``CONCURRENT_REQUESTS_PER_DOMAIN``, or ``CONCURRENT_REQUESTS_PER_IP``: of a host, over all processes."""
     delay: float | None
-    """``None``: it adapts."""
+    """Seconds between two requests to a host; ``None``: the delay adapts to the latency."""
     jitter: float
     slots: dict[str, dict[str, Any]]
     """``DOWNLOAD_SLOTS``."""
@@ -146,15 +146,15 @@ class Feeds(msgspec.Struct, frozen=True):
     """The feeds of a project."""
 
     outputs: list[str] = []
-    """Those that skitter writes, as outputs."""
+    """The feeds that skitter writes, as names of outputs."""
     replaced: list[str] = []
-    """Those of them that replace a file of others: ``-O``, or ``overwrite``."""
+    """The outputs that replace an existing file: ``-O``, or ``overwrite``."""
     others: dict[str, Any] = {}
-    """Those that Scrapy has to write, with their options."""
+    """The feeds that Scrapy has to write, with their options."""
 
 
 def take_feeds(settings: BaseSettings) -> Feeds:
-    """Return who writes which feed."""
+    """Divide the feeds of a project between skitter and Scrapy."""
     feeds = Feeds([], [], {})
     named = settings.getdict("FEEDS")
     if settings.get("FEED_URI"):  # the older form of one feed

@@ -80,7 +80,7 @@ class ScrapyLease:
         self.has_moved = False
         """Whether a middleware has replaced the request with another one, such as a retry or a redirect."""
         self.replacement: scrapy.Request | None = None
-        """Such a request, if it cannot be stored. It is fetched under the same lease."""
+        """The request that a middleware has returned instead, if it cannot be stored. It is fetched under the same lease."""
         self.open = 0
         """Number of requests that were yielded but have not reached the scheduler."""
         self.fingerprints: set[bytes] = set()
@@ -89,7 +89,7 @@ class ScrapyLease:
         """Requests that only their URL identifies, by record and priority."""
 
     def origin(self) -> bytes:
-        """Return what identifies the next request of the page among those with the same fingerprint."""
+        """Return a key for the next request of the page, to distinguish it from others with the same fingerprint."""
         return self.page.lease.fingerprint + len(self.page.entries).to_bytes(4, "big")
 
 
@@ -120,10 +120,10 @@ class ScrapyLeases:
         """Passes an item that belongs to no response through the pipelines. The scheduler sets it, too."""
         self._item_lock = asyncio.Lock()
         self._of_start: ScrapyLease | None = None
-        """The item of ``start()`` that is in the pipelines: one at a time, because its signals do not tell which it is."""
+        """The item of ``start()`` that is in the pipelines: one at a time, because the signals do not name the item."""
         self._ready: deque[ScrapyLease] = deque()
         self._held: dict[scrapy.Request, ScrapyLease] = {}
-        """By the request in the engine."""
+        """Leases in progress, by the request that the engine has."""
         self._by_response: dict[Response, ScrapyLease] = {}
         self._owners: dict[scrapy.Request, ScrapyLease] = {}
         """Requests that a callback has yielded and that have not reached the scheduler."""

@@ -56,7 +56,7 @@ class OutputMiddleware:
         self,
         response: Response,
         result: AsyncIterator[Any],
-        spider: Spider | None = None,  # noqa: ARG002 - as above
+        spider: Spider | None = None,  # noqa: ARG002 - Scrapy 2.13 passes it
     ) -> AsyncIterator[Any]:
         """As :meth:`process_spider_output`."""
         lease = self._leases.of_result(response)
@@ -77,7 +77,7 @@ class CallbackMiddleware:
         """Create the middleware of a crawler."""
         return cls(leases_of(crawler))
 
-    def process_spider_input(self, response: Response, spider: Spider | None = None) -> None:  # noqa: ARG002 - as above
+    def process_spider_input(self, response: Response, spider: Spider | None = None) -> None:  # noqa: ARG002 - Scrapy 2.13 passes it
         """Note that no middleware has kept the response from its callback."""
         lease = self._leases.of_result(response)
         if lease is not None:

@@ -1,8 +1,8 @@
 """RequestCodec: the stored form of Scrapy's requests, and of the items that ``start()`` yields.
 
 A stored request is a :class:`~skitter.request.Request`, so that the commands of skitter can show it. Its ``meta`` holds one
-value, the packed fields that only Scrapy knows. There is no pickle: several machines read the queue, and to unpickle means
-to run what is written there. Classes are found by their names, and only requests and items are built.
+value, the packed fields that only Scrapy knows. It does not use pickle: several machines read the queue, and unpickling would
+execute code that the queue contains. Classes are found by their names, and only requests and items are built.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ class ScrapyRun:
         self._overrides = RunOverrides(make_worker=partial(ScrapyWorker, leases))
         self._crawl: Crawl | None = None
         self._joined: JobBuilder | None = None
-        """Of the job that another process owns."""
+        """The parts of the job in this process, if another process owns the job."""
         self._stop_reason = ""
 
     async def run(self) -> JobState:
@@ -134,7 +134,7 @@ class ScrapyRun:
         return result.state
 
     async def _join(self) -> JobState:
-        """Work beside the process that owns the job. Raises :class:`OwnerGone` if that ends while it is needed."""
+        """Work alongside the process that owns the job. Raises :class:`OwnerGone` if that ends while it is needed."""
         spec = self._spec
         builder = self._joined = JobBuilder(spec, RunningScrapyJob, self._overrides)
         if self._stop_reason:

@@ -49,21 +49,21 @@ class StartRequests:
         """Called with the reason if ``start()`` cannot be read to its end."""
         self._frontier: Frontier | None = None
         self._has_news = asyncio.Event()
-        """Set while a worker runs, and at the end."""
+        """Set while a worker runs, and when the run has ended."""
         self._is_over = False
         self._claim: SeedClaim | None = None
         self._position = 0
         """Number of start requests and items that were read."""
         self._handled = 0
-        """Number of those that the engine has handled."""
+        """Number of start requests and items that the engine has handled."""
         self._stored = 0
-        """Number of those that are stored."""
+        """Number of start requests and items that are stored."""
         self._is_read = False
-        """Whether all were read."""
+        """Whether ``start()`` was read to its end."""
         self._expected: scrapy.Request | None = None
         """The start request that the engine has now."""
         self._batch: list[tuple[int, Entry]] = []
-        """Requests and items that are not stored yet, with their positions. They are kept until they are."""
+        """Requests and items that are not stored yet, with their positions."""
         self._lock = asyncio.Lock()
 
     def begin(self, frontier: Frontier, worker: str) -> None:
@@ -146,7 +146,7 @@ class StartRequests:
             frontier = self._frontier
             if self._is_over or frontier is None:
                 return False
-            with contextlib.suppress(SkitterError):  # the worker meets and reports the same error
+            with contextlib.suppress(SkitterError):  # the worker encounters and reports the same error
                 claim = await frontier.claim_seeds(self.worker)
                 if claim is not None:
                     self._continue(claim)
@@ -184,7 +184,9 @@ class StartRequests:
                 entries, position = [entry for _, entry in self._batch], max(self._handled, self._stored)
                 try:
                     await frontier.add(entries, SeedProgress(claim.token, position, self._is_read))
-                except SkitterError:  # the worker meets and reports the same error; or another owner follows
+                except (
+                    SkitterError
+                ):  # the worker encounters and reports the same error; or another owner follows
                     self._claim = None
                     await asyncio.sleep(_MAX_DELAY)
                     continue

@@ -46,8 +46,8 @@ class AuditPage(msgspec.Struct):
 class AuditLog:
     """The audit log of a service.
 
-    :param open_log: opens the stored log
-    :param node: name of the node that adds entries
+    ``open_log``: opens the stored log.
+    ``node``: name of the node that adds entries.
     """
 
     def __init__(self, open_log: Callable[[], AppendLog], node: str = "") -> None:

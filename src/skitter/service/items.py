@@ -70,8 +70,8 @@ def file_location(path: Path) -> str:
 class ItemDriver:
     """Writes items to an append-only log. Implements :class:`~skitter.store.database.Driver`.
 
-    :param make_log: returns the log of a run, given its id
-    :param task: name of a task with a list of its own, if the items belong to one
+    ``make_log``: returns the log of a run, given its id.
+    ``task``: name of a task with a list of its own, if the items belong to one.
     """
 
     def __init__(self, make_log: Callable[[str], AppendLog], task: str = "") -> None:

@@ -47,9 +47,9 @@ class JobService:
         self.checker = checker or RecipeChecker()
         self.tasks = TaskService(config, self.records, self.checker)
         self._files_lock = asyncio.Lock()
-        """The node and the callers of its API write the same files."""
+        """Held while files are written: the node and the callers of its API write the same ones."""
         self._copied: dict[str, tuple[str, int, int]] = {}
-        """By job: the run whose task file is up to date, with the sizes of the stored tasks and of the file at that time."""
+        """For each job: the run whose task file was written last, and the sizes of the stored tasks and of the file then."""
 
     # --- recipes -----------------------------------------------------------------------------------------
 

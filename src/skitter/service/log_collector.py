@@ -162,9 +162,9 @@ class LogPipe:
 class LogBuffer:
     """Lines of one run on one node that wait for the storage. It writes in the background until :meth:`close`.
 
-    :param stored: where the lines are written
-    :param level: lowest level that is stored
-    :param batches: numbers of the writes, growing for all runs of the node
+    ``stored``: where the lines are written.
+    ``level``: lowest level that is stored.
+    ``batches``: numbers of the writes, growing for all runs of the node.
     """
 
     def __init__(

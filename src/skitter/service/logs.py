@@ -41,9 +41,9 @@ class LogPage(msgspec.Struct):
 class LogView:
     """Selected lines of one log.
 
-    :param open_log: opens the log
-    :param level: lowest level
-    :param contains: text that the message or the traceback must contain, ignoring case; empty for all lines
+    ``open_log``: opens the log.
+    ``level``: lowest level.
+    ``contains``: text that the message or the traceback must contain, ignoring case; empty for all lines.
     """
 
     def __init__(self, open_log: Callable[[], AppendLog], level: str, contains: str) -> None:

@@ -48,7 +48,7 @@ STATUS_TTL = 10.0
 _ANNOUNCE_INTERVAL = 2.0
 """Time between two announcements of an unchanged status, in seconds."""
 _LEASE_SECONDS = 10.0
-"""How long a node holds a single duty without renewal."""
+"""Seconds for which a node holds a duty without renewing it. One node at a time performs each duty."""
 _CLEANUP_INTERVAL = 5.0
 """Time between two removals of discarded runs, in seconds."""
 _FIRST_RESTART, _MAX_RESTART = 1.0, 60.0
@@ -58,9 +58,9 @@ _FIRST_RESTART, _MAX_RESTART = 1.0, 60.0
 class Node:
     """One node.
 
-    :param jobs: the jobs of the service
-    :param log_level: lowest level that is kept in the logs of runs
-    :param redactor: removes secrets from the logs of runs
+    ``jobs``: the jobs of the service.
+    ``log_level``: lowest level that is kept in the logs of runs.
+    ``redactor``: removes secrets from the logs of runs.
     """
 
     def __init__(

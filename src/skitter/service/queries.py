@@ -228,7 +228,7 @@ class JobQueries:
     ) -> ItemPage:
         """Return items of the current or the previous run, in the order in which their pages first arrived.
 
-        :param task: return only items of this task. Raises :class:`Conflict` if it has no list of its own.
+        ``task``: return only items of this task. Raises :class:`Conflict` if it has no list of its own.
         """
         if task is not None and not task.outputs:
             raise Conflict(

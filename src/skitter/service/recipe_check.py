@@ -24,7 +24,7 @@ from skitter.service.errors import ApiError, naming_field
 from skitter.service.models import StoredRecipe, next_start
 
 _SECONDS = 10.0
-"""CPU time of one check."""
+"""Seconds of CPU time that a check may take."""
 _MEMORY = 1 << 30
 """Memory of the process, in bytes, besides its code."""
 

@@ -22,7 +22,7 @@ from skitter.service.errors import ApiError
 
 _CPU_SECONDS = 10.0
 _SECONDS = 45.0
-"""Duration of a trial, fetches included."""
+"""Seconds that a trial may take, fetches included."""
 _MEMORY = 1 << 30
 """Memory of the process, in bytes, besides its code."""
 _MAX_FOUND = 200

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Container, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -31,6 +31,20 @@ _MAX_TEXT = 64 << 20
 """Characters of all recipes that were ever added to a job as tasks. Every node reads them at every change."""
 
 
+class _ReadTasks(NamedTuple):
+    """The tasks of a job, as they were stored at one moment."""
+
+    job_created: float
+    """Time at which the job was created, because a later job may have the same name."""
+    size: int
+    """Size of the stored tasks in bytes. Lines are only added, so it changes with each of them."""
+    states: dict[str, TaskState]
+
+    def is_current(self, job: JobRecord, size: int) -> bool:
+        """Return whether the stored tasks of a job, which have this size, are still the same."""
+        return self.job_created == job.created and self.size == size
+
+
 class TaskService:
     """Operations on tasks. Each operation adds a line to the task file of a job."""
 
@@ -38,8 +52,8 @@ class TaskService:
         self._config = config
         self._records = records
         self._checker = checker
-        self._states: dict[str, tuple[float, int, dict[str, TaskState]]] = {}
-        """By job: its time of creation, the size of its stored tasks when they were last read for recrawls, and their states."""
+        self._last_read: dict[str, _ReadTasks] = {}
+        """The tasks of each job, as they were last read for recrawls."""
 
     async def all(self, job: str) -> list[TaskState]:
         """Return the tasks of a job. Raises :class:`Conflict` if the job does not hold tasks."""
@@ -61,9 +75,9 @@ class TaskService:
         schedule: str = "",
         outputs: Sequence[str] = (),
     ) -> str:
-        """Add a recipe to a job as a task, also while the job runs; return the name of the task.
+        """Add a recipe as a task to a job, which may be running. Return the name of the task.
 
-        :param outputs: names of task outputs of the service
+        ``outputs``: names of task outputs of the service.
         """
         stored = await self._records.recipe(recipe, "recipe")
         return await self._add(job, await self._checker.new_task(stored, arguments, schedule), outputs)
@@ -124,22 +138,21 @@ class TaskService:
 
     async def start_due_rounds(self, job: JobRecord, now: float) -> None:
         """Add a line for each task whose next recrawl is due."""
-        # Lines are only added, so the size changes with each of them.
         store = self._records.store
         size = await store.size("tasks", job.name)
-        *version, states = self._states.get(job.name, (0.0, -1, {}))
-        if version == [job.created, size] and not _due(states, now):
+        last = self._last_read.get(job.name)
+        if last is not None and last.is_current(job, size) and not _due(last.states, now):
             return
         known, data = await self._records.tasks(job)
         states = task_states(known.entries)
-        self._states[job.name] = (job.created, own_size(known, data), states)
+        self._last_read[job.name] = _ReadTasks(job.created, own_size(known, data), states)
         if due := _due(states, now):
             known.entries += due
             await store.compare_and_swap("tasks", job.name, data, msgspec.json.encode(known))
 
     def forget_others(self, jobs: Container[str]) -> None:
-        """Forget the tasks of all jobs but these, which are those that still exist."""
-        self._states = {job: known for job, known in self._states.items() if job in jobs}
+        """Forget the tasks of jobs that no longer exist. ``jobs``: the existing ones."""
+        self._last_read = {job: known for job, known in self._last_read.items() if job in jobs}
 
     async def _job_with_tasks(self, name: str) -> JobRecord:
         job = await self._records.job(name)

@@ -25,7 +25,7 @@ from skitter.errors import SkitterError, StoreError
 from skitter.item import OutputRange
 from skitter.secrets import output_variable, secret_outside
 
-if TYPE_CHECKING:  # the owner of a queue needs no parser
+if TYPE_CHECKING:  # a process without workers does not parse pages
     from skitter.response import Response
 
 RangesByPart = Mapping[str, Sequence[tuple[int, int]]]

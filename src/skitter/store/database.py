@@ -152,9 +152,9 @@ async def put_or_bisect(
 ) -> list[str]:
     """Write all pages, or find by bisection those that cannot be written.
 
-    :param put: writes pages in one transaction
-    :param item_errors: errors of ``put`` that are caused by the items
-    :return: as of :meth:`Driver.put`
+    ``put``: writes pages in one transaction.
+    ``item_errors``: errors of ``put`` that are caused by the items.
+    Return the same as :meth:`Driver.put`.
     """
     try:
         await put(pages)

@@ -38,9 +38,9 @@ def compressed(raw: BinaryIO, compression: Compression) -> Iterator[Sink]:
             yield cast("Sink", sink)
     elif compression == "zst":
         if sys.version_info >= (3, 14):
-            from compression import zstd  # noqa: PLC0415 - as above
+            from compression import zstd  # noqa: PLC0415 - most outputs are not compressed
         else:
-            from backports import zstd  # noqa: PLC0415 - as above
+            from backports import zstd  # noqa: PLC0415 - most outputs are not compressed
         options: dict[int, int] = {zstd.CompressionParameter.checksum_flag: 1}
         with zstd.ZstdFile(raw, "w", options=options) as writer:  # closing it leaves ``raw`` open
             yield cast("Sink", writer)
@@ -51,15 +51,15 @@ def compressed(raw: BinaryIO, compression: Compression) -> Iterator[Sink]:
 def open_compressed(file: Path, compression: Compression) -> BinaryIO:
     """Open a file that :func:`compressed` has written, for reading."""
     if compression == "gz":
-        from isal import igzip  # noqa: PLC0415 - as above
+        from isal import igzip  # noqa: PLC0415 - most outputs are not compressed
 
         open_gzip: Any = igzip.open
         return cast("BinaryIO", open_gzip(file, "rb"))
     if compression == "zst":
         if sys.version_info >= (3, 14):
-            from compression import zstd  # noqa: PLC0415 - as above
+            from compression import zstd  # noqa: PLC0415 - most outputs are not compressed
         else:
-            from backports import zstd  # noqa: PLC0415 - as above
+            from backports import zstd  # noqa: PLC0415 - most outputs are not compressed
         return cast("BinaryIO", zstd.open(file, "rb"))
     return file.open("rb")
 

@@ -42,7 +42,7 @@ _REFUSALS = (
 )
 """Permanent errors, which a retry cannot solve."""
 _KEY_AND_FRAMING = 512
-"""Bytes of a message beside its value."""
+"""Bytes of a message in addition to its value."""
 _LINGER_MS = 5
 
 
@@ -144,7 +144,7 @@ class KafkaDriver:
             self._producer = producer
         return self._producer
 
-    async def check(self, job: str) -> None:  # noqa: ARG002 - as in open
+    async def check(self, job: str) -> None:  # noqa: ARG002 - a topic knows no jobs
         """Find out whether the topic exists or is created by its first use."""
         producer = await self._connected()
         with self._translated_errors():

@@ -1,6 +1,6 @@
 """MediaStore: the downloaded files of jobs, in a folder, on S3 or on another file system of fsspec.
 
-The name of a file is the hash of its content, so the same content is stored once. An index beside the files maps each
+The name of a file is the hash of its content, so the same content is stored once. An index next to the files maps each
 URL to its file. ``docs/design/media.md`` describes the layout and the order of the writes.
 """
 

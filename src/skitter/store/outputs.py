@@ -50,7 +50,7 @@ def open_output(target: str) -> Output:
 def _open_output(target: str) -> Output:
     """Return the output of all items that a name selects."""
     if target == "-":
-        from skitter.store.stdout import StdoutOutput  # noqa: PLC0415 - a run has one output or two
+        from skitter.store.stdout import StdoutOutput  # noqa: PLC0415 - most runs do not use this kind of output
 
         return StdoutOutput()
     try:
@@ -180,7 +180,7 @@ def _file(file_format: Format) -> OutputFactory:
         options = dict(address.options)
         shared = None
         if (url := options.pop("parts", None)) is not None:
-            from skitter.store.redis_output import RedisOutput  # noqa: PLC0415 - see above
+            from skitter.store.redis_output import RedisOutput  # noqa: PLC0415 - most runs do not use this kind of output
 
             shared = RedisOutput.for_parts(address.target, url, address.password("redis"))
         return FileOutput(
@@ -205,13 +205,13 @@ def _take_fields(address: OutputAddress, options: dict[str, str]) -> tuple[str, 
 
 
 def _redis(address: OutputAddress) -> Output:
-    from skitter.store.redis_output import RedisOutput  # noqa: PLC0415 - see above
+    from skitter.store.redis_output import RedisOutput  # noqa: PLC0415 - most runs do not use this kind of output
 
     return RedisOutput.from_address(address)
 
 
 def _sqlite(address: OutputAddress) -> Output:
-    from skitter.store.sqlite import SqliteOutput  # noqa: PLC0415 - see above
+    from skitter.store.sqlite import SqliteOutput  # noqa: PLC0415 - most runs do not use this kind of output
 
     _refuse_options(address, known=("table", "fields", ITEM_CLASSES))
     options = dict(address.options)
@@ -233,7 +233,7 @@ def _database(name: str, driver: str) -> OutputFactory:
     """Return the factory of a database, whose module and extra have the same name. ``driver``: class of its driver."""
 
     def make(address: OutputAddress) -> Output:
-        from skitter.store.database import BufferOptions, DatabaseOutput, take_options  # noqa: PLC0415 - see above
+        from skitter.store.database import BufferOptions, DatabaseOutput, take_options  # noqa: PLC0415 - most runs do not use this kind of output
 
         options = dict(address.options)
         buffer = take_options(shown_url(address.target), options, BufferOptions)
@@ -246,7 +246,7 @@ def _database(name: str, driver: str) -> OutputFactory:
 
 def _remote(address: OutputAddress) -> Output:
     with needing("s3", f"output kind {address.kind!r}", StoreError):
-        from skitter.store.database import BufferOptions, take_options  # noqa: PLC0415 - see above
+        from skitter.store.database import BufferOptions, take_options  # noqa: PLC0415 - most runs do not use this kind of output
         from skitter.store.remote import (  # noqa: PLC0415 - fsspec is an extra
             RemoteLocation,
             RemoteOutput,
@@ -272,7 +272,7 @@ def _with_options(file_format: Format, address: OutputAddress, options: dict[str
             import pyarrow  # noqa: F401, ICN001, PLC0415 - tests whether it is installed
     if file_format.shape == "xlsx":
         with needing("excel", f"output kind {address.kind!r}", StoreError):
-            import xlsxwriter  # noqa: F401, PLC0415 - as above
+            import xlsxwriter  # noqa: F401, PLC0415 - tests whether it is installed
     if file_format.holds_responses:
         return file_format
     fields = _take_fields(address, options)

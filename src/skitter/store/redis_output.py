@@ -381,7 +381,7 @@ class RedisOutput(Output):
 
     @property
     def fleet_stream(self) -> str:
-        """As the name of the parts that are staged on the server."""
+        """Name of the parts that are staged on the server."""
         return self._staging_stream
 
     def fleet_store(self) -> RedisStagingStore:

@@ -28,7 +28,7 @@ class SiteProcess(ServedOrigins):
     ``search``
         Folders from which modules can be imported, in addition to the installed packages.
 
-    The process ends with the block, and also when the process that started it is killed. Raises
+    The process ends with the block, or when the process that started it is killed. Raises
     :class:`~skitter.errors.SkitterError` if the site does not start.
     """
 

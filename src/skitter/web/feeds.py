@@ -50,7 +50,9 @@ def read_feed(body: bytes, url: str) -> Iterator[FeedEntry]:
 
 
 def _json_entries(body: bytes, url: str) -> Iterator[FeedEntry]:
-    check_json(body, DEFAULT_MEMORY // 2, is_fixed=True)  # beside two bodies of 64 MB, packed and unpacked
+    check_json(
+        body, DEFAULT_MEMORY // 2, is_fixed=True
+    )  # in addition to two bodies of 64 MB, packed and unpacked
     try:
         feed = msgspec.json.decode(body.removeprefix(b"\xef\xbb\xbf"))
     except (msgspec.DecodeError, UnicodeDecodeError):

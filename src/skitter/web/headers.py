@@ -105,7 +105,7 @@ class Refresh(NamedTuple):
 
     seconds: float
     url: str
-    """As in the page. Empty: the page itself."""
+    """The URL as the page states it, which may be relative. Empty: the page itself."""
 
 
 # These patterns are compiled at their first use.

@@ -187,7 +187,8 @@ def _of_robots(lines: Iterator[str], url: str) -> Iterator[SitemapEntry | None]:
 
 
 _MAX_OTHERS = 50_000
-"""Entries or lines without a URL that a document may have beside as many as it has with one: other tasks wait meanwhile."""
+"""Entries or lines without a URL that a document may have, in addition to one for each entry with a URL. Other tasks wait
+while they are read."""
 _LONGEST_LINE = 65_536
 """Characters of a line that may contain a URL."""
 _ENTRIES = {"url": False, "sitemap": True, "item": False, "entry": False}

@@ -414,6 +414,6 @@ def is_ip(name: str) -> bool:
 @cache
 def _suffixes() -> PublicSuffixList:
     # Loading the list takes about 50 ms, so it is loaded on first use.
-    from publicsuffixlist import PublicSuffixList  # noqa: PLC0415 - as said
+    from publicsuffixlist import PublicSuffixList  # noqa: PLC0415 - see the comment above
 
     return PublicSuffixList()

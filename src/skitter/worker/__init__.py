@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # the package itself loads none of its modules
     from skitter.worker.tracing import Tracer
 
 DRAIN_SECONDS = 15.0
-"""Maximum time to wait for fetches in flight when a crawl stops; unfinished leases are released."""
+"""Maximum number of seconds to wait for fetches in flight when a crawl stops. Unfinished leases are then released."""
 
 
 class WorkerParts(NamedTuple):

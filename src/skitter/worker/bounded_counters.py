@@ -15,7 +15,7 @@ import msgspec
 from skitter._utils.notes import Notes
 from skitter.stats import USER
 
-if TYPE_CHECKING:  # the owner of a fleet makes no pages
+if TYPE_CHECKING:  # a process without workers does not need it
     from skitter.worker.page import Page
 
 VALUES = "values/"

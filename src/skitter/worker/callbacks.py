@@ -32,7 +32,7 @@ log = logging.getLogger("skitter.crawl")
 _SHORT_RUN = 0.002
 """Seconds that callbacks may run before the event loop reads its sockets again."""
 _LONG_RUN = 0.004
-"""The same while the event loop is saturated."""
+"""Seconds that callbacks may run while the event loop is saturated."""
 _SATURATED = 0.9
 """Share of CPU time above which the event loop counts as saturated. Free capacity does not limit the worker then."""
 _LARGE = 128 * 1024
@@ -406,7 +406,7 @@ def describe(error: BaseException) -> str:
 
 
 def describe_plain(error: BaseException) -> str:
-    """As :func:`describe`, for code that uses Scrapy itself: without what to write instead of names of Scrapy."""
+    """As :func:`describe`, for code of a Scrapy project: without the remedies for spiders ported from Scrapy."""
     return _described(error, None)
 
 

@@ -30,7 +30,7 @@ from skitter.worker.routing import ItemWriter
 from skitter.worker.spill import SpilledPage, SpillQueue
 from skitter.worker.timings import COMMIT, STORE
 
-if TYPE_CHECKING:  # needs an extra
+if TYPE_CHECKING:  # traces need an extra
     from skitter.worker.tracing import AttemptTrace
 
 log = logging.getLogger("skitter.crawl")
@@ -41,7 +41,7 @@ _MAX_BATCH = 256
 _MIN_BATCH = 96
 """A commit of this many pages does not wait for more."""
 _SHARED_MIN_BATCH = 32
-"""The same for a frontier that many workers share: a commit makes the others wait."""
+"""The same for a frontier that many workers share. It is smaller, because a commit makes the other workers wait."""
 _BATCH_DELAY = 0.02
 """Seconds that a smaller batch waits for more pages, because committing ten pages costs hardly more than one."""
 _SHARED_BATCH_DELAY = 0.05
@@ -87,13 +87,13 @@ class Committer:
         """Totals that this worker has committed."""
         self._loop = asyncio.get_running_loop()
         self._uncounted: dict[str, int] = {}
-        """Counters of commits that are counted with the next commit."""
+        """Counters of commits, such as their duration, that are stored with the next commit."""
         self._traces: dict[int, AttemptTrace] = {}
         """Traces of the pages to commit, by lease."""
         self._closing = False
         self._partitions = frontier.partitions
         self._busy: dict[int, asyncio.Task[None]] = {}
-        """Running commits, by partition."""
+        """Running commits, by the number of the partition that they wait for."""
         self._error: BaseException | None = None
         """First error of a commit to a partition."""
 
@@ -175,16 +175,17 @@ class Committer:
         is_shared = self._frontier.shared
         until = self._loop.time() + (_SHARED_BATCH_DELAY if is_shared else _BATCH_DELAY)
         # Beyond this number, each page that waits for its commit prevents a fetch.
-        most = min(_SHARED_MIN_BATCH if is_shared else _MIN_BATCH, self._inflight.max_uncommitted)
-        has_waited = self._inflight.is_starved  # as if it had: this commit may add the next requests
-        while len(self._waiting) < (awaited := min(most, self._inflight.held)) and not self._closing:
+        limit = min(_SHARED_MIN_BATCH if is_shared else _MIN_BATCH, self._inflight.max_uncommitted)
+        # A starved worker does not wait: this commit may add its next requests.
+        has_waited = self._inflight.is_starved
+        while len(self._waiting) < (awaited := min(limit, self._inflight.held)) and not self._closing:
             if has_waited and (self._inflight.wants_more or self._loop.time() >= until):
                 break
             has_waited = True
             await self._wait_for(awaited)
 
     async def _wait_for(self, pages: int) -> None:
-        """Wait until this number of pages is waiting, but at most :data:`_BATCH_DELAY`."""
+        """Wait until this number of pages is waiting, but at most :data:`_BATCH_DELAY` seconds."""
         self._awaited = pages
         self._wakeup.clear()
         timer = self._loop.call_later(_BATCH_DELAY, self._wakeup.set)

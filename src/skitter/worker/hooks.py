@@ -62,8 +62,8 @@ POINTS = (
     When the items are durable, before the request is committed.
 ``on_error(request, error)``
     After each failed attempt, before the retry rules. ``request.retries`` is the number of retries so far, and
-    ``request.is_last_attempt`` says whether the rules give the request up. The result is ignored for errors whose outcome is fixed: an
-    unreadable record, an unavailable robots.txt, an invalid redirect, an item that a store rejects.
+    ``request.is_last_attempt`` says whether the rules let the request fail. The result is ignored for errors whose
+    outcome is fixed: an unreadable record, an unavailable robots.txt, an invalid redirect, an item that a store rejects.
 ``on_start(worker)``, ``on_stop(worker)``
     At the start and the end of a worker process. The result is ignored.
 """

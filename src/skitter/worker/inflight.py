@@ -14,7 +14,7 @@ from skitter.queues import EVERY_OTHER, QueueQuotas, queue_of
 from skitter.worker import DRAIN_SECONDS
 from skitter.worker.origins import CONTACT_GRACE
 
-if TYPE_CHECKING:  # needs an extra
+if TYPE_CHECKING:  # traces need an extra
     from skitter.worker.tracing import Tracer
 
 REPORT_DELAY = 0.002

@@ -40,9 +40,8 @@ def make_item_meter(settings: Settings) -> ItemMeter | None:
     """
     if settings.item_schema is None and not settings.monitors:
         return None
-    # Imported only here, because few jobs have a schema or monitors.
-    from skitter.item_schema import make_item_schema  # noqa: PLC0415 - as said
-    from skitter.monitors import compile_monitors  # noqa: PLC0415 - as said
+    from skitter.item_schema import make_item_schema  # noqa: PLC0415 - few jobs have a schema or monitors
+    from skitter.monitors import compile_monitors  # noqa: PLC0415 - few jobs have a schema or monitors
 
     schema = None if settings.item_schema is None else make_item_schema(settings.item_schema)
     figures = {figure for rule in compile_monitors(settings.monitors) for figure in rule.figures}

@@ -135,7 +135,7 @@ class Leaser:
             pass  # the lease is released, and the request stays unchanged in the queue
         except SkitterError as error:
             self._failure = self._failure or error  # an error of the frontier or a store, not of this page
-        except Exception as error:  # noqa: BLE001 - a fault of skitter: retried at once, it would never end
+        except Exception as error:  # noqa: BLE001 - a bug in skitter: an immediate retry would fail again, without end
             page = self._processor.give_up(request.lease, error)
         finally:
             try:
@@ -155,7 +155,7 @@ class Leaser:
             return
         try:
             self._committer.put(page)
-        except Exception as error:  # noqa: BLE001 - a fault of skitter at this page
+        except Exception as error:  # noqa: BLE001 - a bug in skitter that this page triggers
             self._committer.put(self._processor.give_up(request.lease, error))
 
     async def renew_periodically(self, interval: float) -> None:

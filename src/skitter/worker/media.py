@@ -41,7 +41,7 @@ log = logging.getLogger("skitter.crawl")
 _IDENTITY = "skitter:files"
 """Key of ``meta`` that makes the identity of these requests differ from that of a page with the same URL."""
 _CLAIM_SECONDS = 6.0
-"""Lifetime of the claim of a worker that downloads a file, unless it is renewed."""
+"""Seconds after which the claim of a worker that downloads a file ends, unless it is renewed."""
 _CLAIM_RETRY = 1.0
 """Seconds after which an items request checks again for a file that another worker is downloading."""
 _OUTAGE_TIMEOUT = 600.0

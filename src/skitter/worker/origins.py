@@ -86,7 +86,7 @@ class Origins:
         self._answered: OrderedDict[str, None] = OrderedDict()
         """The origins that have answered; the oldest first."""
         self._siblings: dict[str, set[str]] = {}
-        """The same origins, by host name."""
+        """The origins that have answered, by host name."""
         self._contacts: dict[str, list[tuple[float, str]]] = {}
         """Requests that wait for the first answer of their origin, with the time of their start, by host name."""
         self.outages: OrderedDict[str, _Outage] = OrderedDict()

@@ -44,7 +44,7 @@ class ChangeHistory(msgspec.Struct, array_like=True, frozen=True):
     changes: float = 0
     """Number of comparisons that found a change."""
     seconds: float = 0
-    """Time between the compared fetches."""
+    """Seconds between the compared fetches, in total."""
 
     def after(self, now: float, *, is_changed: bool) -> ChangeHistory:
         """Return the history after another fetch."""

@@ -114,7 +114,7 @@ class RevisitSchedule:
         self._pages = 0
         """Number of pages from which it was drawn."""
         self._saved_pages = 0
-        """The same for the sample that was saved last."""
+        """Number of pages from which the last saved sample was drawn."""
         gains = sorted((page.gain(now) for page in last_sample), reverse=True)
         self._threshold = gains[math.ceil(len(gains) * share) - 1] if gains else 0.0
 

@@ -30,9 +30,9 @@ class RobotsUnavailable(FetchError):
         super().__init__(policy.error)
         self.is_new = is_new
         self.seconds = policy.seconds
-        """Time to wait."""
+        """Seconds for which the request has to wait."""
         self.exhausted = policy.exhausted
-        """Whether robots.txt failed too often, so that the page is given up."""
+        """Whether robots.txt failed too often, so that the request fails."""
 
 
 class RobotsDecision(Enum):

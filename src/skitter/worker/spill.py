@@ -55,7 +55,7 @@ class SpillQueue:
 
     def _append(self, pages: Sequence[SpilledPage]) -> None:
         if self._file is None:
-            import sqlite3  # noqa: PLC0415 - see above
+            import sqlite3  # noqa: PLC0415 - few crawls exceed the capacity of their queue
 
             self._file = sqlite3.connect("", isolation_level=None, check_same_thread=False)
             self._file.execute("PRAGMA journal_mode = OFF")

@@ -40,8 +40,8 @@ _COMBINATIONS = 8
 _CHECKED = 12
 """Pages of a pattern that are all compared, unless it is disproved before."""
 _SAMPLE, _SAMPLE_OF_SUSPECTS = 512, 8
-"""After that, one page in this number is compared. If there is evidence against an unproven pattern, all its pages are
-compared."""
+"""After the first :data:`_CHECKED` pages, one page in this number is compared: normally, and if there is evidence against
+a proven pattern. If there is evidence against an unproven pattern, all of its pages are compared."""
 _MANY = 64
 """Number of links of a page from which on many of them are expected to have one shape."""
 _UNKNOWN_DEPTH = sys.maxsize
@@ -111,10 +111,15 @@ class PathGroup:
 
     def __init__(self) -> None:
         self.patterns = 0
+        """Number of patterns with this path."""
         self.admitted = 0
+        """Number of links that were queued."""
         self.stale = 0
+        """Consecutive compared pages without new words, but with new links to the path."""
         self.closed = False
+        """Whether the path is a trap: unproven patterns of it are refused."""
         self.words: set[int] = set()
+        """CRC-32 of each word on its pages."""
 
 
 class _Pattern:
@@ -140,15 +145,17 @@ class _Pattern:
         self.hops = 0
         """Longest known chain of links within the pattern since its first page."""
         self.admitted = self.pages = self.checked = 0
+        """Numbers of queued links, of pages, and of compared pages."""
         self.novel = 0
-        """Checked pages with new words."""
+        """Number of compared pages with new words."""
         self.novel_since_dull = 0
-        """Those of them since the pattern was last disproved."""
+        """Number of compared pages with new words since the pattern was last disproved."""
         self.dull = 0
-        """Consecutive checked pages without new words."""
+        """Consecutive compared pages without new words."""
         self.stale = 0
-        """Those of them with new links of the same path."""
+        """Compared pages without new words, but with new links to the path, since the last page with new words."""
         self.closed = False
+        """Whether the pattern is a trap, and refused."""
 
     def note_depth(self, depth: int) -> None:
         self.first_depth = min(self.first_depth, depth)
@@ -160,12 +167,12 @@ class _Pattern:
 
     @property
     def is_dull(self) -> bool:
-        """Whether its links lose priority. A refusal needs more than that."""
+        """Whether links of the pattern lose priority. To be refused, a pattern must also be :attr:`is_closed`."""
         return self.dull >= _STALE or (self.checked >= _CHECKED and 2 * self.novel < self.checked)
 
     @property
     def interval(self) -> int:
-        """One page in this number is compared."""
+        """One page in this number of pages is compared."""
         has_evidence = self.hops >= _CHAIN or self.path.patterns >= _COMBINATIONS
         if not has_evidence:
             return _SAMPLE
@@ -186,12 +193,12 @@ class TrapDetector:
         self._settings = settings
         self._stripper = _stripper(settings)
         self._patterns: dict[str, _Pattern] = {}
-        """By name."""
+        """The patterns, by the name that :func:`_names_of` gives them."""
         self._shapes: dict[bytes, _Pattern] = {}
         """The patterns of URLs that were seen, by their shape."""
         self._paths: dict[str, PathGroup] = {}
         self._contents: dict[int, int] = {}
-        """By the digest of a body and its origin, the hash of the first URL that had it."""
+        """The hash of the first URL with a content, by the digest of its body and origin."""
         self._last_url = ""
         self._last_pattern: _Pattern | None = None
         self.has_closed = False

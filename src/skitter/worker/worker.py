@@ -281,7 +281,7 @@ class Worker:
         await self._frontier.add(entries)
 
     async def knows(self, request: Request) -> bool:
-        """Return whether the job knows a request: it is queued, in progress, done or given up.
+        """Return whether the job knows a request: it is queued, leased, done or failed.
 
         A request that the scope refuses is never known. Other workers may add the request at any moment.
         """

@@ -19,7 +19,7 @@ class Codec(Protocol):
         """Return the bytes to send."""
 
     def decompress(self, data: bytes) -> bytes:
-        """Return the bytes that can be read so far. Raise :class:`NsqError` for invalid input."""
+        """Return the bytes that can be read so far. Raises :class:`NsqError` for invalid input."""
 
 
 class Deflate:

@@ -179,7 +179,7 @@ class Connection(asyncio.Protocol):
     ) -> Connection:
         """Connect. ``on_message`` is called with each message, ``on_close`` once at the end of the connection.
 
-        Raise :class:`ConnectionFailed` if no nsqd answers, :class:`CommandRefused` if it refuses the client.
+        Raises :class:`ConnectionFailed` if no nsqd answers, :class:`CommandRefused` if it refuses the client.
         """
         options = options or NsqOptions()
         connection = cls(host, port, options, on_message, on_close)
@@ -373,7 +373,7 @@ class Connection(asyncio.Protocol):
     async def call(self, command: bytes) -> bytes:
         """Send a command and return its answer. Calls may overlap.
 
-        Raise :class:`CommandRefused` or :class:`ConnectionFailed`.
+        Raises :class:`CommandRefused` or :class:`ConnectionFailed`.
         """
         if not self.is_open:
             raise ConnectionFailed(f"{self!r}: the connection has ended")

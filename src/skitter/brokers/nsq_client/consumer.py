@@ -66,7 +66,7 @@ class Consumer:
     async def open(self) -> None:
         """Connect and subscribe.
 
-        Raise :class:`NsqError` if no nsqd can be reached, or no nsqlookupd where no nsqd is named.
+        Raises :class:`NsqError` if no nsqd can be reached, or no nsqlookupd where no nsqd is named.
         """
         await self._pool.open()
         self._sharing = asyncio.create_task(self._share_forever())

@@ -28,7 +28,7 @@ class NsqLookup:
         return _addresses(await self._request(f"/lookup?topic={quote(topic)}", missing={"producers": []}))
 
     async def nodes(self) -> list[NsqdAddress]:
-        """Return all nsqd. Raise :class:`LookupFailed`."""
+        """Return all nsqd. Raises :class:`LookupFailed`."""
         return _addresses(await self._request("/nodes"))
 
     async def _request(self, path: str, missing: Any = None) -> Any:

@@ -28,7 +28,7 @@ class PoolUser(Protocol):
     """The producer or consumer that a pool serves."""
 
     async def find_nsqds(self, lookup: NsqLookup) -> list[NsqdAddress]:
-        """Ask one nsqlookupd for the nsqd to connect to. Raise :class:`LookupFailed`."""
+        """Ask one nsqlookupd for the nsqd to connect to. Raises :class:`LookupFailed`."""
 
     async def on_connect(self, connection: Connection) -> None:
         """Prepare a new connection, before it joins the pool."""
@@ -68,7 +68,7 @@ class ConnectionPool:
     async def open(self) -> None:
         """Connect to at least one nsqd; the others follow.
 
-        Raise the :class:`NsqError` of the last attempt if none can be reached.
+        Raises the :class:`NsqError` of the last attempt if none can be reached.
         """
         addresses = {*self._named, *await self._find(required=not self._named)}
         outcomes = await asyncio.gather(*map(self._connect, addresses), return_exceptions=True)

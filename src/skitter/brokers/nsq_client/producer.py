@@ -37,7 +37,7 @@ class Producer:
         self._turn = itertools.count()
 
     async def open(self) -> None:
-        """Connect. Raise :class:`NsqError` if no nsqd can be reached."""
+        """Connect. Raises :class:`NsqError` if no nsqd can be reached."""
         await self._pool.open()
 
     async def close(self) -> None:
@@ -69,7 +69,7 @@ class Producer:
     async def publish(self, topic: str, bodies: Sequence[bytes], delay: float = 0.0) -> None:
         """Publish messages, to be delivered after at least ``delay`` seconds. Return when nsqd has them.
 
-        Raise :class:`CommandRefused` for messages that nsqd does not accept, :class:`ConnectionFailed` if no nsqd
+        Raises :class:`CommandRefused` for messages that nsqd does not accept, :class:`ConnectionFailed` if no nsqd
         can be reached.
         """
         if not is_topic(topic):

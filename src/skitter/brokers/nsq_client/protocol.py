@@ -116,7 +116,7 @@ def touch(message_id: bytes) -> bytes:
 def read_message(data: bytes) -> tuple[int, int, bytes, bytes]:
     """Return the publishing time (ns), attempts, id and body of a message frame.
 
-    Raise :class:`NsqError` for a truncated frame.
+    Raises :class:`NsqError` for a truncated frame.
     """
     try:
         published, attempts, message_id = _MESSAGE_HEAD.unpack_from(data)
@@ -134,7 +134,7 @@ class NsqFrameReader:
     def feed(self, data: bytes) -> Generator[tuple[int, bytes], None, None]:
         """Add received bytes. Yield the kind and content of each complete frame.
 
-        Raise :class:`NsqError` for a frame of an impossible size.
+        Raises :class:`NsqError` for a frame of an impossible size.
         """
         buffer = self._buffer
         buffer += data

@@ -28,7 +28,7 @@ from skitter.request import Request
 from skitter.response import Response
 
 _RETENTION = 30 * 86_400.0
-"""How long a jar is stored after its last change, in seconds; also for cookies without an expiry."""
+"""How long a jar is stored after its last change, in seconds. It applies to cookies without an expiry as well."""
 _SAVE_INTERVAL = 1.0
 """Minimum time between two writes of the cookies of a single worker, in seconds."""
 _MAX_DECODED = 1000
@@ -262,7 +262,7 @@ def _of_text(path: Path) -> list[Cookie]:
 
 def _of_database(path: Path) -> list[Cookie]:
     import shutil  # noqa: PLC0415 - few crawls have a file of cookies
-    import tempfile  # noqa: PLC0415 - as above
+    import tempfile  # noqa: PLC0415 - few crawls have a file of cookies
 
     # Copy the database with its write-ahead log, because the browser locks the file itself.
     with tempfile.TemporaryDirectory(prefix="skitter-") as folder:

@@ -166,7 +166,7 @@ class ProxyPool:
         return health is not None and health.cooldown_until <= self._clock()
 
     def known(self) -> list[str]:
-        """Return all proxies of the list, also those in their cooldown."""
+        """Return all proxies of the list, including those in their cooldown."""
         return list(self._all)
 
     def _wake(self) -> None:

@@ -296,7 +296,7 @@ class Collector:
             )
 
     async def has_visited(self, url: str) -> bool:
-        """Return whether the URL is known to the job: queued, in progress, done or given up. Only during a run."""
+        """Return whether the URL is known to the job: queued, leased, done or failed. Only during a run."""
         return await self.group.knows(Request(url))
 
     @property

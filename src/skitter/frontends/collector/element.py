@@ -192,7 +192,7 @@ class XmlElement(Element):
     """A node of an XML or HTML page. The queries of its methods are XPath, relative to the node.
 
     A path that begins with ``/`` begins at the node, too: ``//a`` is the same as ``.//a``. ``response.xpath`` queries the
-    whole page. On an XML page, names without a prefix match in any namespace, also those of attributes.
+    whole page. On an XML page, names without a prefix match in any namespace, including names of attributes.
     """
 
     __slots__ = ()
@@ -282,7 +282,7 @@ class Css(Query):
 
 
 class XPath(Query):
-    """An XPath query of a field, relative to the element, also if it begins with ``/``."""
+    """An XPath query of a field, relative to the element, even if it begins with ``/``."""
 
     def _select(self, selector: Selector) -> SelectorList:
         return _find_xpath(selector, self.query)

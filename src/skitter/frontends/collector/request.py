@@ -218,7 +218,7 @@ class CollectorRequest:
         self._give(url, via=via, method=method, **fields)
 
     async def has_visited(self, url: str) -> bool:
-        """Return whether the URL is known to the job: queued, in progress, done or given up."""
+        """Return whether the URL is known to the job: queued, leased, done or failed."""
         return await self.collector.group.knows(Request(self._absolute(url)))
 
     def _give(

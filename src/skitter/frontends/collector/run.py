@@ -94,8 +94,8 @@ async def crawl(group: CollectorGroup, options: RunOptions) -> RunResult:
 
 
 def _job_spec(group: CollectorGroup, options: RunOptions, name: str, spider: str, home: str) -> JobSpec:
-    from skitter.frontends.collector.spider import pack_request  # noqa: PLC0415 - as above
-    from skitter.run.job import JobSpec  # noqa: PLC0415 - as above
+    from skitter.frontends.collector.spider import pack_request  # noqa: PLC0415 - registering callbacks does not need it
+    from skitter.run.job import JobSpec  # noqa: PLC0415 - registering callbacks does not need it
 
     other_processes = options.workers > 1 or options.frontier != "memory:"
     visits = [pack_request(request) for request in group.pending.peek()] if other_processes else []
@@ -132,8 +132,8 @@ def run(group: CollectorGroup, options: RunOptions) -> RunResult:
 
     Raises as :func:`crawl`, and on a running event loop or while skitter imports the file.
     """
-    from skitter.run.loader import is_importing  # noqa: PLC0415 - as above
-    from skitter.run.process import run_async  # noqa: PLC0415 - as above
+    from skitter.run.loader import is_importing  # noqa: PLC0415 - registering callbacks does not need it
+    from skitter.run.process import run_async  # noqa: PLC0415 - registering callbacks does not need it
 
     if is_importing():
         raise SpiderError(
@@ -170,7 +170,7 @@ async def _interruptible(group: CollectorGroup, options: RunOptions) -> RunResul
 
 def spider_class(group: CollectorGroup, name: str, job: str) -> type[Spider]:
     """Create the spider class of a group, with the name under which its module holds the collector."""
-    from skitter.frontends.collector.spider import CollectorSpider  # noqa: PLC0415 - as above
+    from skitter.frontends.collector.spider import CollectorSpider  # noqa: PLC0415 - registering callbacks does not need it
 
     root = group.root
     bounds = root.options.scope_settings() if group.share_bounds else {}
@@ -179,7 +179,7 @@ def spider_class(group: CollectorGroup, name: str, job: str) -> type[Spider]:
         for rule in root.limits
     )
     if (storage := group.storage) is not None:
-        from skitter.frontends.collector.storage import StorageCookies  # noqa: PLC0415 - as above
+        from skitter.frontends.collector.storage import StorageCookies  # noqa: PLC0415 - registering callbacks does not need it
 
         stored = {"cookies": lambda context: StorageCookies(storage, context.settings.initial_cookies)}
     else:

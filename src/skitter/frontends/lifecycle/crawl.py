@@ -228,7 +228,7 @@ class ManagedCrawl:
     # --- modules ---------------------------------------------------------------------------------------
 
     def register(self, module: Module) -> str:
-        """Add a module, also during a run. Return its id.
+        """Add a module, before or during a run. Return its id.
 
         Raises :class:`~skitter.errors.UsageError` for an id that is taken, before ``initialize``, and for the first
         module of a kind: the arguments determine the kinds of modules.

@@ -270,7 +270,7 @@ class Downloader(Module):
 
 def _plain(context: SourceContext) -> Fetcher:
     from skitter.fetch.cookies import NoCookies  # noqa: PLC0415 - a process that only watches a fleet needs no fetcher
-    from skitter.fetch.http import HttpFetcher  # noqa: PLC0415 - as above
+    from skitter.fetch.http import HttpFetcher  # noqa: PLC0415 - a process that only watches a fleet needs no fetcher
 
     return HttpFetcher(context.settings, NoCookies(), context.guard)
 

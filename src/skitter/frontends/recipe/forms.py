@@ -1,7 +1,7 @@
 """Forms that are filled in and sent as by a browser, with their hidden fields; and the login form of a recipe.
 
 The cookies of a login are sent with every later request to its host. They are stored in the requests, so that all
-workers have them, also after a restart.
+workers have them, even after a restart.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ TIMEOUT = 5.0
 
 
 class BackgroundTasks:
-    """Tasks of one frontier. The next call of :meth:`check` raises the error of a failed task."""
+    """Background tasks of one frontier. :meth:`check` raises the error of a task that has failed."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -37,7 +37,7 @@ class BackgroundTasks:
             self._failure = self._failure or error
 
     def check(self) -> None:
-        """Raise the first error of a failed task, at each call."""
+        """Raise the error of the first task that failed, if any did. Later calls raise it again."""
         if self._failure is not None:
             raise self._failure
 
@@ -52,10 +52,10 @@ class BackgroundTasks:
     async def wait(self, tasks: Mapping[asyncio.Task[Any], Partition]) -> None:
         """Wait for tasks. Tasks of unavailable partitions continue in the background."""
         deadline = asyncio.get_running_loop().time() + TIMEOUT
-        waited = {task for task, partition in tasks.items() if not partition.is_away}
+        waited = {task for task, partition in tasks.items() if not partition.is_unavailable}
         while waited and asyncio.get_running_loop().time() < deadline:
             _, waited = await asyncio.wait(waited, timeout=POLL_INTERVAL)
-            waited = {task for task in waited if not tasks[task].is_away}
+            waited = {task for task in waited if not tasks[task].is_unavailable}
         await asyncio.sleep(0)  # for the done callbacks
         self.check()
 

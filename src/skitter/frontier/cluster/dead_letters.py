@@ -68,7 +68,7 @@ class ClusterNotes:
         self._tasks = tasks
 
     async def get(self, key: str) -> bytes | None:
-        """Return a note; ``None`` also while its partition is unavailable.
+        """Return a note; ``None`` if it does not exist, or while its partition is unavailable.
 
         For :data:`~skitter._utils.notes.DECISIVE` notes, the call waits until it is available: if a worker concluded that
         such a note does not exist, it would for example refuse requests to networks that a seed has opened.
@@ -76,7 +76,7 @@ class ClusterNotes:
         client = self._partitions.of_key(key)
         if key in DECISIVE:
             return await client.frontier.notes.get(key)
-        if client.partition.is_away:
+        if client.partition.is_unavailable:
             return None
         (task,) = await self._tasks.run([(client.partition, client.frontier.notes.get(key))])
         return task.result() if task.done() else None

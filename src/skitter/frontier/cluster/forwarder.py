@@ -29,11 +29,12 @@ class _Delivery(msgspec.Struct):
     """Requests that were delivered to one partition and may not be safe there yet."""
 
     source: int
+    """Number of the partition in whose outbox the requests are."""
     ids: list[bytes]
-    life: bytes
-    """Offset of the target when it had accepted them."""
+    run_id: bytes
+    """:attr:`Partition.run_id` of the target after the delivery."""
     written: int | None = None
-    """Offset of the target at some moment after the delivery."""
+    """Replication offset of the target at some moment after the delivery; ``None`` if it was not read yet."""
 
 
 class Forwarder:
@@ -43,9 +44,9 @@ class Forwarder:
         self._partitions = partitions
         self._tasks = tasks
         self._deliveries: dict[int, list[_Delivery]] = defaultdict(list)
-        """By target."""
+        """Unconfirmed deliveries, by the number of the target."""
         self._offsets: dict[int, ReplicationOffset] = {}
-        """As last read."""
+        """The offset of each target that was read last."""
         self._confirming: dict[int, asyncio.Task[None]] = {}
         self._loop: asyncio.Task[None] | None = None
         self.undelivered = 0
@@ -88,16 +89,18 @@ class Forwarder:
         by_source: dict[int, list[bytes]] = defaultdict(list)
         for source, request in group:
             by_source[source].append(request.id)
-        life = target.partition.life
-        self._deliveries[target.number] += [_Delivery(source, ids, life) for source, ids in by_source.items()]
+        run_id = target.partition.run_id
+        self._deliveries[target.number] += [
+            _Delivery(source, ids, run_id) for source, ids in by_source.items()
+        ]
         return result
 
-    async def collect(self, source: PartitionClient, age: float) -> None:
+    async def redeliver(self, source: PartitionClient, age: float) -> None:
         """Deliver the requests again that have been in an outbox for at least ``age`` seconds."""
         requests = await source.partition.outbox(BATCH_SIZE, age)
         groups = self._by_target([(source.number, request) for request in requests])
         for target, group in groups.items():
-            if not target.partition.is_away:
+            if not target.partition.is_unavailable:
                 await self._deliver(target, group, again=True)
 
     # --- confirming --------------------------------------------------------------------------------------
@@ -125,8 +128,8 @@ class Forwarder:
         self._offsets[target.number] = offset
         safe: dict[int, list[bytes]] = defaultdict(list)
         for delivery in deliveries:
-            if before.life != offset.life or delivery.life != target.partition.life:
-                continue  # the target may have lost it: it is still in the outbox, and is delivered again
+            if before.node != offset.node or delivery.run_id != target.partition.run_id:
+                continue  # the target may have lost the requests: they stay in the outbox, and are delivered again
             delivery.written = offset.written if delivery.written is None else delivery.written
             if offset.copied is None or offset.copied >= delivery.written:
                 safe[delivery.source] += delivery.ids
@@ -161,4 +164,4 @@ class Forwarder:
             for client in self._partitions.clients:
                 task = collecting.get(client.number)
                 if task is None or task.done():
-                    collecting[client.number] = self._tasks.start(self.collect(client, ABANDONED_AFTER))
+                    collecting[client.number] = self._tasks.start(self.redeliver(client, ABANDONED_AFTER))

@@ -239,7 +239,7 @@ class ClusterFrontier:
         await self._tasks.run(
             (client.partition, renew(client))
             for client in self._partitions.clients
-            if not client.partition.is_away
+            if not client.partition.is_unavailable
         )
         return sorted(lost, key=list(lease_ids).index)
 
@@ -343,7 +343,7 @@ class ClusterPartitions:
         await self._tasks.run(
             (client.partition, ask(client, indexes))
             for client, indexes in groups.items()
-            if not client.partition.is_away
+            if not client.partition.is_unavailable
         )
         return list(mask)
 

@@ -98,17 +98,17 @@ class ClusterLeasing:
 
     def _collect(self, taken: ClusterLeases) -> None:
         for client in self._partitions.clients:
-            leases, late, data_loss = client.collect(taken.worker, taken.began, taken.missing)
+            arrived = client.collect(taken.worker, taken.began, taken.missing)
             taken.leases += [
                 msgspec.structs.replace(lease, id=self._partitions.global_id(client.number, lease.id))
-                for lease in leases
+                for lease in arrived.leases
             ]
-            taken.data_loss |= data_loss
-            if late:
-                self._tasks.start(client.frontier.release(late))
+            taken.data_loss |= arrived.data_loss
+            if arrived.late:
+                self._tasks.start(client.frontier.release(arrived.late))
 
     def state(self) -> JobState | None:
-        """Return the common state of the partitions. ``None`` if all were quiet at the last request."""
+        """Return the common state of the partitions; ``None`` if all were quiet at the last request (see :func:`~skitter.frontier.cluster.state.is_quiet`)."""
         states = {client.state for client in self._partitions.clients}
         for state in (JobState.STOPPING, JobState.PAUSED):
             if state in states:

@@ -35,14 +35,14 @@ class PartitionStatus(msgspec.Struct, frozen=True):
     leased: int
     outbox: int
     """Forwarded requests that may not be safe in their partitions yet."""
-    waits: bool
-    """Whether the partition waits for seeds from seed keys, or has some."""
+    expects_seeds: bool
+    """Whether its seed keys contain seeds, or the job still waits for seeds (``wait_for_seeds``)."""
     seeds_done: bool
     state: JobState
     """The requested state; never ``FINISHED``."""
     changes: tuple[int, int]
-    """Equal in two readings only if the partition was quiet in both or in neither, or if no request was added between
-    them."""
+    """The last number given to a request or dead letter, and the number of completed requests. Two readings of a quiet
+    partition have equal pairs only if it was quiet all the time between them."""
     failed: int
     counters: dict[str, int]
     """The counters that have limits."""
@@ -58,8 +58,9 @@ class PartitionStatus(msgspec.Struct, frozen=True):
 class ReplicationOffset(msgspec.Struct, frozen=True):
     """The replication offsets of the node of a partition."""
 
-    life: bytes
-    """Identifier that changes when the node restarts, or when another node serves the partition."""
+    node: bytes
+    """Identifier of the node. It changes when the node restarts, when its number of replicas changes, or when another
+    node serves the partition."""
     written: int
     """Bytes that the node has written to its replication log."""
     copied: int | None
@@ -89,12 +90,12 @@ class Partition(Protocol):
         """The requests of the partition, as a frontier."""
 
     @property
-    def is_away(self) -> bool:
+    def is_unavailable(self) -> bool:
         """Whether the node is unavailable, so that calls wait for it."""
 
     @property
-    def life(self) -> bytes:
-        """As in :class:`ReplicationOffset`, at the last answer."""
+    def run_id(self) -> bytes:
+        """Identifier of the server process that answered last. It changes when the node restarts or is replaced."""
 
     @property
     def job(self) -> PartitionJob:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import xxhash
@@ -16,6 +16,16 @@ from skitter.frontier.records import FetchReport, JobState, Lease, LeaseResult
 from skitter.queues import QueueQuotas, queue_of, share_of, without_queue
 
 
+class ArrivedLeases(NamedTuple):
+    """The answers of one partition to the requests for leases of one worker."""
+
+    leases: list[Lease]
+    late: list[int]
+    """Ids of leases whose ``start_within`` has passed. The caller releases them."""
+    data_loss: bool
+    """See :attr:`~skitter.frontier.records.LeaseResult.data_loss`."""
+
+
 class PartitionClient:
     """One partition, and its state as far as this worker knows it. ``clock``: the clock of due times."""
 
@@ -24,9 +34,10 @@ class PartitionClient:
         self.partition = partition
         self._clock = clock
         self.due = float("-inf")
-        """Time from which the partition may have leases."""
+        """Time from which the partition may have requests to lease, by ``clock``."""
         self.state: JobState | None = None
-        """The state in its last answer, ``FINISHED`` if it was quiet; ``None`` if that may have changed since."""
+        """The state in its last answer: ``FINISHED`` if the partition was quiet (see :func:`~skitter.frontier.cluster.state.is_quiet`). ``None``
+        if the state may have changed since."""
         self.reports: list[FetchReport] = []
         """Reports to send with the next request for leases."""
         self.request: asyncio.Task[Any] | None = None
@@ -65,12 +76,10 @@ class PartitionClient:
             may_have_more = self.gave_all or not count or _used_up_a_quota(result.leases, quotas)
             self.due = self._clock() + (0.0 if may_have_more else result.ask_again)
 
-    def collect(self, worker: str, since: float, limit: int) -> tuple[list[Lease], list[int], bool]:
-        """Return the leases that have arrived for a worker.
+    def collect(self, worker: str, since: float, limit: int) -> ArrivedLeases:
+        """Return the leases that have arrived for a worker, at most ``limit``.
 
-        Also return the ids of those that arrived too late, and whether data was lost.
-
-        ``since``: loop time at which the present call began. ``start_within`` is counted from there.
+        ``since``: event loop time at which the current call began. ``start_within`` is counted from there.
         """
         leases: list[Lease] = []
         late: list[int] = []
@@ -89,7 +98,7 @@ class PartitionClient:
                     late.append(lease.id)
                 else:
                     leases.append(msgspec.structs.replace(lease, start_within=within))
-        return leases, late, data_loss
+        return ArrivedLeases(leases, late, data_loss)
 
 
 def _used_up_a_quota(leases: list[Lease], quotas: QueueQuotas | None) -> bool:

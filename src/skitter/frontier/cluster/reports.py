@@ -59,7 +59,7 @@ class ClusterReports:
     async def announce(self, report: WorkerReport, ttl: float) -> None:
         """Register a worker as alive. Does nothing while the first partition is unavailable."""
         first = self._partitions.first
-        if not first.is_away:
+        if not first.is_unavailable:
             await self._tasks.run([(first, first.frontier.reports.announce(report, ttl))])
 
     async def workers(self) -> list[WorkerStatus]:

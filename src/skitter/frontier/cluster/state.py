@@ -81,17 +81,17 @@ class ClusterState:
     async def load_settings(self, revision: int) -> None:
         """Take the limits in force from the first partition, if the settings have changed since."""
         first = self._partitions.first
-        if revision > self.revision and not first.is_away:
+        if revision > self.revision and not first.is_unavailable:
             changes = await first.frontier.control.settings_changes()
             self.budget = ClusterBudget(changes.of_options(first.job.options))
             self.revision = revision
 
     async def job_state(self, reason: str = "") -> JobState:
         """Return the state of the job. ``reason``: the limit that was reached."""
-        if any(client.partition.is_away for client in self._partitions.clients):
+        if any(client.partition.is_unavailable for client in self._partitions.clients):
             return JobState.STOPPING if reason else JobState.RUNNING
         parts = await self.read()
-        if parts[0].seeds_done and not any(part.left or part.waits for part in parts):
+        if parts[0].seeds_done and not any(part.left or part.expects_seeds for part in parts):
             parts = await self._wait_for_deliveries(parts)
             if await is_finished(self._partitions.clients, parts):
                 return JobState.FINISHED
@@ -106,7 +106,7 @@ class ClusterState:
             parts = await self.read()
             for client, part in zip(self._partitions.clients, parts, strict=True):
                 if part.outbox:
-                    await self._forwarder.collect(client, DELIVERY_TIMEOUT)
+                    await self._forwarder.redeliver(client, DELIVERY_TIMEOUT)
             if any(part.left for part in parts):
                 break
             if any(part.outbox for part in parts):
@@ -154,15 +154,18 @@ async def read_all(clients: Sequence[PartitionClient]) -> list[PartitionStatus]:
 
 
 def is_quiet(parts: Sequence[PartitionStatus]) -> bool:
-    """Return whether every partition was quiet when it was read. The first partition knows about the seeds."""
-    return parts[0].seeds_done and not any(part.left or part.outbox or part.waits for part in parts)
+    """Return whether every partition was quiet when it was read: without unfinished and forwarded requests.
+
+    The first partition knows whether all seeds are loaded.
+    """
+    return parts[0].seeds_done and not any(part.left or part.outbox or part.expects_seeds for part in parts)
 
 
 async def is_finished(clients: Sequence[PartitionClient], first: Sequence[PartitionStatus]) -> bool:
-    """Return whether the job is finished: whether a second reading is equal to the first.
+    """Return whether the job is finished: whether a second reading of all partitions equals the first one.
 
-    All partitions were read once before any is read again. A partition that was quiet in both readings with equal
-    ``changes`` was quiet all the time between them. So at the moment between the readings all partitions were quiet.
+    The second reading starts after the first has ended. A partition that was quiet in both readings with equal
+    ``changes`` was quiet all the time between them, so between the two readings all partitions were quiet at once.
     A forwarded request stays in the outbox of its source until it is in its target, so none can appear later.
     """
     if not is_quiet(first):

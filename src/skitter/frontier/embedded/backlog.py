@@ -23,14 +23,14 @@ from skitter.frontier.scheduling import MAX_WAIT
 MAX_HEAD_SIZE = 4_096
 """Requests of a slot that are kept in memory. A crawl of a small site never reads its requests from the file."""
 MAX_LONG_HEAD_SIZE = 256
-"""The same for requests with long URLs, and the number of requests of a slot that are read from the file in one
-step."""
+"""Requests of a slot that are kept in memory if their URLs are long. Also the number of requests of a slot that are read
+from the file in one step."""
 LONG_URL = 256
-"""Characters of a long URL."""
+"""Number of characters from which a URL counts as long."""
 MIN_HEAD_SIZE = 8
 MAX_REQUESTS_IN_MEMORY = 20_000
 """Number of requests in all heads together, about 10 MB, above which new ones stay only in the file. When requests are
-read, the limit is half as high again. Slots share it: reading one request at a time would cost several times as
+read, the limit is one and a half times as high. Slots share it: reading one request at a time would cost several times as
 much."""
 READ_SLOTS = 64
 READ_REQUESTS = 1_024

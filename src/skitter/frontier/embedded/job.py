@@ -180,7 +180,7 @@ class VisitTable:
         )  # fmt: skip
 
     def mark_dead(self, row: RequestRow) -> None:
-        """Record that a page was given up, so that it does not count as unlinked."""
+        """Record that the request of a page failed, so that the page does not count as unlinked."""
         if self._is_on and row.dedup:
             self._mark(row.fingerprint, _UNCHECKED)
 

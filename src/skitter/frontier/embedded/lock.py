@@ -18,13 +18,13 @@ _held: set[OwnerLock] = set()
 """The locks of this process."""
 
 
-def _let_go_after_fork() -> None:
+def _close_after_fork() -> None:
     """Close the copies of the locks in a process that user code has forked, because it may outlive the owner."""
     for lock in list(_held):
         lock.close()
 
 
-os.register_at_fork(after_in_child=_let_go_after_fork)
+os.register_at_fork(after_in_child=_close_after_fork)
 
 
 def _host_suffix() -> str:

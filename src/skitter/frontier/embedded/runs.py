@@ -26,7 +26,7 @@ KEY_SIZE = 16
 PREFIXES = 2**32
 """A key is placed within its shard by its *prefix*: the four bytes after the first one."""
 KEYS_PER_BLOCK = 28
-"""Average. With blocks of about half a kilobyte, few bytes at the end of each page of the file stay unused."""
+"""Average number of keys in a block. With blocks of about half a kilobyte, few bytes at the end of each page of the file stay unused."""
 KEYS_PER_STEP = 2_048
 """Number of keys that are written in one transaction. It takes less than a millisecond, so commits do not wait long."""
 MARKER = "m"
@@ -40,7 +40,7 @@ _BLOCK_ROWS = "INSERT INTO seen_blocks VALUES (?, ?, ?)"
 _INDEX_BITS = 32
 """Bits of the index of a block in its run."""
 _TAG_START, _TAG_END = 5, 7
-"""Position of the two bytes of a key that a filter has."""
+"""Position of the two bytes of a key that a filter contains."""
 _END_SIZE = 4
 """Bytes that encode the number of keys up to the end of a part."""
 

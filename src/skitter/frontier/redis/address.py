@@ -102,7 +102,7 @@ class ClusterAddress(msgspec.Struct, frozen=True):
     def client(self, on_connect: Callable[[Any], Any]) -> RedisCluster:
         """Return a client that connects on first use. ``on_connect`` is called with each new connection.
 
-        Raise :class:`~skitter.errors.FrontierError` for options that the client does not know.
+        Raises :class:`~skitter.errors.FrontierError` for options that the client does not know.
         """
         try:
             client = RedisCluster(
@@ -124,7 +124,7 @@ class ClusterAddress(msgspec.Struct, frozen=True):
 
 
 def parse_address(url: str) -> RedisAddress:
-    """Parse the URL of a server. Raise :class:`~skitter.errors.FrontierError` if it is invalid."""
+    """Parse the URL of a server. Raises :class:`~skitter.errors.FrontierError` if it is invalid."""
     try:
         refuse_raw_password(url)
         parts = urlsplit(url)
@@ -140,7 +140,7 @@ def parse_address(url: str) -> RedisAddress:
 
 
 def parse_cluster(url: str) -> ClusterAddress:
-    """Parse the URL of a cluster. Raise :class:`~skitter.errors.FrontierError` if it is invalid."""
+    """Parse the URL of a cluster. Raises :class:`~skitter.errors.FrontierError` if it is invalid."""
     try:
         refuse_raw_password(url)
         return _cluster_address(urlsplit(url))
@@ -153,7 +153,7 @@ def _invalid(problem: str, remedy: str) -> FrontierError:
 
 
 def _times(options: dict[str, str]) -> tuple[float, float]:
-    """Remove the timeouts for outages and answers from the options of a URL and return them. Raise :class:`ValueError`."""
+    """Remove the timeouts for outages and answers from the options of a URL and return them. Raises :class:`ValueError`."""
     outage_timeout = float(options.pop("outage_timeout", OUTAGE_TIMEOUT))
     timeout = float(options.pop("socket_timeout", TIMEOUT))
     if not outage_timeout >= 0:
@@ -164,7 +164,7 @@ def _times(options: dict[str, str]) -> tuple[float, float]:
 
 
 def _host_and_port(text: str, default_port: int) -> tuple[str, int]:
-    """Parse ``HOST`` or ``HOST:PORT``; an IPv6 address is in brackets. Raise :class:`ValueError`."""
+    """Parse ``HOST`` or ``HOST:PORT``; an IPv6 address is in brackets. Raises :class:`ValueError`."""
     host, colon, port = text.rpartition(":")
     if not colon or text.endswith("]"):
         host, port = text, str(default_port)
@@ -179,7 +179,7 @@ def _text_of(hosts: Iterable[tuple[str, int]]) -> str:
 def _check_server(
     scheme: str, host: str | None, port: int | None, path: str, options: Mapping[str, str]
 ) -> str:
-    """Check the URL of a server and return it for messages. Raise :class:`ValueError`."""
+    """Check the URL of a server and return it for messages. Raises :class:`ValueError`."""
     # Further options of the client could change the form of its answers.
     if unknown := [name for name in options if name not in _OPTIONS and not name.startswith("ssl_")]:
         raise ValueError(f"unknown option {min(unknown)!r}")

@@ -17,7 +17,7 @@ from redis.exceptions import RedisClusterException, RedisError
 from skitter.errors import FrontierError
 from skitter.frontier.redis.address import ClusterAddress, RedisAddress, parse_address, parse_cluster
 from skitter.frontier.redis.kvrocks import is_kvrocks
-from skitter.frontier.redis.server import Argument, RedisServer, in_time, server_life
+from skitter.frontier.redis.server import Argument, RedisServer, in_time, server_run_id
 from skitter.frontier.redis.server_errors import CLOSED_TRANSPORT_ERRORS, as_connection_error, explained
 
 log = logging.getLogger("skitter.frontier")
@@ -92,7 +92,7 @@ class ClusterClient:
     def __init__(self, address: ClusterAddress) -> None:
         self.address = address
         self._client: RedisCluster | None = None
-        self._lives: dict[tuple[str, int], bytes] = {}
+        self._run_ids: dict[tuple[str, int], bytes] = {}
         self.outages = OutageTracker(address.where)
 
     @property
@@ -114,14 +114,14 @@ class ClusterClient:
 
     async def _greet(self, connection: Any) -> None:
         """Note, before a new connection is used, to which server process it leads."""
-        self._lives[connection.host, connection.port] = await server_life(connection)
+        self._run_ids[connection.host, connection.port] = await server_run_id(connection)
 
-    def life_of(self, node: ClusterNode) -> bytes:
+    def run_id_of(self, node: ClusterNode) -> bytes:
         """Return an id that changes when the node restarts."""
-        return self._lives.get((node.host, int(node.port)), b"")
+        return self._run_ids.get((node.host, int(node.port)), b"")
 
     async def node_of(self, key: str) -> ClusterNode:
-        """Return the node that serves a key, as far as the client knows. Raise redis errors."""
+        """Return the node that serves a key, as far as the client knows. Raises redis errors."""
         with self._plain_errors():
             client = self.client
             if not client.nodes_manager.slots_cache:
@@ -132,7 +132,7 @@ class ClusterClient:
         return node
 
     async def execute(self, key: str, *words: Argument) -> Any:
-        """Run a command on the node that serves a key. Raise redis errors."""
+        """Run a command on the node that serves a key. Raises redis errors."""
         node = await self.node_of(key)
         try:
             with self._plain_errors():
@@ -147,12 +147,12 @@ class ClusterClient:
             ) from error
 
     async def refresh(self) -> None:
-        """Ask the nodes again which node serves which keys. Raise redis errors."""
+        """Ask the nodes again which node serves which keys. Raises redis errors."""
         with self._plain_errors():
             await self.client.nodes_manager.initialize()
 
     async def keys_like(self, pattern: str) -> list[bytes]:
-        """List keys of all nodes. Raise :class:`~skitter.errors.FrontierError`."""
+        """List keys of all nodes. Raises :class:`~skitter.errors.FrontierError`."""
         found: list[bytes] = []
         try:
             with self._plain_errors():
@@ -208,7 +208,7 @@ class PartitionConnection:
         self._timeout = cluster.address.timeout
         self.restarts = 0
         self.database = 0
-        self.life = b""
+        self.run_id = b""
         """Changes when the node restarts, or when another node answers."""
         self.keeps_log = False
         """Whether the node has an append-only file. Known after :meth:`info`."""
@@ -217,7 +217,7 @@ class PartitionConnection:
         return PartitionConnection(ClusterClient(self._cluster.address), self.key, owns_cluster=True)
 
     @property
-    def is_away(self) -> bool:
+    def is_unavailable(self) -> bool:
         """Whether the node does not answer, so that calls wait for it."""
         return self.key in self._cluster.outages
 
@@ -246,10 +246,10 @@ class PartitionConnection:
         except redis.exceptions.ConnectionError:
             await self.refresh()
             raise
-        life = self._cluster.life_of(await self._cluster.node_of(self.key))
-        if life != self.life:
-            self.restarts += bool(self.life)
-            self.life = life
+        run_id = self._cluster.run_id_of(await self._cluster.node_of(self.key))
+        if run_id != self.run_id:
+            self.restarts += bool(self.run_id)
+            self.run_id = run_id
         return answer
 
     async def refresh(self) -> None:

@@ -23,7 +23,7 @@ from skitter.politeness import Politeness
 class RedisClusterFrontier(ClusterFrontier):
     """A frontier on the cluster of a URL. The number of partitions is fixed when the job is created.
 
-    Raise :class:`~skitter.errors.FrontierError` for an invalid URL.
+    Raises :class:`~skitter.errors.FrontierError` for an invalid URL.
     """
 
     def __init__(

@@ -65,7 +65,7 @@ _DECISIONS = {b"g": SlotDecision.LEASED, b"l": SlotDecision.LATER, b"x": SlotDec
 class RedisFrontier:
     """A frontier on one Valkey or Redis server. Implements :class:`~skitter.frontier.contract.Frontier`.
 
-    ``server``: a URL, or the server itself. Raise :class:`~skitter.errors.FrontierError` for an invalid URL.
+    ``server``: a URL, or the server itself. Raises :class:`~skitter.errors.FrontierError` for an invalid URL.
     """
 
     shared: ClassVar[bool] = True
@@ -99,7 +99,7 @@ class RedisFrontier:
     async def open(self) -> JobInfo:
         """Create the job on the server, or join it.
 
-        Raise :class:`~skitter.errors.FrontierError` if the server does not answer or is unsuitable, or if the keys
+        Raises :class:`~skitter.errors.FrontierError` if the server does not answer or is unsuitable, or if the keys
         of the job hold something else or another format.
         """
         return await self.open_partition(UNPARTITIONED)

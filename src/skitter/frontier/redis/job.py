@@ -93,7 +93,7 @@ class RedisJob:
     # --- opening -----------------------------------------------------------------------------------------
 
     async def join(self, partition: PartitionSpec, *, patient: bool) -> JobInfo:
-        """Create the job, or join it. Raise :class:`~skitter.errors.FrontierError` if that fails."""
+        """Create the job, or join it. Raises :class:`~skitter.errors.FrontierError` if that fails."""
         generation = partition.generation or secrets.token_hex(8).encode()
         while True:
             config = self.config
@@ -122,7 +122,7 @@ class RedisJob:
         return JobInfo(int(seed), int(version), self.options.lease_seconds)
 
     async def attach(self, partition: PartitionSpec) -> JobInfo:
-        """Join an existing job and take its options. Raise :class:`~skitter.errors.FrontierError` if that fails."""
+        """Join an existing job and take its options. Raises :class:`~skitter.errors.FrontierError` if that fails."""
         answer = await self._server.run("attach", self.keys, (FORMAT_VERSION,), patient=False)
         if answer[0] != b"ok":
             kind, *detail = (word.decode() for word in answer)

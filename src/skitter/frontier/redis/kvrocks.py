@@ -20,7 +20,7 @@ def is_kvrocks(info: Mapping[str, Any]) -> bool:
 
 
 def check_kvrocks(info: Mapping[str, Any], where: str, database: int) -> None:
-    """Check that the server is suitable. Raise :class:`~skitter.errors.FrontierError` if it is not.
+    """Check that the server is suitable. Raises :class:`~skitter.errors.FrontierError` if it is not.
 
     ``where``: the server in messages.
     """
@@ -45,7 +45,7 @@ def check_kvrocks(info: Mapping[str, Any], where: str, database: int) -> None:
 
 
 async def in_transaction(client: Redis, words: Sequence[Any]) -> Any:
-    """Run a script so that all of its writes are kept, or none. Raise redis errors.
+    """Run a script so that all of its writes are kept, or none. Raises redis errors.
 
     Kvrocks writes each command of a script to disk separately, so a killed server would keep half of a script. It writes
     the commands of a transaction together. It answers ``EXEC`` before it writes: if the write fails, the error follows
@@ -64,7 +64,7 @@ async def in_transaction(client: Redis, words: Sequence[Any]) -> Any:
     return answer
 
 
-async def kvrocks_life(connection: AbstractConnection) -> bytes:
+async def kvrocks_run_id(connection: AbstractConnection) -> bytes:
     """Return an id that changes when the server behind a connection restarts: host, process and start time.
 
     Kvrocks has no ``run_id``. The second of its start is certain if the clock shows the same second before and after the

@@ -43,13 +43,13 @@ class RedisPartition:
         """Whether the node had replicas when its offsets were last read."""
 
     @property
-    def is_away(self) -> bool:
-        return self._connection.is_away
+    def is_unavailable(self) -> bool:
+        return self._connection.is_unavailable
 
     @property
-    def life(self) -> bytes:
+    def run_id(self) -> bytes:
         """Changes when the node restarts, or when another node serves the partition."""
-        return self._connection.life
+        return self._connection.run_id
 
     # --- opening -----------------------------------------------------------------------------------------
 
@@ -120,11 +120,11 @@ class RedisPartition:
 
     async def partition_status(self) -> PartitionStatus:
         answer = await self.job.run("partition_status")
-        queued, delayed, leased, outbox, waits, seeds_done, state, *numbers = answer
+        queued, delayed, leased, outbox, expects_seeds, seeds_done, state, *numbers = answer
         sequence, done, failed, pages, items, size, revision = map(int, numbers)
         return PartitionStatus(
             queued=queued, delayed=delayed, leased=leased, outbox=outbox,
-            waits=bool(waits), seeds_done=seeds_done == b"1", state=JobState(state.decode()),
+            expects_seeds=bool(expects_seeds), seeds_done=seeds_done == b"1", state=JobState(state.decode()),
             changes=(sequence, done), failed=failed,
             counters={"pages": pages, "items": items, "bytes": size}, revision=revision,
         )  # fmt: skip
@@ -145,8 +145,8 @@ class RedisPartition:
             written = int(time.monotonic() * 1000)
             copied = written - int(FSYNC_DELAY * 1000) if self._connection.keeps_log else None
         # A node that lost a replica may have been cut off, and replaced without its knowledge.
-        life = b"%b %d" % (self.life, len(replicas))
-        return ReplicationOffset(life, written, copied)
+        node = b"%b %d" % (self.run_id, len(replicas))
+        return ReplicationOffset(node, written, copied)
 
     async def prompt_replicas(self) -> None:
         if self._has_replicas:

@@ -60,7 +60,7 @@ _LAST_NUMBER = (1 << 48) - 1
 _CHANGES = (
     PageChange.NEW, PageChange.CHANGED, PageChange.UNCHANGED, PageChange.GONE, PageChange.UNCHECKED, PageChange.SKIPPED
 )  # fmt: skip
-"""By the codes 1 to 6 that the scripts know."""
+"""The kinds of change, in the order of the codes 1 to 6 that the scripts use for them."""
 _VISIT = struct.Struct(">IBHII")
 _read_listing = msgspec.msgpack.Decoder(tuple[bytes, list[OutputRange]]).decode
 

@@ -19,7 +19,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from skitter._utils.backoff import Backoff, Outage
 from skitter.errors import FrontierError
 from skitter.frontier.redis.address import RedisAddress
-from skitter.frontier.redis.kvrocks import check_kvrocks, in_transaction, is_kvrocks, kvrocks_life
+from skitter.frontier.redis.kvrocks import check_kvrocks, in_transaction, is_kvrocks, kvrocks_run_id
 from skitter.frontier.redis.server_errors import (
     CLOSED_TRANSPORT_ERRORS,
     as_connection_error,
@@ -97,10 +97,10 @@ class ServerConnection(Protocol):
         """Close all connections."""
 
     async def info(self) -> dict[str, Any]:
-        """Return what the server reports about itself. Raise redis errors."""
+        """Return what the server reports about itself. Raises redis errors."""
 
     async def execute(self, *words: Argument) -> Any:
-        """Run a command. Raise redis errors."""
+        """Run a command. Raises redis errors."""
 
 
 class OutageLog(Protocol):
@@ -131,7 +131,7 @@ class SingleConnection:
 
     @property
     def client(self) -> Redis:
-        """The client. Raise :class:`~skitter.errors.FrontierError` if it is closed."""
+        """The client. Raises :class:`~skitter.errors.FrontierError` if it is closed."""
         if self._client is None:
             raise FrontierError("the frontier is not open", remedy="call open() first")
         return self._client
@@ -142,7 +142,7 @@ class SingleConnection:
 
     async def _greet(self, connection: Any) -> None:
         """Check, before a new connection is used, whether it leads to the same server process as before."""
-        run_id = await server_life(connection)
+        run_id = await server_run_id(connection)
         if self._run_id and run_id != self._run_id:
             self.restarts += 1
         self._run_id = run_id
@@ -205,7 +205,7 @@ class RedisServer:
     # --- connecting --------------------------------------------------------------------------------------
 
     async def connect(self, *, patient: bool) -> None:
-        """Check that the server is suitable. Raise :class:`~skitter.errors.FrontierError` if it is not.
+        """Check that the server is suitable. Raises :class:`~skitter.errors.FrontierError` if it is not.
 
         ``patient``: wait for a server that does not answer.
         """
@@ -287,7 +287,7 @@ class RedisServer:
     ) -> Any:
         """Run a script. ``repeated``: index of the argument that is ``1`` in every attempt after the first.
 
-        Raise :class:`~skitter.errors.FrontierError` if the server refuses the script, or does not answer within the
+        Raises :class:`~skitter.errors.FrontierError` if the server refuses the script, or does not answer within the
         ``outage_timeout`` of its URL.
         """
         script = self._scripts[name]
@@ -333,7 +333,7 @@ class RedisServer:
 
 
 async def in_time(timeout: float, call: Awaitable[Answer]) -> Answer:
-    """Wait for the answer to one command. Raise redis errors."""
+    """Wait for the answer to one command. Raises redis errors."""
     try:
         async with asyncio.timeout(timeout):
             return await call
@@ -343,11 +343,11 @@ async def in_time(timeout: float, call: Awaitable[Answer]) -> Answer:
         raise as_connection_error(error) from error
 
 
-async def server_life(connection: Any) -> bytes:
+async def server_run_id(connection: Any) -> bytes:
     """Open a new connection, and return an id that changes when the server restarts."""
     await connection.on_connect()
     await connection.send_command("INFO", "server")
     answer: bytes = await connection.read_response()
     if b"kvrocks_version:" in answer:
-        return await kvrocks_life(connection)
+        return await kvrocks_run_id(connection)
     return answer.partition(b"run_id:")[2].partition(b"\r\n")[0]

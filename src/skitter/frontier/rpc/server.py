@@ -33,10 +33,10 @@ from skitter.frontier.rpc.protocol import (
 log = logging.getLogger(__name__)
 
 _MAX_KNOWN_URLS = 1_000
-"""From this number of URLs on, no more are kept for a worker until its next call for leases. It finds out by itself
-which of the others are known."""
+"""Number of known URLs that are kept for a worker until its next call for leases. Beyond this number, the worker asks the
+frontier which URLs are known."""
 _MAX_COMPARED_PAGES = 100
-"""The same limit for pages that other workers have compared."""
+"""The same limit for the number of pages that other workers have compared."""
 _read_call = msgspec.msgpack.Decoder(CallRequest).decode
 
 

@@ -65,9 +65,9 @@ def make_app(
 ) -> AuthMiddleware:
     """Return the application of a node. The node works while the application runs; the store is open already.
 
-    :param max_body: largest body of a request, in bytes
-    :param max_rate: requests per second of each token; ``None`` for no limit
-    :param signing_key: key of signed requests, whose directory is published
+    ``max_body``: largest body of a request, in bytes.
+    ``max_rate``: requests per second of each token; ``None`` for no limit.
+    ``signing_key``: key of signed requests, whose directory is published.
     """
 
     @asynccontextmanager

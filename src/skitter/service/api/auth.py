@@ -36,7 +36,7 @@ _MAX_DEPTH = 60
 """Nesting of a JSON body."""
 
 _BODY_SECONDS = 60.0
-"""Time in which a body has to arrive."""
+"""Seconds in which a body has to arrive."""
 _MAX_CALLERS = 10_000
 """Number of remembered callers above which those without recent requests are forgotten."""
 _BURST_SECONDS = 2.0
@@ -109,8 +109,8 @@ class AuthContext(NamedTuple):
 class AuthMiddleware:
     """An ASGI middleware that rejects requests of unknown callers, bodies that are too large, and too many requests.
 
-    :param max_body: largest body, in bytes
-    :param max_rate: requests per second of each token, and of each address without a valid one; ``None`` for no limit
+    ``max_body``: largest body, in bytes.
+    ``max_rate``: requests per second of each token, and of each address without a valid one; ``None`` for no limit.
     """
 
     def __init__(
@@ -241,7 +241,7 @@ class AuthMiddleware:
 
 
 def _check_json(headers: dict[bytes, bytes], body: bytes) -> None:
-    """Check a JSON body, also for NaN and lone surrogates, which pydantic would accept."""
+    """Check a JSON body. It may contain neither NaN nor lone surrogates, which pydantic would accept."""
     if not body or b"json" not in headers.get(b"content-type", b"").lower():
         return
     try:

@@ -1,7 +1,7 @@
 """The gRPC description of the API, derived from its OpenAPI description: one method for each operation.
 
 A new operation of the HTTP API is therefore a method as well. Field numbers are computed from the names of fields, so a field
-keeps its number whatever is added or removed beside it.
+keeps its number when other fields are added or removed.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ def add_task_routes(app: FastAPI, jobs: JobService, queries: JobQueries) -> None
 
     @app.post("/jobs/{name}/tasks", status_code=201)
     async def add_task(name: NamePath, body: TaskRequest, caller: CallerParam) -> dict[str, str]:
-        """Add a task to a job, also while the job runs: a recipe, whose name it has, or a task of a spider."""
+        """Add a task to a job, which may be running: a recipe, whose name the task gets, or a task of a spider."""
         caller.need(body.recipe)
         match body.recipe, body.spider, body.task:
             case str(recipe), None, None:

@@ -158,12 +158,12 @@ class RedisKeyValueStore:
 class RedisAppendLog:
     """Hashes of entries and state, under ``{skitter-service:RUN}:NAME``. Implements :class:`~skitter.service.storage.AppendLog`.
 
-    :param url: URL of the server or Cluster
-    :param run: id of the run that the log belongs to; its keys share one hash tag
-    :param name: what the log holds
-    :param max_bytes: bound of the size; 0 means no bound
-    :param writer: name of the process that appends, for the detection of repeated calls
-    :param outage_timeout: how long to wait for an unavailable server, in seconds; ``None`` means: as the URL says
+    ``url``: URL of the server or Cluster.
+    ``run``: id of the run that the log belongs to; its keys share one hash tag.
+    ``name``: what the log holds.
+    ``max_bytes``: bound of the size; 0 means no bound.
+    ``writer``: name of the process that appends, for the detection of repeated calls.
+    ``outage_timeout``: how long to wait for an unavailable server, in seconds; ``None`` means: as the URL says.
     """
 
     def __init__(

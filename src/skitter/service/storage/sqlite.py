@@ -158,8 +158,8 @@ def _record(db: sqlite3.Connection, kind: str, name: str) -> bytes | None:
 class SqliteAppendLog:
     """A log in one file, which several processes of one machine may share. Implements :class:`~skitter.service.storage.AppendLog`.
 
-    :param path: the file; it is created by the first write
-    :param max_bytes: bound of the size; 0 means no bound. A bounded log has one writer at a time.
+    ``path``: the file; it is created by the first write.
+    ``max_bytes``: bound of the size; 0 means no bound. A bounded log has one writer at a time.
     """
 
     def __init__(self, path: Path, max_bytes: int = 0) -> None:
