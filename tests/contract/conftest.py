@@ -26,7 +26,9 @@ async def start(backend):
         jobs.append(job)
         try:
             return await job.open()
-        except pytest.skip.Exception:  # the server of the backend is not installed, so there is nothing to stop
+        except (
+            pytest.skip.Exception
+        ):  # the server of the backend is not installed, so there is nothing to stop
             jobs.clear()
             raise
 
