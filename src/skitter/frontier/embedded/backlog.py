@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from heapq import heapify
 from typing import Protocol
 
@@ -18,6 +18,7 @@ from skitter.errors import FrontierError
 from skitter.frontier.embedded.journal import SqliteJournal
 from skitter.frontier.embedded.scheduler import LOW_HEAD, HeapEntry, Slot, SlotScheduler
 from skitter.frontier.embedded.tables import RequestRow
+from skitter.frontier.records import TaskFilter
 from skitter.frontier.scheduling import MAX_WAIT
 
 MAX_HEAD_SIZE = 4_096
@@ -74,6 +75,8 @@ class Backlog:
         """Reads heads ahead."""
         self.leased: set[int] = set()
         """Sequence numbers of leased rows, which must not be read into a head."""
+        self.search: BacklogSearch | None = None
+        """The search that is in progress, if there is one."""
 
     def add(self, slot_key: str, row: RequestRow) -> None:
         """Add a request whose row is in the journal."""
@@ -140,6 +143,8 @@ class Backlog:
         """Remove the last requests of a head from memory; they stay in the file."""
         slot.waiting.sort()
         cut = len(slot.waiting) - size
+        if self.search is not None:
+            self.search.add_cut(slot, slot.waiting[size:])
         slot.on_disk += cut
         self._slots.in_memory -= cut
         del slot.waiting[size:]
@@ -260,34 +265,51 @@ def _head_end(slot: Slot) -> tuple[int, int]:
 
 
 class BacklogSearch:
-    """Removes some requests from a backlog. The caller holds ``reading`` from before the creation until :meth:`drop`.
+    """Removes the requests of a task from a backlog. The caller holds ``reading`` from before the creation until :meth:`end`.
+
+    ``last``: the last number of a request before the search. Later ones stay.
 
     The file is searched while the job continues. The rows that are only in the file are therefore determined at the
     start: those after the end of their slot's head, except the leased ones. Until heads are read again, the end of a
-    head only moves toward its start.
+    head only moves toward its start: the requests that leave memory are added as well.
     """
 
-    def __init__(self, backlog: Backlog, slots: SlotScheduler) -> None:
+    def __init__(self, backlog: Backlog, slots: SlotScheduler, task: TaskFilter, last: int) -> None:
         self._backlog = backlog
         self._slots = slots
+        self._task = task
+        self._last = last
         slots.wake_all()
         self._head_ends = {slot.key: slot.head_end for slot in slots if slot.head_end is not None}
         self._leased = backlog.leased.copy()
         self._found: dict[str, list[int]] = {}
+        backlog.search = self
 
-    def add(self, key: str, rank: int, seq: int) -> None:
-        """Add a matching row of the file, unless it is in memory too, or leased."""
+    def add(self, key: str, rank: int, seq: int, record: bytes) -> None:
+        """Add a row of the file if it matches, unless it is in memory too, or leased."""
         end = self._head_ends.get(key)
-        if end is not None and (rank, seq) > end and seq not in self._leased:
+        if end is not None and (rank, seq) > end and seq not in self._leased and self._task.matches(record):
             self._found.setdefault(key, []).append(seq)
 
-    def drop(self, matches: Callable[[RequestRow], bool]) -> list[int]:
+    def add_cut(self, slot: Slot, entries: Sequence[HeapEntry]) -> None:
+        """Add the matching requests among some that leave the head of a slot."""
+        if cut := self._matching(entries):
+            self._found.setdefault(slot.key, []).extend(cut)
+
+    def _matching(self, entries: Sequence[HeapEntry]) -> list[int]:
+        return [seq for _, seq, row in entries if seq <= self._last and self._task.matches(row.record)]
+
+    def drop(self) -> list[int]:
         """Drop the added rows, and the matching requests in memory. Return the numbers of the rows to remove."""
         dropped: list[int] = []
         for slot in self._slots:
             on_disk = self._found.get(slot.key, [])
-            in_memory = {seq for _, seq, row in slot.waiting if matches(row)}
+            in_memory = set(self._matching(slot.waiting))
             if on_disk or in_memory:
                 self._backlog.drop_some(slot, len(on_disk), in_memory)
                 dropped += [*on_disk, *in_memory]
         return dropped
+
+    def end(self) -> None:
+        """End the search."""
+        self._backlog.search = None

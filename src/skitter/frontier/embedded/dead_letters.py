@@ -34,7 +34,8 @@ class EmbeddedDeadLetters:
 
     async def replay(self, ids: Sequence[int] | None = None) -> int:
         now = self._job.clock()
-        async with self._requests.adding:  # a concurrent call must not take the same ones
+        # A concurrent call must not take the same ones, and one that drops a slot must not drop only their rows.
+        async with self._requests.moving, self._requests.adding:
             found = await self._find(ids)
             await self._requests.seen.keys.prepare(
                 [row.fingerprint for _, row, _ in found if row.dedup == FORGOTTEN]
@@ -42,6 +43,7 @@ class EmbeddedDeadLetters:
             # In one step, so that no group of changes contains only the removal: a kill would then lose the requests.
             self._remove(found)
             replayed = sum(self._requests.revive(row, now) for _, row, _ in found)
+            self._requests.rewrite_leases()
             self._job.write()
         await self._journal.flush()
         return replayed

@@ -182,8 +182,7 @@ class EmbeddedFrontier:
 
     async def close(self) -> None:
         try:
-            await self._requests.backlog.stop()
-            await self._requests.seen.stop()
+            await self._requests.stop()
             await self.release([held.id for held in self._leases])
             self._job.write()  # the next run must not reuse the number of the last claim of the seeds
             self._requests.write_end()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from functools import partial
@@ -10,6 +11,7 @@ from itertools import groupby
 
 import msgspec
 
+from skitter.errors import FrontierError
 from skitter.frontier.embedded.backlog import Backlog, BacklogSearch
 from skitter.frontier.embedded.job import EmbeddedJob, VisitTable
 from skitter.frontier.embedded.journal import Journal, SqliteJournal
@@ -148,7 +150,10 @@ class RequestTable:
         """Held from the lookup of fingerprints until it is known which requests are new."""
         self._open_batch: LeaseBatch | None = None
         """The leases that are written next."""
-        self._moving_delayed = asyncio.Lock()
+        self.moving = asyncio.Lock()
+        """Held while requests that wait move, or are dropped, in the file and in memory. Acquired before :attr:`adding`."""
+        self._mover: asyncio.Task[None] | None = None
+        """Moves delayed requests that are due to the queue."""
         self._slot_numbers: dict[str, int] = {}
         self._last_slot_number = 0
         self.slot_keys: dict[int, str] = {}
@@ -385,6 +390,16 @@ class RequestTable:
         batch, self._open_batch = self._open_batch, None
         return batch.row() if batch is not None and batch.members else None
 
+    def rewrite_leases(self) -> None:
+        """Remove ended leases from the file. It may have those of requests that waited again with higher counts.
+
+        A request that is put back has the counts of its first lease, and would count as leased after a crash.
+        """
+        batches = {held.batch.id: held.batch for held in self.leases if held.batch is not None}
+        for number, batch in batches.items():
+            if batch is not self._open_batch:
+                self._journal.put("put_leases", number, batch.row())
+
     def _end_lease(self, lease_id: int, now: float, *, may_return: bool = False) -> HeldLease | None:
         """End a lease and return it. Its request then has no state until it is placed.
 
@@ -449,9 +464,26 @@ class RequestTable:
             self.requeue_lost(lease_id, now)
         if self._moved_at > now:  # the clock was set back
             self._moved_at = 0.0
-        if self.next_due <= now:
-            async with self._moving_delayed:
+        while self.next_due <= now:
+            if self._mover is None:
+                self._mover = asyncio.create_task(self._move_due(now))
+            # A caller that is cancelled must not stop the move after the file has changed, and before the memory has.
+            await asyncio.shield(self._mover)
+
+    async def _move_due(self, now: float) -> None:
+        try:
+            async with self.moving:
                 await self._enqueue_due(now)
+        finally:
+            self._mover = None
+
+    async def stop(self) -> None:
+        """Wait for the running reads and moves."""
+        await self.backlog.stop()
+        if self._mover is not None:
+            with contextlib.suppress(FrontierError):  # its callers raise the error
+                await asyncio.shield(self._mover)
+        await self.seen.stop()
 
     async def _enqueue_due(self, now: float) -> None:
         self._moved_at = now
@@ -572,7 +604,8 @@ class RequestTable:
                 self._job.write()
 
     async def _drop_slot(self, key: str, number: int) -> int:
-        async with self._moving_delayed:
+        # No head is read until the file has dropped the requests, too: they would return.
+        async with self.moving, self.backlog.reading:
             dropped = self.backlog.drop(self._slots.get(key))
             self._job.queued -= dropped
             self._job.added -= dropped
@@ -589,7 +622,7 @@ class RequestTable:
 
     async def drop_task(self, task: TaskFilter) -> int:
         """Drop the waiting requests of a task: search the file, then remove them from it, some at a time."""
-        async with self._moving_delayed, self.backlog.reading:
+        async with self.moving, self.backlog.reading:
             dropped = await self._search(task)
             for start in range(0, len(dropped), REMOVE_BATCH_SIZE):
                 batch = dropped[start : start + REMOVE_BATCH_SIZE]
@@ -608,35 +641,40 @@ class RequestTable:
 
     async def _search(self, task: TaskFilter) -> list[int]:
         """Drop the waiting requests of a task from the backlog. Return the numbers of the rows to remove."""
-        search = BacklogSearch(self.backlog, self._slots)
-        after, last, unpacked = 0, self._job.last_number, self._file is not None
-        while self._file is not None and unpacked:
-            after = await self._file.change(
+        last = self._job.last_number
+        search = BacklogSearch(self.backlog, self._slots, task, last)
+        try:
+            if self._file is not None:
+                await self._search_file(self._file, search, task.trace, last)
+            return search.drop()
+        finally:
+            search.end()
+
+    async def _search_file(
+        self, file: SqliteJournal, search: BacklogSearch, pattern: bytes, last: int
+    ) -> None:
+        after, unpacked = 0, True
+        while unpacked:
+            after = await file.change(
                 partial(
-                    SqliteTables.unpack_some,
-                    pattern=task.trace,
-                    after=after,
-                    last=last,
-                    limit=UNPACK_BATCH_SIZE,
+                    SqliteTables.unpack_some, pattern=pattern, after=after, last=last, limit=UNPACK_BATCH_SIZE
                 )
             )
             unpacked = after > 0
-        while self._file is not None:
-            rows, after = await self._file.change(
+        while True:
+            rows, after = await file.change(
                 partial(
                     SqliteTables.find_waiting,
-                    pattern=task.trace,
+                    pattern=pattern,
                     after=after,
                     last=last,
                     limit=SEARCH_BATCH_SIZE,
                 )
             )
             for seq, number, rank, record in rows:
-                if task.matches(record):
-                    search.add(self.slot_keys[number], rank, seq)
+                search.add(self.slot_keys[number], rank, seq, record)
             if not after:
                 break
-        return search.drop(lambda row: task.matches(row.record))
 
     async def _count_dropped(self, count: int) -> None:
         if count:

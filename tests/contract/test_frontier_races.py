@@ -1,0 +1,141 @@
+"""Calls that meet while one of them has changed the memory of the owner, and not yet its file, or the other way round."""
+
+import asyncio
+import contextlib
+import threading
+
+import pytest
+
+from skitter.frontier.embedded import backlog
+from skitter.request import Request, encode_request
+
+pytestmark = pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
+
+HELD_UP = 0.3
+"""Seconds for which a call may run that has to wait for another one."""
+
+
+@pytest.fixture
+def small_heads(monkeypatch):
+    """Heads of two requests, so that nearly all wait in the file."""
+    monkeypatch.setattr(backlog, "MIN_HEAD_SIZE", 2)
+    monkeypatch.setattr(backlog, "MAX_HEAD_SIZE", 2)
+    monkeypatch.setattr(backlog, "MAX_LONG_HEAD_SIZE", 2)
+    monkeypatch.setattr(backlog.Backlog, "read_ahead", lambda *_: None)
+
+
+def before_change(backend, act):
+    """Let ``act`` happen before the next change that the owner makes in its file itself."""
+    journal = backend.owner._journal
+    change = journal.change
+
+    async def late_change(query):
+        journal.change = change
+        await act()
+        return await change(query)
+
+    journal.change = late_change
+
+
+async def run_for_a_moment(task):
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(HELD_UP):
+            await asyncio.shield(task)
+
+
+def of_task(task):
+    return encode_request(Request("", cb_kwargs={"task": task}))
+
+
+def names_of(leases):
+    return [lease.url.rpartition("/")[2] for lease in leases]
+
+
+async def test_a_letter_that_is_put_back_while_its_host_is_dropped_outlives_a_kill(job, backend):
+    await job.add("a", "b")
+    await job.fail(await job.one())
+    replaying = []
+
+    async def replay():
+        replaying.append(asyncio.create_task(job.frontier.dead_letters.replay()))
+        await run_for_a_moment(replaying[0])
+        await backend.owner._journal.flush()  # as for the commit of a worker
+
+    before_change(backend, replay)
+    assert await job.frontier.control.drop_slot("h.test") == 1
+    assert await replaying[0] == 1
+    await job.kill()
+    assert await job.urls_left() == ["a"]
+
+
+async def test_a_host_that_is_dropped_does_not_come_back_while_its_new_requests_are_read(
+    start, backend, small_heads
+):
+    job = await start(queue_order="lifo")
+    await job.add(*range(10))
+    leasing = []
+
+    async def add_and_lease():
+        await job.add(*range(10, 14))
+        leasing.append(asyncio.create_task(job.frontier.unchecked.lease("w", 100)))
+        await run_for_a_moment(leasing[0])
+
+    before_change(backend, add_and_lease)
+    dropping = asyncio.create_task(job.frontier.unchecked.control.drop_slot("h.test"))
+    assert await dropping == 10
+    leases = (await leasing[0]).leases
+    while more := await job.lease():
+        leases += more
+    assert sorted(names_of(leases)) == ["10", "11", "12", "13"]
+
+
+async def test_a_task_is_dropped_although_its_requests_leave_the_memory_meanwhile(
+    start, backend, small_heads
+):
+    job = await start()
+    await job.add(*range(6), record=of_task("red"))
+
+    async def add_before_them():
+        await job.add("p", "q", "r", priority=5, record=of_task("blue"))
+        await job.add("new", priority=9, record=of_task("red"))
+
+    before_change(backend, add_before_them)
+    assert await job.frontier.control.drop_task("red") == 6
+    assert await job.urls_left() == ["new", "p", "q", "r"]
+
+
+async def test_a_letter_that_was_put_back_does_not_count_as_lost_with_a_lease_that_has_ended(job, backend):
+    await job.add("a", "b")
+    first, _ = await job.lease(2)  # they share a row of the file
+    await backend.noted()
+    await job.retry(first)
+    await job.fail(await job.one())
+    assert await job.frontier.dead_letters.replay() == 1
+    await job.kill()
+    assert (await job.status()).counters["leases/lost"] == 1, "only b was in progress"
+
+
+async def test_delayed_requests_that_are_due_are_leased_although_the_first_who_asked_gave_up(job, backend):
+    await job.add(*range(3), delay=5.0)
+    await job.seeds_done()
+    await job.clock.advance(10)
+    tables = backend.owner._journal._tables
+    take_due, has_begun, may_go_on = tables.take_due, threading.Event(), threading.Event()
+
+    def slow_take_due(*arguments):
+        has_begun.set()
+        may_go_on.wait()
+        return take_due(*arguments)
+
+    tables.take_due = slow_take_due
+    asking = asyncio.create_task(job.frontier.unchecked.status())
+    try:
+        await asyncio.to_thread(has_begun.wait)
+        asking.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asking
+    finally:
+        may_go_on.set()
+    await backend.owner._journal.read(lambda _: None)  # the move has ended, because it was asked for before
+    assert len(await job.lease()) == 3
+    assert await job.counts() == {"leased": 3}
