@@ -37,6 +37,7 @@ from skitter.settings import build_settings
 from skitter.stats import Stats
 from skitter.worker.callbacks import CallbackNames, describe, describe_plain, run_callback, unsupported_result
 from skitter.worker.hooks import POINTS, Hooks
+from skitter.worker.retry import StatusError
 
 
 def built(tmp_path, **attributes):
@@ -314,10 +315,21 @@ PAGE = Response("http://h.test/", body=b"<p>", request=Request("http://h.test/")
         ("page.request.priority = 3", "request.replace"),
         ("skitter.Request.from_curl('curl http://h.test/')", "write Request(url"),
         ("from scrapy.loader import ItemLoader; ItemLoader(response=page)", "from itemloaders"),
+        (
+            "from itemloaders import ItemLoader; ItemLoader(response=page).add_css('a', 'p')",
+            "selector=response.selector",
+        ),
+        ("ItemAdapter({})", "from itemadapter"),
+        ("get_project_settings()", "JobSpec(settings={...})"),
+        ("page.meta['redirect_urls']", "response.request.redirects"),
+        ("page.meta['download_latency']", "response.meta['http_trace']"),
+        ("StatusError(404, page).check(ValueError)", "write isinstance(error, "),
+        ("StatusError(404, page).value.response", "write error in place of failure.value"),
+        ("ValueError().request", "first argument"),
     ],
 )
 def test_an_error_about_a_name_of_scrapy_or_crawlee_says_what_to_write_instead(statement, remedy):
-    spider = {"skitter": skitter, "page": PAGE, "Ported": Ported}
+    spider = {"skitter": skitter, "page": PAGE, "Ported": Ported, "StatusError": StatusError}
     with pytest.raises(Exception) as caught:
         exec(statement, spider)
     assert remedy in describe(caught.value)
@@ -354,7 +366,7 @@ def test_other_names_have_no_such_remedy(statement):
 def test_the_names_of_scrapy_are_those_that_skitter_lacks():
     assert set(NAMES).isdisjoint(skitter.__all__)
     owners = {"Request": Request, "Response": Response, "Spider": Spider, "Stats": Stats,
-              "CIMultiDictProxy": type(PAGE.headers), "str": str}  # fmt: skip
+              "CIMultiDictProxy": type(PAGE.headers), "str": str, "Exception": StatusError}  # fmt: skip
     assert MEMBERS.keys() == owners.keys()
     for owner, names in (*MEMBERS.items(), *CRAWLEE_MEMBERS.items()):
         assert [name for name in names if hasattr(owners[owner], name)] == []
