@@ -181,6 +181,10 @@ def _module_of_file(path: Path) -> ModuleType:
 def _import_remedy(path: Path, error: Exception) -> str:
     if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] == "scrapy":
         return _SCRAPY_REMEDY
+    if "running event loop" in str(
+        error
+    ):  # a program runs its own crawl again when a worker process imports it
+        return 'move the call below: if __name__ == "__main__":'
     if isinstance(error, ImportError):
         folder = path.resolve().parent
         names = [path.stem]
