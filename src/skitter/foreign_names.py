@@ -319,6 +319,23 @@ CRAWLEE_SETTINGS = {
 }
 """What to write instead of an option of a crawler of Crawlee, which a user may take for a setting."""
 
+CRAWLEE_NAMES = {
+    "AdaptivePlaywrightCrawler": "write Spider, with the setting fetcher='adaptive'",
+    "BeautifulSoupCrawler": "write Spider; response.css and response.xpath select elements",
+    "ConcurrencySettings": "write the settings concurrency, concurrency_per_slot and rates",
+    "Dataset": "yield the items, and name an output with -o",
+    "FileDownloadCrawler": "write Spider, set files_store, and yield items with file_urls",
+    "Glob": "write a regular expression",
+    "HttpCrawler": "write Spider",
+    "KeyValueStore": "set files_store, and yield items with file_urls",
+    "ParselCrawler": "write Spider; response.css and response.xpath select elements",
+    "PlaywrightCrawler": "write Spider, with the setting fetcher='browser'",
+    "ProxyConfiguration": "write the setting proxies",
+    "RequestList": "write start_urls, or define async def start(self)",
+    "SessionPool": "write the setting sessions",
+}
+"""What to write instead of a class of Crawlee."""
+
 CRAWLEE_ARGUMENTS = {
     "always_enqueue": "write dont_filter=True",
     "exclude": "write deny, with regular expressions",
@@ -370,7 +387,7 @@ def remedy_for(error: BaseException) -> str | None:
         case ImportError():
             return _remedy_for_import(error)
         case NameError():
-            return NAMES.get(str(error.name))  # raise CloseSpider
+            return _remedy_for_name(str(error.name))  # raise CloseSpider
         case TypeError() | RuntimeError():
             return _remedy_for_call(str(error))
         case KeyError():
@@ -398,7 +415,11 @@ def _remedy_for_import(error: ImportError) -> str | None:
     if package != "skitter":
         return None
     quoted = re.search("'(.+?)'", str(error))  # cannot import name 'FormRequest' from 'skitter'
-    return (quoted and NAMES.get(quoted[1])) or MODULES.get(module)
+    return (quoted and _remedy_for_name(quoted[1])) or MODULES.get(module)
+
+
+def _remedy_for_name(name: str) -> str | None:
+    return NAMES.get(name) or CRAWLEE_NAMES.get(name)
 
 
 def _remedy_for_call(text: str) -> str | None:
@@ -415,7 +436,7 @@ def _remedy_for_attribute(error: AttributeError) -> str | None:
     if str(error) == "immutable type: 'Request'":
         return "write request = request.replace(...)"
     if str(error).startswith("module 'skitter' "):
-        return NAMES.get(name)
+        return _remedy_for_name(name)
     owner = error.obj if isinstance(error.obj, type) else type(error.obj)
     remedies = (
         members.get(base.__name__, {}).get(name)

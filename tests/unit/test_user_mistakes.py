@@ -17,6 +17,7 @@ from skitter.foreign_names import (
     ATTRIBUTES,
     CRAWLEE_ARGUMENTS,
     CRAWLEE_MEMBERS,
+    CRAWLEE_NAMES,
     CRAWLEE_SETTINGS,
     HOOKS,
     MEMBERS,
@@ -321,6 +322,9 @@ PAGE = Response("http://h.test/", body=b"<p>", request=Request("http://h.test/")
         ),
         ("ItemAdapter({})", "from itemadapter"),
         ("get_project_settings()", "JobSpec(settings={...})"),
+        ("from skitter import PlaywrightCrawler", "fetcher='browser'"),
+        ("skitter.KeyValueStore", "file_urls"),
+        ("Glob('http://h.test/**')", "write a regular expression"),
         ("page.meta['redirect_urls']", "response.request.redirects"),
         ("page.meta['download_latency']", "response.meta['http_trace']"),
         ("StatusError(404, page).check(ValueError)", "write isinstance(error, "),
@@ -364,7 +368,7 @@ def test_other_names_have_no_such_remedy(statement):
 
 
 def test_the_names_of_scrapy_are_those_that_skitter_lacks():
-    assert set(NAMES).isdisjoint(skitter.__all__)
+    assert {*NAMES, *CRAWLEE_NAMES}.isdisjoint(skitter.__all__)
     owners = {"Request": Request, "Response": Response, "Spider": Spider, "Stats": Stats,
               "CIMultiDictProxy": type(PAGE.headers), "str": str, "Exception": StatusError}  # fmt: skip
     assert MEMBERS.keys() == owners.keys()
