@@ -70,7 +70,7 @@ SETTINGS = {
     "IMAGES_EXPIRES": "write files_ttl, in seconds",
     "IMAGES_STORE": "write files_store",
     "IMAGES_THUMBS": "write image_thumbnails",
-    "ITEM_PIPELINES": "define the hook before_save(response, items) in the spider",
+    "ITEM_PIPELINES": "define the hook before_save(response, items) in the spider; for files and images, write files_store",
     "JOBDIR": "remove it: every job can be resumed",
     "LOGSTATS_INTERVAL": "remove it: a run shows its progress, unless it has the option --quiet",
     "LOG_ENABLED": "use the option --quiet",
@@ -93,7 +93,7 @@ SETTINGS = {
     "REQUEST_FINGERPRINTER_IMPLEMENTATION": "remove it",
     "RETRY_ENABLED": "write max_retries",
     "RETRY_HTTP_CODES": "return HookAction.RETRY from the hook after_request",
-    "RETRY_TIMES": "write max_retries",
+    "RETRY_TIMES": "write max_retries, and max_throttled for retries after 429 and 503",
     "ROBOTSTXT_OBEY": "write robots",
     "ROBOTSTXT_PARSER": "remove it: robots.txt is read by RFC 9309",
     "ROBOTSTXT_USER_AGENT": "write user_agent, which robots.txt is matched with",
@@ -125,14 +125,18 @@ COMMANDS = {
 
 OPTIONS = {
     "-L": "write --log-level",
+    "-d": "`skitter parse` calls one callback; to follow its requests, write `skitter run FILE.py --limit N`",
     "-O": "write -o FILE --fresh, which also starts the job again",
     "-t": "the suffix of the output selects its format, such as -o items.csv",
     "--headers": "write --verbose",
     "--loglevel": "write --log-level",
     "--logfile": "write --log-file",
+    "--noitems": "leave it out; --json is for programs",
+    "--nolinks": "leave it out; --json is for programs",
     "--nolog": "write --quiet --log-level error",
     "--output-format": "the suffix of the output selects its format, such as -o items.csv",
     "--overwrite-output": "write -o FILE --fresh, which also starts the job again",
+    "--pipelines": "leave it out: `skitter parse` calls no hook, and `skitter run FILE.py --limit N` calls them all",
     "--set": "write -s NAME=VALUE",
 }
 """What to write instead of an option of Scrapy."""
@@ -209,6 +213,9 @@ META = {
 
 META_VALUES = {
     "depth": "read response.depth",
+    "download_latency": "set http_trace, and read response.meta['http_trace']['first_byte']",
+    "redirect_times": "read len(response.request.redirects)",
+    "redirect_urls": "read response.request.redirects",
     "retry_times": "read response.request.retries, or request.retries in a hook or errback",
 }
 """What to read instead of a value that Scrapy puts into ``meta``."""
@@ -226,16 +233,19 @@ NAMES = {
     "CrawlerProcess": "write Crawl",
     "CrawlerRunner": "write Crawl",
     "DropItem": "remove the item from items in the hook before_save",
+    "Failure": "an errback receives the request and the exception: def failed(self, request, error)",
     "Field": "write a dataclass or a dict",
     "FormRequest": "write response.form({...}), or Request.form(url, {...}) without a page",
     "HtmlResponse": "test response.is_html",
     "IgnoreRequest": "return HookAction.DROP from a hook",
     "Item": "write a dataclass or a dict",
+    "ItemAdapter": "import it from itemadapter; a dict or dataclass needs none",
     "ItemLoader": "import it from itemloaders, and pass selector=response.selector",
     "JsonRequest": "write Request.json(url, {...})",
     "TextResponse": "test response.is_text",
     "XMLFeedSpider": "write Spider, and read response.feed() or response.xpath(...)",
     "XmlResponse": "test response.is_xml",
+    "get_project_settings": "read self.settings; pass settings to JobSpec(settings={...})",
     "XmlRpcRequest": "write Request(url, method='POST', body=xmlrpc.client.dumps(...))",
     "scrapy": "import Request and other names from skitter, and write them without `scrapy.`",
     "signals": "define hooks such as on_start in the spider",
@@ -255,6 +265,12 @@ MODULES = {
 
 MEMBERS = {
     "CIMultiDictProxy": {"getlist": "write response.headers.getall(name, [])"},
+    "Exception": {  # Scrapy passes a Failure to an errback
+        "check": "write isinstance(error, StatusError); errbacks receive the exception itself",
+        "getErrorMessage": "write str(error); errbacks receive the exception itself",
+        "request": "errbacks receive the request as their first argument",
+        "value": "errbacks receive the exception itself: write error in place of failure.value",
+    },
     "Request": {
         "copy": "write request.replace()",
         "flags": "write meta",
@@ -302,6 +318,23 @@ CRAWLEE_SETTINGS = {
     "use_session_pool": "write sessions",
 }
 """What to write instead of an option of a crawler of Crawlee, which a user may take for a setting."""
+
+CRAWLEE_NAMES = {
+    "AdaptivePlaywrightCrawler": "write Spider, with the setting fetcher='adaptive'",
+    "BeautifulSoupCrawler": "write Spider; response.css and response.xpath select elements",
+    "ConcurrencySettings": "write the settings concurrency, concurrency_per_slot and rates",
+    "Dataset": "yield the items, and name an output with -o",
+    "FileDownloadCrawler": "write Spider, set files_store, and yield items with file_urls",
+    "Glob": "write a regular expression",
+    "HttpCrawler": "write Spider",
+    "KeyValueStore": "set files_store, and yield items with file_urls",
+    "ParselCrawler": "write Spider; response.css and response.xpath select elements",
+    "PlaywrightCrawler": "write Spider, with the setting fetcher='browser'",
+    "ProxyConfiguration": "write the setting proxies",
+    "RequestList": "write start_urls, or define async def start(self)",
+    "SessionPool": "write the setting sessions",
+}
+"""What to write instead of a class of Crawlee."""
 
 CRAWLEE_ARGUMENTS = {
     "always_enqueue": "write dont_filter=True",
@@ -354,8 +387,8 @@ def remedy_for(error: BaseException) -> str | None:
         case ImportError():
             return _remedy_for_import(error)
         case NameError():
-            return NAMES.get(str(error.name))  # raise CloseSpider
-        case TypeError():
+            return _remedy_for_name(str(error.name))  # raise CloseSpider
+        case TypeError() | RuntimeError():
             return _remedy_for_call(str(error))
         case KeyError():
             return META_VALUES.get(str(error.args[0])) if error.args else None  # response.meta["retry_times"]
@@ -382,12 +415,18 @@ def _remedy_for_import(error: ImportError) -> str | None:
     if package != "skitter":
         return None
     quoted = re.search("'(.+?)'", str(error))  # cannot import name 'FormRequest' from 'skitter'
-    return (quoted and NAMES.get(quoted[1])) or MODULES.get(module)
+    return (quoted and _remedy_for_name(quoted[1])) or MODULES.get(module)
+
+
+def _remedy_for_name(name: str) -> str | None:
+    return NAMES.get(name) or CRAWLEE_NAMES.get(name)
 
 
 def _remedy_for_call(text: str) -> str | None:
     if text == "cannot create weak reference to 'Response' object":  # ItemLoader(response=response) of Scrapy
         return "import ItemLoader from itemloaders, and give the classes of Scrapy response.selector"
+    if text.endswith(" must be instantiated with a selector"):  # ItemLoader(response=response) of itemloaders
+        return "pass selector=response.selector to it"
     found = re.match("Unexpected keyword argument '(.+)'$", text)  # Request(url, label=...)
     return None if found is None else ARGUMENTS.get(found[1]) or CRAWLEE_ARGUMENTS.get(found[1])
 
@@ -397,7 +436,7 @@ def _remedy_for_attribute(error: AttributeError) -> str | None:
     if str(error) == "immutable type: 'Request'":
         return "write request = request.replace(...)"
     if str(error).startswith("module 'skitter' "):
-        return NAMES.get(name)
+        return _remedy_for_name(name)
     owner = error.obj if isinstance(error.obj, type) else type(error.obj)
     remedies = (
         members.get(base.__name__, {}).get(name)

@@ -127,9 +127,12 @@ def _pattern(text: str) -> re.Pattern[str] | LimitedPattern:
     try:
         return compile_pattern(text)
     except re.error as error:
+        is_glob = "**" in text or text.startswith("*")
         raise SettingsError(
             f"invalid regular expression {text!r}: {error}",
-            remedy="correct it, or escape it with backslashes",
+            remedy="this is a glob: write .* in place of * and **, and a backslash before a dot"
+            if is_glob
+            else "correct it, or escape it with backslashes",
         ) from error
 
 

@@ -410,6 +410,8 @@ def test_a_command_that_is_mistyped_is_answered_with_the_one_that_was_meant(here
         (("view", URL), "skitter fetch URL"), (("run", "first.py", "-O", "x.json"), "-o FILE --fresh"),
         (("run", "first.py", "-L", "DEBUG"), "--log-level"), (("crawl", URL, "--nolog"), "--quiet"),
         (("fetch", URL, "--headers"), "write --verbose"),
+        (("parse", URL, "--spider", "first.py", "-d", "2"), "skitter run FILE.py --limit N"),
+        (("parse", URL, "--spider", "first.py", "--pipelines"), "calls no hook"),
     ],
     ids=str,
 )  # fmt: skip

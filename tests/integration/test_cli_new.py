@@ -74,17 +74,67 @@ _TYPES = Path(__file__).parents[2] / ".cache" / "mypy-of-projects"
 """What mypy knows of the modules that a project imports: without it, the check takes ten times as long."""
 
 
+_PROGRAM = """
+from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing, closing
+from typing import Any
+
+import skitter
+from skitter import Crawl, HookAction, JobSpec, LinkExtractor, Request, Response, Rule, Spider
+
+
+class Hook:
+    async def before_request(self, request: Request) -> Request | None:
+        return request.replace(headers={**request.headers, "X-Token": "1"})
+
+    def after_request(self, response: Response) -> HookAction | None:
+        return HookAction.RETRY if response.css("#captcha") else None
+
+
+class Pages(Spider):
+    start_urls = ["http://127.0.0.1/"]
+    hooks = [Hook()]
+    rules = [Rule(LinkExtractor(allow="/page/"), callback="parse_page")]
+    custom_settings = {"delay": 0}
+
+    async def start(self) -> AsyncIterator[Request]:
+        yield Request("http://127.0.0.1/", self.parse, errback=self.failed, meta={"page": 1})
+
+    def parse(self, response: Response) -> Iterator[Any]:
+        yield {"title": response.css("title::text").get(), "links": response.xpath("//a/@href").getall()}
+        yield response.follow_all("a.next", self.parse, cb_kwargs={"page": 2})
+
+    def failed(self, request: Request, error: Exception) -> Iterator[Any]:
+        yield {"url": request.url}
+
+
+async def main() -> None:
+    async with aclosing(skitter.stream(Pages, settings={"delay": 0})) as items:
+        async for item in items:
+            print(item["title"])
+            break
+    result = await Crawl(JobSpec(job="pages", spider=Pages, outputs=["pages.jsonl"])).run()
+    print(result.state, result.counters["pages"])
+
+
+def blocking() -> None:
+    with closing(skitter.iter_items(Pages)) as items:
+        print(next(items))
+"""
+
+
 @pytest.mark.timeout(900)
-def test_new_projects_pass_the_strict_type_check(tmp_path):
+def test_new_projects_and_a_program_pass_the_strict_type_check(tmp_path):
+    (tmp_path / "program.py").write_text(_PROGRAM)
     for name, *options in (("book-shop",), ("quote-shop", "--collector")):
         assert skitter("new", name, *options, cwd=tmp_path).returncode == 0
     # The types of skitter are those of the code under test, whose own problems another check reports.
     result = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "--cache-dir", str(_TYPES), "book-shop", "quote-shop"],
+        [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "--cache-dir", str(_TYPES), "book-shop", "quote-shop", "program.py"],
         cwd=tmp_path, env={**os.environ, "MYPYPATH": str(Path(package.__file__).parents[1])}, capture_output=True,
         text=True, check=False,
     )  # fmt: skip
-    assert result.stdout == "Success: no issues found in 8 source files\n"
+    assert result.stdout == "Success: no issues found in 9 source files\n"
 
 
 def test_a_folder_with_something_in_it_is_not_touched(tmp_path):

@@ -331,6 +331,13 @@ def test_several_collectors_in_a_file_have_to_be_named(file, tmp_path):
     assert "several spiders" in complaint("run", file.name, cwd=tmp_path)
 
 
+def test_an_output_in_place_of_a_list_is_refused():
+    crawler = Collector()
+    crawler.visit("http://127.0.0.1:1/")
+    with pytest.raises(UsageError, match=r"outputs of job .* is not a list: 'a.jsonl'"):
+        crawler.run(outputs="a.jsonl")
+
+
 def test_workers_of_a_collector_that_no_file_holds_are_refused():
     crawler = Collector()
     crawler.visit("http://127.0.0.1:1/")

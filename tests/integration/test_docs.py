@@ -334,6 +334,7 @@ def test_the_guides_for_crawlee_users_have_every_name_that_an_error_translates()
     tables = (
         foreign_names.CRAWLEE_SETTINGS,
         foreign_names.CRAWLEE_ARGUMENTS,
+        foreign_names.CRAWLEE_NAMES,
         *foreign_names.CRAWLEE_MEMBERS.values(),
     )
     assert [name for table in tables for name in table if not re.search(rf"\b{name}\b", text)] == []

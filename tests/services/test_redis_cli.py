@@ -63,7 +63,7 @@ def test_a_fleet_is_steered_from_a_machine_that_never_ran_it(
     wait_until(
         lambda now: {one["report"]["concurrency"] for one in now["workers"]} == {3}, "the workers obey"
     )
-    assert skitter("pause", job)[2].startswith(f"job {job} is paused")
+    assert f"`skitter resume {job} --frontier {frontier}` continues it" in skitter("pause", job)[2]
     seeds = [f"{truth[0]}?seed={number}" for number in range(3)]
     assert skitter("add", job, *seeds, truth[1])[2] == "added: 3, known before: 1\n"
     assert status()["counts"]["queued"] == 3

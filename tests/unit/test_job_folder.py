@@ -3,6 +3,7 @@
 import os
 import threading
 from contextlib import nullcontext
+from pathlib import Path
 
 import pytest
 
@@ -100,3 +101,18 @@ async def test_the_file_of_an_idle_job_is_not_read_on_the_event_loop(tmp_path, m
     assert (await job_access.job_status(folder)).state == "new"
     assert threads
     assert threading.current_thread() not in threads
+
+
+def test_a_specification_takes_paths(tmp_path):
+    spec = JobSpec(
+        job="x", spider=tmp_path / "shop.py", outputs=[tmp_path / "a.jsonl", "b.csv"], home=tmp_path
+    )
+    assert (spec.spider, spec.home) == (f"{tmp_path}/shop.py", str(tmp_path))
+    assert spec.outputs == [f"{tmp_path}/a.jsonl", "b.csv"]
+
+
+@pytest.mark.parametrize("output", ["a.jsonl", Path("a.jsonl")])
+def test_an_output_in_place_of_a_list_is_refused(output):
+    with pytest.raises(UsageError, match=r"outputs of job 'x' is not a list: 'a.jsonl'") as caught:
+        JobSpec(job="x", spider="shop.py", outputs=output)
+    assert caught.value.remedy == "write outputs=['a.jsonl']"

@@ -95,6 +95,13 @@ def test_allow_and_deny_are_searched_anywhere_and_deny_is_stronger():
     assert refusal(bounds, "http://h.test/books/draft") == "pattern"
 
 
+@pytest.mark.parametrize("text", ["http://**/cat/**", "*/cat/*"])
+def test_a_glob_in_place_of_a_pattern_is_answered_with_what_to_change(text):
+    with pytest.raises(SettingsError) as caught:
+        Scope(allow=[text])
+    assert caught.value.remedy.startswith("this is a glob: write .* in place of * and **")
+
+
 @pytest.mark.parametrize("option", ["allow", "deny"])
 def test_a_bad_pattern_is_named(option):
     with pytest.raises(SettingsError, match=r"regular expression '\('"):

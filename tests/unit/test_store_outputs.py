@@ -97,6 +97,17 @@ def test_an_unknown_option_is_refused(target):
     assert caught.value.remedy
 
 
+@pytest.mark.parametrize(
+    "target", ["%(name)s-%(time)s.jsonl", "s3://b/%(batch_id)s.csv", "day=%(day)s/items.db"]
+)
+def test_a_name_that_nothing_replaces_is_refused(target):
+    with pytest.raises(StoreError, match=r"unknown name %\((time|batch_id|day)\)s") as caught:
+        open_output(target)
+    assert "%(job)s" in caught.value.remedy
+    assert "$(date " in caught.value.remedy
+    open_output("%(name)s-%(spider)s-%(job)s.jsonl")  # of a recipe: the run replaces the names
+
+
 def another_output(address: OutputAddress) -> StdoutOutput:
     output = StdoutOutput()
     output.address = address

@@ -17,6 +17,7 @@ from skitter.foreign_names import (
     ATTRIBUTES,
     CRAWLEE_ARGUMENTS,
     CRAWLEE_MEMBERS,
+    CRAWLEE_NAMES,
     CRAWLEE_SETTINGS,
     HOOKS,
     MEMBERS,
@@ -35,8 +36,9 @@ from skitter.run.builder import JobBuilder, RunOverrides
 from skitter.run.crawl import Crawl
 from skitter.settings import build_settings
 from skitter.stats import Stats
-from skitter.worker.callbacks import describe, describe_plain, run_callback, unsupported_result
-from skitter.worker.hooks import POINTS
+from skitter.worker.callbacks import CallbackNames, describe, describe_plain, run_callback, unsupported_result
+from skitter.worker.hooks import POINTS, Hooks
+from skitter.worker.retry import StatusError
 
 
 def built(tmp_path, **attributes):
@@ -101,6 +103,80 @@ class Saving:
 
     def save(self, items):
         pass
+
+
+class WithSpider:
+    def before_request(self, request, spider):
+        pass
+
+
+class WithItem:
+    async def before_save(self, item):
+        pass
+
+
+class TakesAnything:
+    def before_save(self, *arguments):
+        pass
+
+    def on_error(self, request, error, spider=None):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("hook", "problem", "remedy"),
+    [
+        (WithSpider(), "hook WithSpider.before_request takes the arguments (request, spider), and skitter passes (request)",
+         "write def before_request(self, request)"),
+        (WithItem(), "hook WithItem.before_save takes the arguments (item), and skitter passes (response, items)",
+         "write def before_save(self, response, items)"),
+    ],
+)  # fmt: skip
+def test_a_hook_that_takes_other_arguments_is_refused_before_the_crawl(tmp_path, hook, problem, remedy):
+    with pytest.raises(SpiderError) as caught:
+        built(tmp_path, hooks=[hook])
+    assert str(caught.value).startswith(problem)
+    assert caught.value.remedy == remedy
+    built(tmp_path, hooks=[TakesAnything()])
+
+
+def test_a_hook_of_the_spider_that_takes_other_arguments_is_refused_before_the_crawl(tmp_path):
+    with pytest.raises(SpiderError, match=r"takes the arguments \(item\), and"):
+        built(tmp_path, before_save=lambda self, item: item)
+
+
+async def test_a_list_that_before_save_returns_is_answered_by_the_change_in_place():
+    hooks = Hooks()
+    hooks.register("before_save", lambda response, items: [*items, response])
+    with pytest.raises(SpiderError) as caught:
+        await hooks.run("before_save", None, [0])
+    assert "items[:] = [...]" in caught.value.remedy
+
+
+class OneArgument(Spider):
+    def parse(self, response):
+        pass
+
+    def failed(self, failure):
+        pass
+
+
+def test_an_errback_that_takes_a_failure_is_refused_where_it_is_named():
+    spider = OneArgument()
+    with pytest.raises(SpiderError) as caught:
+        CallbackNames(spider).check(Request("http://h.test/", spider.parse, errback=spider.failed))
+    assert str(caught.value).startswith(
+        "errback OneArgument.failed takes the arguments (failure), and skitter passes (request, error)"
+    )
+    assert caught.value.remedy == "write def failed(self, request, error)"
+    CallbackNames(spider).check(Request("http://h.test/", spider.failed))  # a callback has one argument
+
+
+@pytest.mark.parametrize("errback", ["failed", OneArgument.failed])
+def test_an_errback_of_a_rule_that_takes_a_failure_is_refused_before_the_crawl(tmp_path, errback):
+    spider = type("Own", (OneArgument,), {"start_urls": ["http://h.test/"], "rules": [Rule(errback=errback)]})
+    with pytest.raises(SpiderError, match=r"failed takes the arguments \(failure\)"):
+        JobBuilder(JobSpec(job="own", spider="-", home=str(tmp_path)), spider)
 
 
 class Static:
@@ -240,10 +316,24 @@ PAGE = Response("http://h.test/", body=b"<p>", request=Request("http://h.test/")
         ("page.request.priority = 3", "request.replace"),
         ("skitter.Request.from_curl('curl http://h.test/')", "write Request(url"),
         ("from scrapy.loader import ItemLoader; ItemLoader(response=page)", "from itemloaders"),
+        (
+            "from itemloaders import ItemLoader; ItemLoader(response=page).add_css('a', 'p')",
+            "selector=response.selector",
+        ),
+        ("ItemAdapter({})", "from itemadapter"),
+        ("get_project_settings()", "JobSpec(settings={...})"),
+        ("from skitter import PlaywrightCrawler", "fetcher='browser'"),
+        ("skitter.KeyValueStore", "file_urls"),
+        ("Glob('http://h.test/**')", "write a regular expression"),
+        ("page.meta['redirect_urls']", "response.request.redirects"),
+        ("page.meta['download_latency']", "response.meta['http_trace']"),
+        ("StatusError(404, page).check(ValueError)", "write isinstance(error, "),
+        ("StatusError(404, page).value.response", "write error in place of failure.value"),
+        ("ValueError().request", "first argument"),
     ],
 )
 def test_an_error_about_a_name_of_scrapy_or_crawlee_says_what_to_write_instead(statement, remedy):
-    spider = {"skitter": skitter, "page": PAGE, "Ported": Ported}
+    spider = {"skitter": skitter, "page": PAGE, "Ported": Ported, "StatusError": StatusError}
     with pytest.raises(Exception) as caught:
         exec(statement, spider)
     assert remedy in describe(caught.value)
@@ -278,9 +368,9 @@ def test_other_names_have_no_such_remedy(statement):
 
 
 def test_the_names_of_scrapy_are_those_that_skitter_lacks():
-    assert set(NAMES).isdisjoint(skitter.__all__)
+    assert {*NAMES, *CRAWLEE_NAMES}.isdisjoint(skitter.__all__)
     owners = {"Request": Request, "Response": Response, "Spider": Spider, "Stats": Stats,
-              "CIMultiDictProxy": type(PAGE.headers), "str": str}  # fmt: skip
+              "CIMultiDictProxy": type(PAGE.headers), "str": str, "Exception": StatusError}  # fmt: skip
     assert MEMBERS.keys() == owners.keys()
     for owner, names in (*MEMBERS.items(), *CRAWLEE_MEMBERS.items()):
         assert [name for name in names if hasattr(owners[owner], name)] == []

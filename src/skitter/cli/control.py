@@ -89,7 +89,10 @@ async def pause(folder: JobFolder) -> None:
         say(f"job {folder.job} is finished")
     else:
         limit = f", at its limit of {reason}" if reason else ""
-        say(f"job {folder.job} is paused{limit}; `skitter resume {folder.job}` continues it")
+        go_on = f"skitter resume {folder.job}"
+        if not folder.exists():  # another machine runs it
+            go_on += f" --frontier {shown_url(folder.read().frontier)}"
+        say(f"job {folder.job} is paused{limit}; `{go_on}` continues it")
 
 
 @click.command()

@@ -6,8 +6,10 @@ import asyncio
 import inspect
 import os
 import platform
+import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
@@ -19,7 +21,7 @@ from skitter.frontier.options import FrontierContext, SettingsChanges
 from skitter.frontier.records import Entry, JobInfo, JobState
 from skitter.plugins import needing
 from skitter.request import Request
-from skitter.run.job import JobFolder, JobSpec
+from skitter.run.job import JobFolder, JobSpec, split_reference
 from skitter.run.loader import build_spider, check_hooks, check_spider, load_spider_class
 from skitter.run.passes import NOTE, Passes, decode_passes
 from skitter.scope import Scope
@@ -94,6 +96,24 @@ _PLUGIN_SETTINGS = (
 _DEFAULTS = Settings()
 
 
+def _named_by_file(spec: JobSpec) -> JobSpec:
+    """Return a specification that names a spider of the running program by its file, which worker processes can import.
+
+    Raises :class:`~skitter.errors.UsageError` for a program without a file, such as a notebook.
+    """
+    place, name = split_reference(spec.spider)
+    if place != "__main__":
+        return spec
+    file = vars(sys.modules[place]).get("__file__")
+    if file is None or not Path(file).is_file():
+        raise UsageError(
+            f"worker processes cannot import spider {name}, which is not in a file",
+            remedy="define it in a file, or run with workers=1",
+            field="workers",
+        )
+    return msgspec.structs.replace(spec, spider=f"{Path(file).resolve()}:{name}")
+
+
 class JobBuilder:
     """The parts of one job in this process.
 
@@ -124,6 +144,8 @@ class JobBuilder:
                 arguments = {name: referenced_argument(name, value) for name, value in arguments.items()}
             spider = build_spider(load_spider_class(spec.spider) if spider is None else spider, arguments)
         self.spider: Spider = spider
+        if len(spec.teams()) > 1:
+            self.spec = spec = _named_by_file(spec)
         check_spider(spider)
         check_hooks(self._overrides.hooks)
         if isinstance(spider.hooks, Collection):  # a generator can be read only once

@@ -9,7 +9,7 @@ import re
 import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import xxhash
@@ -19,6 +19,12 @@ from skitter.frontier.embedded.lock import OwnerLock
 from skitter.secrets import is_secret_name, stored_arguments, stored_settings, without_secrets
 
 log = logging.getLogger("skitter.crawl")
+
+if TYPE_CHECKING:
+    SpiderName = Any
+    """A text; the constructor also takes a class. A union would be the type of the field, too."""
+else:
+    SpiderName = str
 
 HOME = ".skitter"
 """Folder of all jobs, in the working directory."""
@@ -36,7 +42,7 @@ class JobSpec(msgspec.Struct, kw_only=True):
     job: str
     origin: str = ""
     """The name under which the job was created, if its folder was renamed since. Empty: ``job``."""
-    spider: str
+    spider: SpiderName
     """``FILE.py:Class`` or ``package.module:Class``. A class is replaced by its name."""
     spider_title: str = ""
     """What users see as the spider, if another program runs the job. Empty: ``spider``."""
@@ -62,9 +68,17 @@ class JobSpec(msgspec.Struct, kw_only=True):
     format: int = _FORMAT
 
     def __post_init__(self) -> None:
-        spider: Any = self.spider
-        if isinstance(spider, type):
-            self.spider = f"{spider.__module__}:{spider.__qualname__}"
+        if isinstance(self.spider, type):
+            self.spider = f"{self.spider.__module__}:{self.spider.__qualname__}"
+        outputs: Any = self.outputs
+        if isinstance(outputs, (str, os.PathLike)):
+            raise UsageError(
+                f"outputs of job {self.job!r} is not a list: {str(outputs)!r:.80}",
+                remedy=f"write outputs=[{str(outputs)!r:.80}]",
+                field="outputs",
+            )
+        # A program may pass paths.
+        self.outputs, self.spider, self.home = [*map(str, outputs)], str(self.spider), str(self.home)
 
     @property
     def created_as(self) -> str:

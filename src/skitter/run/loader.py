@@ -21,8 +21,8 @@ from skitter.plugins import FILE_MODULE
 from skitter.request import name_of_callback
 from skitter.run.job import RECIPES, is_file, split_reference
 from skitter.spider import Spider
-from skitter.worker.callbacks import CallbackRunner, describe, find_method
-from skitter.worker.hooks import POINTS
+from skitter.worker.callbacks import CallbackRunner, check_errback, describe, find_method
+from skitter.worker.hooks import POINTS, Hooks
 
 _SCRAPY_REMEDY = (
     "write `from skitter import Request, Spider`; the guide for Scrapy users lists what else differs"
@@ -181,6 +181,10 @@ def _module_of_file(path: Path) -> ModuleType:
 def _import_remedy(path: Path, error: Exception) -> str:
     if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] == "scrapy":
         return _SCRAPY_REMEDY
+    if "running event loop" in str(
+        error
+    ):  # a program runs its own crawl again when a worker process imports it
+        return 'move the call below: if __name__ == "__main__":'
     if isinstance(error, ImportError):
         folder = path.resolve().parent
         names = [path.stem]
@@ -268,6 +272,7 @@ def check_spider(spider: Spider) -> None:
         check_list(spider, name, getattr(spider, name), has_texts=name in _LISTS_OF_TEXTS)
     for rule in spider.rules:
         _check_rule(spider, rule)
+    Hooks().register_all(spider)  # raises an error for a hook that takes other arguments
     for method in spider.streaming_callbacks:
         if find_method(spider, method) is None:
             raise SpiderError(
@@ -305,6 +310,7 @@ def check_hooks(hooks: Iterable[object]) -> None:
         problem, remedy = _problem_of_hooks(collection)
         if problem:
             raise SpiderError(f"hooks contains {problem}", remedy=remedy, field="hooks")
+        Hooks().register_all(collection)
 
 
 def _problem_of_hooks(collection: object) -> tuple[str, str]:
@@ -356,6 +362,9 @@ def _check_rule(spider: Spider, rule: object) -> None:
     for function in (rule.callback, rule.errback):
         if function is not None and not isinstance(function, str):
             CallbackRunner().find(spider, name_of_callback(function))
+    if (errback := rule.errback) is not None:
+        name = errback if isinstance(errback, str) else name_of_callback(errback)
+        check_errback(CallbackRunner().find(spider, name))
 
 
 def _wrong(spider: Spider, name: str, value: object, wanted: str, remedy: str = "") -> SpiderError:

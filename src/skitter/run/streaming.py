@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -36,7 +36,7 @@ async def stream(
     arguments: Mapping[str, Any] | None = None,
     settings: Mapping[str, Any] | None = None,
     watcher: Watcher | None = None,
-) -> AsyncIterator[Any]:
+) -> AsyncGenerator[Any, None]:
     """Crawl with a spider, and yield its items as the callbacks returned them.
 
     The crawl runs in this process, on the running event loop, with one worker and a frontier in memory. It fetches ahead
@@ -54,10 +54,9 @@ async def stream(
     :class:`~skitter.errors.CrawlFailed` with the reasons if no page of any seed could be fetched and processed, as
     ``skitter run`` does with exit status 1.
     """
-    name: Any = spider  # the specification replaces a class by its name
     home = await asyncio.to_thread(tempfile.mkdtemp, prefix="skitter-")
     spec = JobSpec(
-        job="stream", spider=name, arguments=dict(arguments or {}), settings=dict(settings or {}),
+        job="stream", spider=spider, arguments=dict(arguments or {}), settings=dict(settings or {}),
         frontier="memory:", home=home,
     )  # fmt: skip
     handover = _Handover()
@@ -88,7 +87,7 @@ def iter_items(
     arguments: Mapping[str, Any] | None = None,
     settings: Mapping[str, Any] | None = None,
     watcher: Watcher | None = None,
-) -> Iterator[Any]:
+) -> Generator[Any, None, None]:
     """Crawl with a spider, and yield its items: :func:`stream` for programs without an event loop.
 
     The crawl runs in a thread of its own, and therefore also where an event loop is already running, as in a notebook.
@@ -100,7 +99,7 @@ def iter_items(
         return await anext(items, _END)
 
     async def close() -> None:
-        async with aclosing(items):  # type: ignore[type-var]  # an async generator
+        async with aclosing(items):
             pass
 
     try:

@@ -8,6 +8,7 @@ a kind with an entry point of that name in the group ``skitter.stores``. It refe
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
@@ -176,6 +177,7 @@ def _file(file_format: Format) -> OutputFactory:
         known = () if file_format.holds_responses else ("fields", "parts", _DUPLICATES, ITEM_CLASSES)
         if file_format.shape == "csv":
             known = (*known, _SPREADSHEET, _DELIMITER)
+        _refuse_unknown_names(address)
         _refuse_options(address, known)
         options = dict(address.options)
         shared = None
@@ -188,6 +190,18 @@ def _file(file_format: Format) -> OutputFactory:
         )
 
     return make
+
+
+def _refuse_unknown_names(address: OutputAddress) -> None:
+    """Raise StoreError for a name that nothing replaces, such as ``%(time)s``: it would be part of the name of the file."""
+    for name in re.findall(r"%\((\w+)\)s", address.rest):
+        if name not in _NAMES:
+            raise StoreError(
+                f"unknown name %({name})s in output {shown_url(address.target)!r}",
+                remedy="use %(name)s for the name of the spider, or %(job)s for that of the job; for a time, let the shell "
+                'insert it, as in -o "items-$(date +%F).jsonl"',
+                field="output",
+            )
 
 
 def _take_fields(address: OutputAddress, options: dict[str, str]) -> tuple[str, ...]:
@@ -213,6 +227,7 @@ def _redis(address: OutputAddress) -> Output:
 def _sqlite(address: OutputAddress) -> Output:
     from skitter.store.sqlite import SqliteOutput  # noqa: PLC0415 - most runs do not use this kind of output
 
+    _refuse_unknown_names(address)
     _refuse_options(address, known=("table", "fields", ITEM_CLASSES))
     options = dict(address.options)
     fields = _take_fields(address, options)
@@ -252,6 +267,7 @@ def _remote(address: OutputAddress) -> Output:
             RemoteOutput,
             remote_secrets,
         )
+    _refuse_unknown_names(address)
     options = {"flush": "1"} | remote_secrets(address.kind) | address.options
     buffer_options = take_options(shown_url(address.target), options, BufferOptions)
     file_format = format_of(address.rest)
@@ -297,6 +313,8 @@ def _take_choice(address: OutputAddress, options: dict[str, str], name: str, cho
     return choice
 
 
+_NAMES = ("name", "spider", "job")
+"""The names that a run replaces in the names of outputs."""
 _SPREADSHEET = "spreadsheet"
 """Option of CSV files; see :func:`~skitter.store.formats.csv_chunks`."""
 _DELIMITER = "delimiter"

@@ -139,6 +139,32 @@ def callable_name(function: Callable[..., Any]) -> str:
     return function.__qualname__ if inspect.isroutine(function) else repr(function)
 
 
+def check_arguments(function: Callable[..., Any], title: str, name: str, arguments: tuple[str, ...]) -> None:
+    """Raise :class:`~skitter.errors.SpiderError` if a function of user code cannot be called with these arguments.
+
+    ``title`` and ``name`` stand for the function: in the error, and in the definition that the remedy shows.
+    """
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # a function of C may have none
+        return
+    try:
+        signature.bind(*arguments)
+    except TypeError:
+        found = ", ".join(signature.parameters)
+        own = ("self", *arguments) if inspect.ismethod(function) else arguments
+        raise SpiderError(
+            f"{title} takes the arguments ({found}), and skitter passes ({', '.join(arguments)})",
+            remedy=f"write def {name}({', '.join(own)})",
+        ) from None
+
+
+def check_errback(errback: Callable[..., Any]) -> None:
+    """Raise :class:`~skitter.errors.SpiderError` for an errback that does not take a request and its error."""
+    name = callable_name(errback)
+    check_arguments(errback, f"errback {name}", name.rpartition(".")[2], ("request", "error"))
+
+
 def _remedy_without_callback(spider: Spider, name: str) -> str:
     own = [
         attribute
@@ -315,16 +341,25 @@ class CallbackNames:
         self._spider = spider
         self._find = CallbackRunner().find
         self._known: set[object] = set()
+        self._known_errbacks: set[object] = set()
 
     def check(self, request: Request) -> None:
-        """Raise :class:`~skitter.errors.SpiderError` if the callback or the errback does not exist."""
+        """Raise :class:`~skitter.errors.SpiderError` if the callback or the errback does not exist.
+
+        The same error says that the errback takes other arguments than skitter passes.
+        """
         callback, errback = request.callback, request.errback
-        for name in (callback,) if errback is None else (callback, errback):
-            # A function is checked itself, not by its name: another object may have a method of that name.
-            checked = name.function if isinstance(name, CallbackName) else name
-            if checked not in self._known:
-                self._find(self._spider, name if isinstance(name, str) else None)
-                self._known.add(checked)
+        # A function is checked itself, not by its name: another object may have a method of that name.
+        checked = callback.function if isinstance(callback, CallbackName) else callback
+        if checked not in self._known:
+            self._find(self._spider, callback if isinstance(callback, str) else None)
+            self._known.add(checked)
+        if errback is None:
+            return
+        checked = errback.function if isinstance(errback, CallbackName) else errback
+        if checked not in self._known_errbacks:
+            check_errback(self._find(self._spider, errback if isinstance(errback, str) else None))
+            self._known_errbacks.add(checked)
 
 
 def unsupported_result(result: object) -> SpiderError:

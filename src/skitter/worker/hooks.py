@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from skitter.errors import SpiderError
 from skitter.request import Request
-from skitter.worker.callbacks import callable_name, find_method
+from skitter.worker.callbacks import callable_name, check_arguments, find_method
 
 if TYPE_CHECKING:  # a process without workers does not need it
     from skitter.response import Response
@@ -68,6 +68,12 @@ POINTS = (
     At the start and the end of a worker process. The result is ignored.
 """
 
+_ARGUMENTS = {
+    "before_save": ("response", "items"), "after_save": ("response", "items"), "on_error": ("request", "error"),
+    "on_headers": ("response",), "after_request": ("response",), "on_start": ("worker",), "on_stop": ("worker",),
+}  # fmt: skip
+"""The arguments of the hooks that do not receive a request alone."""
+
 Hook = Callable[..., Any]
 Subject = TypeVar("Subject", "Request", "Response")
 
@@ -87,10 +93,16 @@ class Hooks:
         self._hooks[point].append(hook)
 
     def register_all(self, owner: object) -> None:
-        """Register every method of an object (a spider, a hook collection) whose name is a hook point."""
+        """Register every method of an object (a spider, a hook collection) whose name is a hook point.
+
+        Raises :class:`~skitter.errors.SpiderError` for a method that takes other arguments.
+        """
         for point in POINTS:
             hook = find_method(owner, point)
             if hook is not None:
+                check_arguments(
+                    hook, f"hook {callable_name(hook)}", point, _ARGUMENTS.get(point, ("request",))
+                )
                 self.register(point, hook)
 
     def __getitem__(self, point: str) -> list[Hook]:
@@ -133,6 +145,7 @@ def _action(answer: object, hook: Hook) -> HookAction:
     try:
         return HookAction(answer)  # type: ignore[arg-type]
     except ValueError:
-        raise SpiderError(
-            f"hook {callable_name(hook)} returned {answer!r}", remedy="return a HookAction or None"
-        ) from None
+        remedy = "return a HookAction or None"
+        if isinstance(answer, list):
+            remedy += "; to replace items in before_save, change the list in place: items[:] = [...]"
+        raise SpiderError(f"hook {callable_name(hook)} returned {answer!r}", remedy=remedy) from None

@@ -51,6 +51,7 @@ from skitter.worker.callbacks import (
     CallbackPacer,
     CallbackRunner,
     ErrorLog,
+    check_errback,
     describe,
     describe_internal,
     results_of,
@@ -956,6 +957,7 @@ class RequestPipeline:
         """Pass a final failure to the errback. Return whether it yielded any result; then the request is done."""
         page.new_memory = None
         errback = self.callbacks.find(self._spider, _name(page.request.errback))
+        check_errback(errback)
         results = await self.callbacks.run(errback, page.request, error)
         response = page.response
         await self._collect(page, results, response)

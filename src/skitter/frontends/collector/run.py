@@ -98,6 +98,7 @@ def _job_spec(group: CollectorGroup, options: RunOptions, name: str, spider: str
     from skitter.run.job import JobSpec  # noqa: PLC0415 - registering callbacks does not need it
 
     other_processes = options.workers > 1 or options.frontier != "memory:"
+    outputs: Any = options.outputs  # JobSpec refuses a text in place of a list
     visits = [pack_request(request) for request in group.pending.peek()] if other_processes else []
     return JobSpec(
         job=options.job or name,
@@ -107,7 +108,7 @@ def _job_spec(group: CollectorGroup, options: RunOptions, name: str, spider: str
             **({"initial_cookies": group.initial_cookies} if group.initial_cookies else {}),
             **options.settings,
         },
-        outputs=list(options.outputs),
+        outputs=outputs,
         frontier=options.frontier,
         workers=options.workers,
         home=home,
