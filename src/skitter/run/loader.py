@@ -181,9 +181,8 @@ def _module_of_file(path: Path) -> ModuleType:
 def _import_remedy(path: Path, error: Exception) -> str:
     if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] == "scrapy":
         return _SCRAPY_REMEDY
-    if "running event loop" in str(
-        error
-    ):  # a program runs its own crawl again when a worker process imports it
+    # A program without a guard runs its own crawl again when a worker process imports it.
+    if "running event loop" in str(error):
         return 'move the call below: if __name__ == "__main__":'
     if isinstance(error, ImportError):
         folder = path.resolve().parent
