@@ -158,8 +158,9 @@ def test_scraper_server_answers_with_the_links_of_a_page(site, tmp_path):
         expected = {f"{site.url}{path}": 1 for path in ("shelf/0", "members/", "gone")}
         assert ask(site.url) == {"status": 200, "links": expected}
         assert ask(f"{site.url}gone") == {"status": 404, "links": {}}
-        with pytest.raises(urllib.error.HTTPError, match="400"):
+        with pytest.raises(urllib.error.HTTPError, match="400") as refused:
             ask("no url")
+        refused.value.close()
     finally:
         process.kill()
         process.communicate()

@@ -204,7 +204,8 @@ class S3Server(StoreServer):
         try:
             urllib.request.urlopen(f"{self.url}/{BUCKET}", timeout=1)
         except urllib.error.HTTPError as error:
-            return error.code == 403  # it wants a signature
+            with error:
+                return error.code == 403  # it wants a signature
         except OSError:
             return False
         return True
