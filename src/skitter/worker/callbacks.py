@@ -136,7 +136,9 @@ def find_method(owner: object, name: str) -> Callable[..., Any] | None:
 
 def callable_name(function: Callable[..., Any]) -> str:
     """Return the name of a user's callable, for messages; its ``repr`` if it has no name."""
-    return function.__qualname__ if inspect.isroutine(function) else repr(function)
+    # From Python 3.15 on, a partial is a routine too, but has no name.
+    has_name = inspect.isroutine(function) and not isinstance(function, partial)
+    return function.__qualname__ if has_name else repr(function)
 
 
 def check_arguments(function: Callable[..., Any], title: str, name: str, arguments: tuple[str, ...]) -> None:
