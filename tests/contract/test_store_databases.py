@@ -3,13 +3,11 @@
 import asyncio
 import datetime as dt
 import decimal
-import gc
 import json
 import logging
 import random
 import urllib.request
 import uuid
-import warnings
 from functools import partial
 
 import pytest
@@ -502,16 +500,6 @@ def bad_places():
     }
 
 
-@pytest.fixture
-def sockets_left_by_clients():
-    """Collect the garbage of a refused connection, so that the next test is not blamed for it."""
-    yield
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)
-        gc.collect()
-
-
-@pytest.mark.usefixtures("sockets_left_by_clients")
 @pytest.mark.parametrize("case", bad_places())
 async def test_a_place_that_cannot_be_written_is_found_before_the_crawl_and_reported_in_one_line(
     case, tmp_path, caplog
