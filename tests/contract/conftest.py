@@ -7,6 +7,7 @@ import pytest
 from frontier_backends import BACKENDS, Backend
 from frontier_job import Job
 
+from skitter.frontier.embedded import backlog
 from skitter.frontier.options import FrontierSettings
 from skitter.politeness import HostLimits, Politeness
 
@@ -52,10 +53,8 @@ async def start(backend):
         jobs.append(job)
         try:
             return await job.open()
-        except (
-            pytest.skip.Exception
-        ):  # the server of the backend is not installed, so there is nothing to stop
-            jobs.clear()
+        except pytest.skip.Exception:
+            jobs.clear()  # the server of the backend is not installed, so there is nothing to stop
             raise
 
     yield start_job
@@ -73,3 +72,12 @@ async def job(start):
 def job_kind():
     """The class :class:`Job`, for tests that begin many jobs."""
     return Job
+
+
+@pytest.fixture
+def small_heads(monkeypatch):
+    """Heads of two requests, so that nearly all wait in the file."""
+    monkeypatch.setattr(backlog, "MIN_HEAD_SIZE", 2)
+    monkeypatch.setattr(backlog, "MAX_HEAD_SIZE", 2)
+    monkeypatch.setattr(backlog, "MAX_LONG_HEAD_SIZE", 2)
+    monkeypatch.setattr(backlog.Backlog, "read_ahead", lambda *_: None)

@@ -6,22 +6,12 @@ import threading
 
 import pytest
 
-from skitter.frontier.embedded import backlog
 from skitter.request import Request, encode_request
 
 pytestmark = pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
 
 HELD_UP = 0.3
 """Seconds for which a call may run that has to wait for another one."""
-
-
-@pytest.fixture
-def small_heads(monkeypatch):
-    """Heads of two requests, so that nearly all wait in the file."""
-    monkeypatch.setattr(backlog, "MIN_HEAD_SIZE", 2)
-    monkeypatch.setattr(backlog, "MAX_HEAD_SIZE", 2)
-    monkeypatch.setattr(backlog, "MAX_LONG_HEAD_SIZE", 2)
-    monkeypatch.setattr(backlog.Backlog, "read_ahead", lambda *_: None)
 
 
 def before_change(backend, act):

@@ -22,15 +22,6 @@ pytestmark = pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
 
 
 @pytest.fixture
-def small_heads(monkeypatch):
-    """Heads of two requests, so that nearly all wait in the file."""
-    monkeypatch.setattr(backlog, "MIN_HEAD_SIZE", 2)
-    monkeypatch.setattr(backlog, "MAX_HEAD_SIZE", 2)
-    monkeypatch.setattr(backlog, "MAX_LONG_HEAD_SIZE", 2)
-    monkeypatch.setattr(backlog.Backlog, "read_ahead", lambda *_: None)
-
-
-@pytest.fixture
 def written_late(monkeypatch):
     """What no caller waits for is written with the next change, however long that takes to come."""
     monkeypatch.setattr(journal, "FLUSH_DELAY", 3600.0)
