@@ -224,6 +224,20 @@ async def test_a_retry_waits_for_its_delay(job, held):
     assert (await job.one()).attempt == 1
 
 
+async def test_the_status_tells_how_long_the_first_delayed_request_waits(job):
+    await job.add("a", "b")
+    assert (await job.status()).next_due == 0.0
+    first, second = await job.lease()
+    await job.retry(first, after=300.0)
+    assert 299.0 < (await job.status()).next_due <= 301.0
+    await job.retry(second, after=50.0)
+    assert 49.0 < (await job.status()).next_due <= 51.0
+    await job.clock.advance(60.0)
+    status = await job.status()
+    assert status.queued == 1
+    assert 239.0 < status.next_due <= 241.0
+
+
 async def test_a_retry_may_replace_the_stored_request(job, held):
     await job.retry(held, record=b"\x01changed", free=True)
     lease = await job.one()

@@ -5,11 +5,12 @@ import json
 import logging
 
 import pytest
+from msgspec.structs import replace
 
 from skitter.errors import UsageError
 from skitter.frontier.records import FrontierStatus, JobState
 from skitter.observe.figures import amount, duration, errors, kinds
-from skitter.observe.progress import LineView, LiveView, NoView, make_view, progress_line
+from skitter.observe.progress import LineView, LiveView, NoView, make_view, progress_line, progress_table
 from skitter.observe.summary import summary_of, summary_rows
 from skitter.run.crawl import Progress, RunResult
 from skitter.worker.timings import Throughput
@@ -50,6 +51,15 @@ def test_a_line_shows_every_figure():
         "1,200 pages, 45.2 pages/s, 1,100 items, 50 queued, 2 delayed, 32 in flight, 4 failed, 7 hosts;"
         " failed attempts: timeout 5, status/404 3"
     )
+
+
+def test_a_crawl_that_only_waits_says_for_how_long():
+    waiting = replace(reading(), queued=0, leased=0, delayed=1, next_due=200.0)
+    remark = "all requests are delayed, the first one for 3:20 min"
+    assert progress_line(replace(look(), status=waiting)).endswith(f"; {remark}")
+    assert progress_table("job", replace(look(), status=waiting)).caption.endswith(f"\n{remark}")
+    busy = replace(look(), status=replace(waiting, leased=1))
+    assert "first one" not in progress_line(busy)
 
 
 def test_without_a_terminal_a_line_is_logged_every_ten_seconds(caplog):

@@ -152,7 +152,11 @@ def _counts(counts: FrontierStatus, *, live: bool) -> list[tuple[str, str]]:
         ("items", f"{counters.get('items', 0):,}"),
         ("received", amount(counters.get("bytes", 0))),
         ("queued", f"{counts.queued:,}" + (" and seeds still to be loaded" if counts.seeds_loading else "")),
-        ("delayed", f"{counts.delayed:,}"),
+        (
+            "delayed",
+            f"{counts.delayed:,}"
+            + (f" (the first one for {duration(counts.next_due)})" if counts.next_due else ""),
+        ),
         ("in flight", in_hand),
         ("done", f"{counts.done:,}"),
         ("failed", with_kinds(counts.failed, failures(counters)) or "0"),

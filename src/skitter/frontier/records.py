@@ -406,6 +406,8 @@ class FrontierStatus(msgspec.Struct, frozen=True):
     """Number of queued requests by queue; empty if the job has only the queue ``default``."""
     fetchable: int = 0
     """Number of slots from which a request may be fetched now."""
+    next_due: float = 0.0
+    """Seconds until the first delayed request is due; 0 if there is none."""
     pass_number: int = 1
     """Number of the pass over the job: 1 for the first crawl, one more for each recrawl."""
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol, TextIO
 
 import msgspec
 
-from skitter.frontier.records import JobState
+from skitter.frontier.records import FrontierStatus, JobState
 from skitter.observe.figures import duration, errors, listed
 from skitter.run.crawl import Progress
 from skitter.run.process import ConsoleHandler
@@ -92,8 +92,7 @@ class ProgressLine:
 def progress_line(progress: Progress) -> str:
     """Return the progress in one line."""
     figures = ", ".join(f"{text} {name}" for name, text in _figures(progress))
-    failures = errors(progress.status.counters)
-    return f"{figures}; failed attempts: {listed(failures)}" if failures else figures
+    return "; ".join([figures, *_remarks(progress.status)])
 
 
 class LiveView:
@@ -136,11 +135,19 @@ def progress_table(job: str, progress: Progress) -> Table:
     for name, _ in figures:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_row(*(text for _, text in figures))
-    failures = errors(progress.status.counters)
-    if failures:
-        table.caption = f"failed attempts: {listed(failures)}"
+    if remarks := _remarks(progress.status):
+        table.caption = "\n".join(remarks)
         table.caption_justify = "left"
     return table
+
+
+def _remarks(status: FrontierStatus) -> list[str]:
+    """Return what a user should know besides the figures."""
+    failures = errors(status.counters)
+    remarks = [f"failed attempts: {listed(failures)}"] if failures else []
+    if status.delayed and not (status.queued or status.leased):
+        remarks.append(f"all requests are delayed, the first one for {duration(status.next_due)}")
+    return remarks
 
 
 def _figures(progress: Progress) -> list[tuple[str, str]]:

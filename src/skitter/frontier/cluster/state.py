@@ -144,6 +144,7 @@ def aggregate_status(parts: Sequence[FrontierStatus], state: JobState, reason: s
         oldest_lease=max(part.oldest_lease for part in parts),
         reason=reason,
         queues=dict(queues) if any(part.queues for part in parts) else {},
+        next_due=min((part.next_due for part in parts if part.delayed), default=0.0),
         pass_number=parts[0].pass_number,
     )
 

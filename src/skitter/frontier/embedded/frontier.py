@@ -437,5 +437,7 @@ class EmbeddedFrontier:
             counters=dict(job.counters), slots=len(busy) + dormant,
             busiest=self._slots.busiest(BUSIEST_SLOTS, leased, now),
             oldest_lease=self._leases.oldest_age(now), reason=job.limit_reached(), queues=self._slots.queued(),
-            fetchable=fetchable + dormant, pass_number=job.pass_number,
+            fetchable=fetchable + dormant,
+            next_due=max(0.0, self._requests.next_due - now) if job.delayed else 0.0,
+            pass_number=job.pass_number,
         )  # fmt: skip

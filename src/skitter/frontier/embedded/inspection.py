@@ -125,7 +125,9 @@ def _status(tables: SqliteTables) -> FrontierStatus | None:
         delayed=delayed, leased=leased, done=done, failed=failed, seeds_loading=not seeds_done,
         counters=tables.counters(),
         slots=len(by_slot), busiest=_slots(tables, by_slot, BUSIEST_SLOTS), oldest_lease=0.0,
-        queues=_queues(tables, by_slot), pass_number=number,
+        queues=_queues(tables, by_slot),
+        next_due=max(0.0, tables.next_due() - time.time()) if delayed else 0.0,
+        pass_number=number,
     )  # fmt: skip
 
 

@@ -177,7 +177,7 @@ class SqliteTables:
             # the total.
             added=sum(map(itemgetter(0), queued.values())) + delayed + done + failed,
             done=done, sequence=sequence + new_dead, seed_position=position, seeds_done=bool(seeds_done),
-            fingerprint_seed=seed % 2**64, failed=failed, delayed=delayed, next_due=self._next_due(),
+            fingerprint_seed=seed % 2**64, failed=failed, delayed=delayed, next_due=self.next_due(),
             slot_keys=dict(self.file.execute("SELECT id, key FROM slots")), limits=self._limits(),
             queued=queued, delayed_by_slot=self.delayed_by_slot(), outputs=self.outputs(), counters=Counter(self.counters()),
             banned=set(self.banned()),
@@ -424,7 +424,7 @@ class SqliteTables:
         self.file.execute(f"INSERT OR REPLACE INTO queue SELECT {_COLUMNS} {due}", (now,))
         self.file.execute(f"DELETE FROM delayed WHERE (at, seq) IN (SELECT at, seq {due})", (now,))  # noqa: S608 - a number
         self.file.execute("COMMIT")
-        return rows, self._next_due()
+        return rows, self.next_due()
 
     def drop_slot(self, slot: int, last: int, leased: Sequence[int]) -> tuple[int, float]:
         """Remove the waiting requests of a slot with a number up to ``last``, except the leased ones.
@@ -447,7 +447,7 @@ class SqliteTables:
         self.file.execute("DELETE FROM packs WHERE slot = ? AND seq <= ?", (slot, last))
         removed = self.file.execute("DELETE FROM delayed WHERE slot = ? AND seq <= ?", (slot, last)).rowcount
         self.file.execute("COMMIT")
-        return removed, self._next_due()
+        return removed, self.next_due()
 
     def unpack_some(self, pattern: bytes, after: int, last: int, limit: int) -> int:
         """Give a row to each request in up to ``limit`` packs, by number, whose record contains a pattern.
@@ -485,9 +485,10 @@ class SqliteTables:
         self.file.execute("BEGIN IMMEDIATE")
         self.file.executemany("DELETE FROM delayed WHERE at = ? AND seq = ?", matches)
         self.file.execute("COMMIT")
-        return len(matches), self._next_due()
+        return len(matches), self.next_due()
 
-    def _next_due(self) -> float:
+    def next_due(self) -> float:
+        """Return the time at which the first delayed request is due; infinity if there is none."""
         (at,) = self.file.execute("SELECT min(at) FROM delayed").fetchone()
         return float("inf") if at is None else float(at)
 

@@ -283,7 +283,7 @@ def read_slot(fields: Sequence[Any]) -> SlotStatus:
 def read_status(answer: Sequence[Any]) -> FrontierStatus:
     """Decode the answer of the script ``status``."""
     state, limit, now, queued, delayed, leased, done, failed, seeds_done, slots, oldest, _ = answer[:12]
-    counters, busiest, queues, fetchable, number = answer[12:]
+    counters, busiest, queues, fetchable, due, number = answer[12:]
     return FrontierStatus(
         state=JobState(state.decode()),
         added=queued + delayed + leased + int(done) + failed,
@@ -296,6 +296,7 @@ def read_status(answer: Sequence[Any]) -> FrontierStatus:
         reason=limit.decode(),
         queues={name.decode(): count for name, count in queues},
         fetchable=fetchable,
+        next_due=max(0.0, float(due) - float(now)) if due else 0.0,
         pass_number=number,
     )  # fmt: skip
 

@@ -5,6 +5,7 @@ finish('')
 local state, limit = current_state()
 local job = call('HMGET', JOB, 'done', 'seeds_done')
 local _, oldest = first_of(GRANTED, 'granted')
+local _, due = first_of(DELAYED, 'delayed')
 keep_floors()
 local busiest = {}
 for i, name in ipairs(call('ZRANGE', BUSY, 0, 19, 'REV')) do
@@ -27,5 +28,5 @@ end
 return {
   state, limit, text(now), call('ZCARD', QUEUE), call('ZCARD', DELAYED), call('HLEN', LEASES), job[1],
   call('ZCARD', DEAD), job[2], call('ZCARD', BUSY), oldest or '', more and 1 or 0,
-  call('HGETALL', COUNTERS), busiest, queued, fetchable, recrawls + 1,
+  call('HGETALL', COUNTERS), busiest, queued, fetchable, due or '', recrawls + 1,
 }
