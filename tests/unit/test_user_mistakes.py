@@ -11,7 +11,7 @@ import scrapy
 
 import skitter
 from crawl_harness import CrawlHarness, Scripted
-from skitter import JobSpec, LinkExtractor, Request, Response, Rule, Settings, Spider
+from skitter import JobSpec, LinkExtractor, Request, Response, Rule, Settings, SitemapSpider, Spider
 from skitter.errors import SettingsError, SpiderError, StoreError, UsageError
 from skitter.foreign_names import (
     ATTRIBUTES,
@@ -34,6 +34,7 @@ from skitter.html.selector import Selector
 from skitter.item import encode_item
 from skitter.run.builder import JobBuilder, RunOverrides
 from skitter.run.crawl import Crawl
+from skitter.run.loader import misspelled_attributes
 from skitter.settings import build_settings
 from skitter.stats import Stats
 from skitter.worker.callbacks import CallbackNames, describe, describe_plain, run_callback, unsupported_result
@@ -280,6 +281,37 @@ def test_names_of_scrapy_that_are_never_used_are_known():
     for own in (Spider, PageSpider, TaskSpider, RecipeSpider):
         assert unused_attributes(own) == []
     assert all(ATTRIBUTES.values())
+
+
+class Misspelled(Spider):
+    start_url = ("http://127.0.0.1:9/",)
+    allowed_domain = ("127.0.0.1",)
+    start_urls_file = "urls.txt"
+    custom_setting = ("used below",)
+    output = "x.jsonl"
+    own = 1
+
+    def on_starts(self, worker):
+        pass
+
+    def on_erorr(self, request, error):
+        pass
+
+    def parse(self, response):
+        yield {"setting": self.custom_setting}
+        yield response.follow("/next", callback="on_starts")
+
+
+def test_misspelled_attributes_are_found_unless_the_spider_uses_them():
+    assert misspelled_attributes(Misspelled) == [
+        ("allowed_domain", "did you mean allowed_domains? If not, rename it"),
+        ("on_erorr", "did you mean on_error? If not, rename it"),
+        ("start_url", "did you mean start_urls? If not, rename it"),
+    ]
+    both = type("Both", (Misspelled,), {"allowed_domains": ["h.test"], "start_urls": [], "on_error": None})
+    assert misspelled_attributes(both) == []
+    for own in (Spider, PageSpider, TaskSpider, RecipeSpider, SitemapSpider):
+        assert misspelled_attributes(own) == []
 
 
 PAGE = Response("http://h.test/", body=b"<p>", request=Request("http://h.test/"))

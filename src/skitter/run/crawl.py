@@ -35,6 +35,7 @@ from skitter.frontier.workers import (
 from skitter.monitors import Verdict
 from skitter.run.builder import JobBuilder, RunOverrides
 from skitter.run.job import JobSpec
+from skitter.run.loader import misspelled_attributes
 from skitter.run.outputs import JobOutputs
 from skitter.run.page_changes import PassReport, Ranges, read_changes_of_pass, with_kept
 from skitter.run.passes import PassRecord, PassTracker
@@ -245,7 +246,8 @@ class Crawl:
         await asyncio.to_thread(self._builder.open_files_store)
         self._builder.check_parse()
         _warn_about_user_agent(self._builder.settings)
-        for name, remedy in unused_attributes(type(self._builder.spider)):
+        spider_class = type(self._builder.spider)
+        for name, remedy in (*unused_attributes(spider_class), *misspelled_attributes(spider_class)):
             log.warning("spider %s: skitter does not use %s; %s", self._builder.spider.name, name, remedy)
         await asyncio.to_thread(folder.check_frontier_owner, self.spec)
         if self._fresh:

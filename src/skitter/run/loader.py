@@ -300,7 +300,51 @@ def check_list(spider: Spider, name: str, value: Any, *, has_texts: bool) -> Non
 
 
 _NEAR = 0.85
-"""Similarity of a misspelled name to that of a hook."""
+"""Similarity of a misspelled name to the right one."""
+_MIN_LENGTH = 8
+"""Length of a name from which on a similar one is probably a mistake."""
+
+
+def misspelled_attributes(spider_class: type[Spider]) -> list[tuple[str, str]]:
+    """Return the attributes of a class that resemble one that skitter would use, each with a remedy.
+
+    An attribute that the methods of the class use themselves is not a mistake.
+    """
+    owners = [
+        owner
+        for owner in spider_class.__mro__
+        if owner.__module__.partition(".")[0] not in {"skitter", "builtins"}
+    ]
+    members = {name: member for owner in owners for name, member in vars(owner).items()}
+    known = [name for name in (*Spider.__annotations__, *POINTS) if len(name) >= _MIN_LENGTH]
+    suspects = {}
+    for name in members.keys() - set(dir(Spider)) - set(POINTS):
+        # Most names resemble none, and the comparison takes some milliseconds to load.
+        candidates = [right for right in known if name[:2] == right[:2] and abs(len(name) - len(right)) <= 2]
+        near = close_names(name, candidates, cutoff=_NEAR) if candidates else ()
+        if near and near[0] not in members:
+            suspects[name] = f"did you mean {near[0]}? If not, rename it"
+    if not suspects:
+        return []
+    used = {word for member in members.values() for word in _words_of(member)}
+    return sorted((name, remedy) for name, remedy in suspects.items() if name not in used)
+
+
+def _words_of(member: object) -> Iterator[str]:
+    """Return the names and the strings in the code of a method."""
+    if isinstance(member, (staticmethod, classmethod)):
+        member = member.__func__
+    elif isinstance(member, property):
+        member = member.fget
+    codes = [member.__code__] if inspect.isfunction(member) else []
+    while codes:
+        code = codes.pop()
+        yield from code.co_names
+        for constant in code.co_consts:
+            if isinstance(constant, str):
+                yield constant
+            elif inspect.iscode(constant):
+                codes.append(constant)
 
 
 def check_hooks(hooks: Iterable[object]) -> None:
