@@ -298,6 +298,19 @@ async def test_a_proxy_whose_start_is_cancelled_leaves_no_socket_open(iterations
     gc.collect()  # a socket that is still open is a warning, which pytest raises
 
 
+@pytest.mark.parametrize("iterations", range(1, 6))
+async def test_a_proxy_whose_end_is_cancelled_leaves_no_socket_open(iterations):
+    proxy = GuardProxy(AddressGuard(), 5)
+    await proxy.open()
+    closing = asyncio.create_task(proxy.close())
+    for _ in range(iterations):
+        await asyncio.sleep(0)
+    closing.cancel()
+    await asyncio.gather(closing, return_exceptions=True)
+    del closing, proxy
+    gc.collect()  # a socket that is still open is a warning, which pytest raises
+
+
 async def test_the_proxy_serves_several_hosts_over_one_connection_and_counts_bytes(serve):
     one, two = Scripted({"/a": Answer(b"one")}), Scripted({"/b?c": Answer(b"two")})
     first, second = serve(one).url_of("/a"), serve(two).url_of("/b?c")

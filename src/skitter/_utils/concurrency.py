@@ -51,10 +51,12 @@ async def stop_listening(*servers: asyncio.Server) -> None:
     for server in servers:
         for listener in server.sockets:
             loop.remove_reader(listener.fileno())
-    for _ in range(_ACCEPT_ITERATIONS):
-        await asyncio.sleep(0)
-    for server in servers:
-        server.close()
+    try:
+        for _ in range(_ACCEPT_ITERATIONS):
+            await asyncio.sleep(0)
+    finally:  # also if this call is cancelled
+        for server in servers:
+            server.close()
 
 
 async def wait_until_set(event: asyncio.Event, seconds: float) -> None:

@@ -70,10 +70,10 @@ class BrowserFetcher:
         """One for each page that is open, until its tab can be used again."""
         self._starting = asyncio.Lock()
         self._process: BrowserProcess | None = None
-        self._pool: ContextPool | None = None
+        """The browser for new pages."""
+        self._pools: dict[BrowserProcess, ContextPool] = {}
+        """The contexts of each browser that has not been closed."""
         self._running: set[asyncio.Task[Any]] = set()
-        self._processes: set[BrowserProcess] = set()
-        """All browsers that have not been closed."""
         self._monitor: asyncio.Task[None] | None = None
         self._kills: dict[int, float] = {}
         """When renderers were killed because of their memory, if no page has failed for that reason yet."""
@@ -105,10 +105,10 @@ class BrowserFetcher:
             self._monitor.cancel()
         async with self._starting:  # a browser that is just starting is closed as well
             self._process = None
-        await asyncio.gather(*(process.close() for process in self._processes))
+        await asyncio.gather(*(process.close() for process in self._pools))
         await cancel_and_wait(self._running)
-        if self._pool is not None:
-            await self._pool.close()
+        await asyncio.gather(*(pool.close() for pool in self._pools.values()))
+        self._pools.clear()
         resolver, self._resolver = self._resolver, None
         if resolver is not None:
             await resolver.close()
@@ -207,30 +207,31 @@ class BrowserFetcher:
         async with self._starting:
             if self._closed:
                 raise BrowserGone("the fetcher was closed")
-            process, pool = self._process, self._pool
-            if process is not None and pool is not None and process.is_alive and not process.retired:
-                if process.pages < self._settings.browser_max_pages:
-                    return process, pool
-                process.retired = True
+            process = self._process
             if process is not None:
-                self._start(self._end(process, pool))
+                pool = self._pools.get(process)
+                if pool is not None and process.is_alive and not process.retired:
+                    if process.pages < self._settings.browser_max_pages:
+                        return process, pool
+                    process.retired = True
+                self._start(self._end(process))
             self._process = process = await BrowserProcess.start(self._settings)
-            self._processes.add(process)
-            self._pool = pool = ContextPool(
+            self._pools[process] = pool = ContextPool(
                 process, self._settings, self._authorizations, self._guard, self._resolver
             )
             if self._monitor is None:
                 self._monitor = asyncio.create_task(self._watch_memory())
             return process, pool
 
-    async def _end(self, process: BrowserProcess, pool: ContextPool | None) -> None:
+    async def _end(self, process: BrowserProcess) -> None:
         """Close a browser when its last page has ended."""
         while process.users and process.is_alive:  # noqa: ASYNC110 - rare, and nothing depends on the moment
             await asyncio.sleep(_MONITOR_INTERVAL)
         await process.close()
-        self._processes.discard(process)
+        pool = self._pools.get(process)
         if pool is not None:
             await pool.close()
+            self._pools.pop(process, None)  # not before: `close` finishes what is cancelled here
 
     async def give_back(self, place: _Place, *, healthy: bool) -> None:
         """Return a tab to its context, or close it. A tab that cannot be closed condemns its browser."""

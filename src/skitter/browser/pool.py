@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from urllib.parse import unquote, urlsplit
 
+from skitter._utils.concurrency import cancel_and_wait
 from skitter.browser.guard_proxy import GuardProxy
 from skitter.browser.process import BrowserProcess
 from skitter.browser.tab import Tab, end_quietly
@@ -148,16 +149,15 @@ class ContextPool:
             await self._close(context)
 
     async def _close(self, context: TabContext) -> None:
-        self._open.discard(context)
         if context.proxy is not None:
             await context.proxy.close()
+        self._open.discard(context)  # not before: if this call is cancelled, `close` finishes its work
         await context.context.close()
 
     async def close(self) -> None:
         """Close the proxies. The contexts end with their browser."""
-        for task in self._named.values():
-            task.cancel()
-        for context in self._open:
+        await cancel_and_wait(self._named.values())
+        for context in list(self._open):
             if context.proxy is not None:
                 await context.proxy.close()
 
