@@ -16,9 +16,10 @@ from servers.name_server import NameServer
 from sites.javascript import WORDS, hostile_site, javascript_site
 from skitter import Collector, Request, Spider
 from skitter.browser.adaptive import read_rules, reset_rules
+from skitter.browser.guard_proxy import GuardProxy
 from skitter.browser.process import BrowserProcess
 from skitter.browsing import Click, Evaluate, Fill, InfiniteScroll, LoadMore, Pdf, Screenshot, Wait
-from skitter.fetch.contract import TooLate
+from skitter.fetch.contract import FetchError, TooLate
 from skitter.run.fetcher_factory import make_fetcher
 from skitter.settings import build_settings
 from skitter.testing import Answer
@@ -487,3 +488,30 @@ async def test_the_time_before_the_document_is_reported_also_if_it_was_too_long(
     assert response.css("p::text").get() == "page"
     assert late.connecting > 0
     assert timely.connecting > 0
+
+
+async def test_a_browser_that_is_replaced_leaves_no_port_open_at_the_end(serve, monkeypatch):
+    """Its proxies have to be closed even if it still loads a page when the crawl ends."""
+    opening, ports = GuardProxy.open, []
+
+    async def open_and_note(proxy):
+        url = await opening(proxy)
+        ports.append(int(url.rpartition(":")[2]))
+        return url
+
+    monkeypatch.setattr(GuardProxy, "open", open_and_note)
+    server = serve(lambda visit: Answer(b"<p>page", delay=30 if "slow" in visit.target else 0))
+    settings = build_settings({**BROWSER, "browser_pages": 4, "browser_max_pages": 5})
+    fetcher = await asyncio.to_thread(make_fetcher, settings)
+    await fetcher.open()
+    await asyncio.gather(*(fetcher.fetch(Request(server.url_of(f"/{n}"))) for n in range(4)))
+    slow = [asyncio.create_task(fetcher.fetch(Request(server.url_of(f"/slow{n}")))) for n in range(2)]
+    while sum("slow" in hit.target for hit in server.log.hits) < 2:  # the second one in a new browser
+        await asyncio.sleep(0.05)
+    await fetcher.close()
+    ends = await asyncio.gather(*slow, return_exceptions=True)
+    assert all(isinstance(end, FetchError) for end in ends)
+    assert len(ports) == 5
+    for port in ports:
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection("127.0.0.1", port)
