@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import shutil
 import sqlite3
+import time
 
 import pytest
 
@@ -439,6 +440,16 @@ async def test_the_file_of_a_closed_frontier_lists_the_same_slots_and_counts(sta
     assert [slot.key for slot in await asyncio.to_thread(read_slots, path, 1)] == ["full.test"]
     assert await asyncio.to_thread(read_stats, path, StatsDimension.HOST, 10) == stats
     assert [row.fetch_time for row in stats] == [2.0]
+
+
+async def test_the_file_of_a_closed_frontier_tells_how_long_the_first_delayed_request_waits(start, backend):
+    job = await start()
+    job.clock.now = time.time()
+    await job.add("page")
+    await job.retry(await job.one(), after=1000.0)
+    await backend.stop()
+    status = await asyncio.to_thread(read_status, backend.folder / "frontier.db")
+    assert (status.delayed, 500 < status.next_due <= 1000) == (1, True)
 
 
 WAITING_ROWS = "SELECT count(*) FROM queue WHERE seq NOT IN (SELECT seq FROM removed)"

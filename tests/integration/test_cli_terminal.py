@@ -9,7 +9,7 @@ from rich.console import Console
 from cli_command import SHOP, on_terminal, skitter
 from skitter.cli.console import aligned, fitted
 from skitter.cli.live_view import live_table
-from skitter.cli.tables import top_rows
+from skitter.cli.tables import status_lines, top_rows
 from skitter.frontier.records import FrontierStatus, JobState
 from skitter.run.job_access import JobStatus
 from skitter.testing import Answer
@@ -42,6 +42,13 @@ def test_no_figure_of_the_live_table_is_cut(width, name):
     Console(file=shown, width=width).print(live_table([job], width))
     lines = [line.split() for line in shown.getvalue().splitlines()]
     assert lines == [" ".join(row).split() for row in top_rows([job], width)]
+
+
+def test_the_status_shows_how_long_the_first_delayed_request_waits():
+    counts = FrontierStatus(JobState.RUNNING, 2, 0, 2, 0, 0, 0, False, {}, 0, [], 0.0, next_due=200.0)
+    job = JobStatus(job="a", state="running", live=True, spider="s", outputs=[], frontier="", counts=counts)
+    (line,) = [line for line in status_lines(job).splitlines() if line.startswith("delayed")]
+    assert line.split(maxsplit=1)[1] == "2 (the first one for 3:20 min)"
 
 
 @pytest.mark.parametrize(

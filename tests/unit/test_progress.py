@@ -55,11 +55,11 @@ def test_a_line_shows_every_figure():
 
 def test_a_crawl_that_only_waits_says_for_how_long():
     waiting = replace(reading(), queued=0, leased=0, delayed=1, next_due=200.0)
-    remark = "all requests are delayed, the first one for 3:20 min"
+    remark = "all remaining requests are delayed, the first one for 3:20 min"
     assert progress_line(replace(look(), status=waiting)).endswith(f"; {remark}")
     assert progress_table("job", replace(look(), status=waiting)).caption.endswith(f"\n{remark}")
-    busy = replace(look(), status=replace(waiting, leased=1))
-    assert "first one" not in progress_line(busy)
+    for other in (replace(waiting, leased=1), replace(waiting, next_due=0.5)):
+        assert "first one" not in progress_line(replace(look(), status=other))
 
 
 def test_without_a_terminal_a_line_is_logged_every_ten_seconds(caplog):

@@ -145,8 +145,8 @@ def _remarks(status: FrontierStatus) -> list[str]:
     """Return what a user should know besides the figures."""
     failures = errors(status.counters)
     remarks = [f"failed attempts: {listed(failures)}"] if failures else []
-    if status.delayed and not (status.queued or status.leased):
-        remarks.append(f"all requests are delayed, the first one for {duration(status.next_due)}")
+    if status.next_due >= 1 and not (status.queued or status.leased):
+        remarks.append(f"all remaining requests are delayed, the first one for {duration(status.next_due)}")
     return remarks
 
 

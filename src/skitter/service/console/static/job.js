@@ -89,7 +89,8 @@ function overview(content, _place, _job, points) {
       const kinds = [...new Set(points.flatMap((point) => Object.keys(point.errors)))]
         .map((kind) => [kind, points.at(-1)?.errors[kind] ?? 0]).sort((one, other) => other[1] - one[1]).slice(0, 5).map(([kind]) => kind);
       const figures = [["Pages", number(counters.pages ?? 0)], ["Pages/s", rate(pace)], ["Items", number(counters.items ?? 0)],
-        ["Received", amount(counters.bytes)], ["Queued", number(counts.queued)], ["Delayed", number(counts.delayed)], ["Next delayed request", counts.next_due ? duration(counts.next_due) : "–"],
+        ["Received", amount(counters.bytes)], ["Queued", number(counts.queued)], ["Delayed", number(counts.delayed)],
+        ["Next delayed request", counts.next_due ? duration(counts.next_due) : "–"],
         ["In flight", number(counts.leased)], ["Done", number(counts.done)], ["Dead letters", number(counts.failed)],
         ["Hosts with work", number(counts.slots)], ["Workers", number(job.fleet.length)], ["Oldest lease", counts.oldest_lease ? duration(counts.oldest_lease) : "–"],
         ["Fetch time (p50)", duration(job.latency?.p50)], ["Fetch time (p95)", duration(job.latency?.p95)], ["Fetch time (p99)", duration(job.latency?.p99)]];
