@@ -129,3 +129,20 @@ async def test_delayed_requests_that_are_due_are_leased_although_the_first_who_a
     await backend.owner._journal.read(lambda _: None)  # the move has ended, because it was asked for before
     assert len(await job.lease()) == 3
     assert await job.counts() == {"leased": 3}
+
+
+async def test_the_status_while_delayed_requests_move_to_the_queue_has_no_infinite_wait(job, backend):
+    await job.add("soon", "late")
+    soon, late = await job.lease()
+    await job.retry(soon, after=5.0)
+    await job.retry(late, after=1000.0)
+    await job.clock.advance(6.0)
+    found = []
+
+    async def read_status():
+        found.append(await job.frontier.unchecked.status())
+
+    before_change(backend, read_status)
+    assert names_of(await job.lease()) == ["soon"]
+    assert [(status.delayed, status.next_due) for status in found] == [(2, 0.0)]
+    assert 990.0 < (await job.status()).next_due <= 994.0

@@ -302,12 +302,27 @@ class Misspelled(Spider):
         yield response.follow("/next", callback="on_starts")
 
 
+def wrapped(method):
+    @functools.wraps(method)
+    def call(*arguments):
+        return method(*arguments)
+
+    return call
+
+
 def test_misspelled_attributes_are_found_unless_the_spider_uses_them():
     assert misspelled_attributes(Misspelled) == [
         ("allowed_domain", "did you mean allowed_domains? If not, rename it"),
         ("on_erorr", "did you mean on_error? If not, rename it"),
         ("start_url", "did you mean start_urls? If not, rename it"),
     ]
+
+    class Using(Misspelled):
+        @wrapped
+        def parse(self, response):
+            return self.allowed_domain, self.start_url
+
+    assert [name for name, _ in misspelled_attributes(Using)] == ["on_erorr"]
     both = type("Both", (Misspelled,), {"allowed_domains": ["h.test"], "start_urls": [], "on_error": None})
     assert misspelled_attributes(both) == []
     for own in (Spider, PageSpider, TaskSpider, RecipeSpider, SitemapSpider):

@@ -146,17 +146,14 @@ def counter_lines(counters: Mapping[str, int]) -> str:
 def _counts(counts: FrontierStatus, *, live: bool) -> list[tuple[str, str]]:
     counters = counts.counters
     in_hand = f"{counts.leased:,}" + ("" if live or not counts.leased else " (go back to the queue)")
+    wait = f" (the first one for {duration(counts.next_due)})" if counts.next_due else ""
     return [
         ("limit", counts.reason),
         ("pages", f"{counters.get('pages', 0):,}"),
         ("items", f"{counters.get('items', 0):,}"),
         ("received", amount(counters.get("bytes", 0))),
         ("queued", f"{counts.queued:,}" + (" and seeds still to be loaded" if counts.seeds_loading else "")),
-        (
-            "delayed",
-            f"{counts.delayed:,}"
-            + (f" (the first one for {duration(counts.next_due)})" if counts.next_due else ""),
-        ),
+        ("delayed", f"{counts.delayed:,}{wait}"),
         ("in flight", in_hand),
         ("done", f"{counts.done:,}"),
         ("failed", with_kinds(counts.failed, failures(counters)) or "0"),

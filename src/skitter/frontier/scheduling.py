@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Sequence
+from math import inf
 
 from skitter.frontier.options import QueueOrder
 from skitter.frontier.records import Lease
@@ -30,6 +31,11 @@ def wait_for(ready_at: float | None, delayed_until: float, now: float, leases: S
     if ready_at is not None and (leases or ready_at > now):
         soonest = min(soonest, ready_at)
     return max(0.0, soonest - now)
+
+
+def time_left(until: float, now: float) -> float:
+    """Return the seconds until a time; 0 if it has passed, or is infinite."""
+    return max(0.0, until - now) if until < inf else 0.0
 
 
 def extend_ranges(ranges: list[tuple[int, int]], written: OutputRange) -> None:

@@ -145,6 +145,7 @@ def _remarks(status: FrontierStatus) -> list[str]:
     """Return what a user should know besides the figures."""
     failures = errors(status.counters)
     remarks = [f"failed attempts: {listed(failures)}"] if failures else []
+    # A shorter wait would come and go while the user reads it.
     if status.next_due >= 1 and not (status.queued or status.leased):
         remarks.append(f"all remaining requests are delayed, the first one for {duration(status.next_due)}")
     return remarks

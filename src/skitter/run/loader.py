@@ -302,7 +302,13 @@ def check_list(spider: Spider, name: str, value: Any, *, has_texts: bool) -> Non
 _NEAR = 0.85
 """Similarity of a misspelled name to the right one."""
 _MIN_LENGTH = 8
-"""Length of a name from which on a similar one is probably a mistake."""
+"""Minimum length of an attribute's name. Shorter names resemble too many others."""
+
+
+def _misspelling(name: str, known: Iterable[str]) -> str:
+    """Return the remedy for a name that resembles a known one; empty if it resembles none."""
+    near = close_names(name, known, cutoff=_NEAR)
+    return f"did you mean {near[0]}? If not, rename it" if near else ""
 
 
 def misspelled_attributes(spider_class: type[Spider]) -> list[tuple[str, str]]:
@@ -315,28 +321,30 @@ def misspelled_attributes(spider_class: type[Spider]) -> list[tuple[str, str]]:
         for owner in spider_class.__mro__
         if owner.__module__.partition(".")[0] not in {"skitter", "builtins"}
     ]
-    members = {name: member for owner in owners for name, member in vars(owner).items()}
-    known = [name for name in (*Spider.__annotations__, *POINTS) if len(name) >= _MIN_LENGTH]
+    names = {name for owner in owners for name in vars(owner)}
+    known = [
+        name for name in (*Spider.__annotations__, *POINTS) if len(name) >= _MIN_LENGTH and name not in names
+    ]
     suspects = {}
-    for name in members.keys() - set(dir(Spider)) - set(POINTS):
+    for name in names - set(dir(Spider)) - set(POINTS):
         # Most names resemble none, and the comparison takes some milliseconds to load.
         candidates = [right for right in known if name[:2] == right[:2] and abs(len(name) - len(right)) <= 2]
-        near = close_names(name, candidates, cutoff=_NEAR) if candidates else ()
-        if near and near[0] not in members:
-            suspects[name] = f"did you mean {near[0]}? If not, rename it"
+        if candidates and (remedy := _misspelling(name, candidates)):
+            suspects[name] = remedy
     if not suspects:
         return []
-    used = {word for member in members.values() for word in _words_of(member)}
+    used = {word for owner in owners for member in vars(owner).values() for word in _words_in_code(member)}
     return sorted((name, remedy) for name, remedy in suspects.items() if name not in used)
 
 
-def _words_of(member: object) -> Iterator[str]:
+def _words_in_code(member: Any) -> Iterator[str]:
     """Return the names and the strings in the code of a method."""
     if isinstance(member, (staticmethod, classmethod)):
         member = member.__func__
     elif isinstance(member, property):
         member = member.fget
-    codes = [member.__code__] if inspect.isfunction(member) else []
+    function = inspect.unwrap(member)
+    codes = [function.__code__] if inspect.isfunction(function) else []
     while codes:
         code = codes.pop()
         yield from code.co_names
@@ -372,12 +380,9 @@ def _problem_of_hooks(collection: object) -> tuple[str, str]:
             )
     names = [name for name in dir(collection) if not name.startswith("_")]
     for name in names:
-        near = close_names(name, POINTS, cutoff=_NEAR)
-        if near and name not in POINTS and find_method(collection, name) is not None:
-            return (
-                f"{shown} with the method {name}; no hook has this name",
-                f"did you mean {near[0]}? If not, rename it",
-            )
+        remedy = "" if name in POINTS else _misspelling(name, POINTS)
+        if remedy and find_method(collection, name) is not None:
+            return f"{shown} with the method {name}; no hook has this name", remedy
     if points:
         return "", ""
     for name in names:

@@ -45,7 +45,7 @@ from skitter.frontier.records import (
     SlotDecision,
     SlotLeases,
 )
-from skitter.frontier.scheduling import steady_clock, wait_for
+from skitter.frontier.scheduling import steady_clock, time_left, wait_for
 from skitter.frontier.stats import OutcomeOrigin, StatsDimension, StatsKey, StatsTable
 from skitter.politeness import Politeness
 from skitter.queues import QueueQuotas
@@ -438,6 +438,6 @@ class EmbeddedFrontier:
             busiest=self._slots.busiest(BUSIEST_SLOTS, leased, now),
             oldest_lease=self._leases.oldest_age(now), reason=job.limit_reached(), queues=self._slots.queued(),
             fetchable=fetchable + dormant,
-            next_due=max(0.0, self._requests.next_due - now) if job.delayed else 0.0,
+            next_due=time_left(self._requests.next_due, now),
             pass_number=job.pass_number,
         )  # fmt: skip

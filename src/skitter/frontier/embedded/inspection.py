@@ -32,6 +32,7 @@ from skitter.frontier.records import (
     SlotStatus,
     VisitsPart,
 )
+from skitter.frontier.scheduling import time_left
 from skitter.frontier.stats import StatsDimension, StatsRow, in_order
 from skitter.queues import BAR, DEFAULT_QUEUE, queue_of
 
@@ -126,7 +127,7 @@ def _status(tables: SqliteTables) -> FrontierStatus | None:
         counters=tables.counters(),
         slots=len(by_slot), busiest=_slots(tables, by_slot, BUSIEST_SLOTS), oldest_lease=0.0,
         queues=_queues(tables, by_slot),
-        next_due=max(0.0, tables.next_due() - time.time()) if delayed else 0.0,
+        next_due=time_left(tables.next_due(), time.time()),
         pass_number=number,
     )  # fmt: skip
 

@@ -28,6 +28,7 @@ from skitter.frontier.records import (
     SlotStatus,
     VisitedPage,
 )
+from skitter.frontier.scheduling import time_left
 from skitter.frontier.stats import StatsRow
 from skitter.frontier.workers import WorkerReport, WorkerStatus
 from skitter.item import OutputRange
@@ -296,7 +297,7 @@ def read_status(answer: Sequence[Any]) -> FrontierStatus:
         reason=limit.decode(),
         queues={name.decode(): count for name, count in queues},
         fetchable=fetchable,
-        next_due=max(0.0, float(due) - float(now)) if due else 0.0,
+        next_due=time_left(float(due or "inf"), float(now)),
         pass_number=number,
     )  # fmt: skip
 
