@@ -1,5 +1,6 @@
 """Mistakes in spiders are named where they are made, with what to write instead."""
 
+import dataclasses
 import functools
 import gc
 import logging
@@ -771,6 +772,42 @@ async def test_a_key_of_meta_that_only_scrapy_uses_is_pointed_out_once(serve, tm
             },
         )
     assert "does not use meta" not in caplog.text
+
+
+@dataclasses.dataclass
+class Photo:
+    image_urls: list[str]
+
+
+@pytest.mark.parametrize("item", [{"image_urls": ["/1.png"]}, Photo(["/1.png"])], ids=["dict", "dataclass"])
+async def test_files_that_are_not_downloaded_are_pointed_out_once(serve, tmp_path, caplog, item):
+    def parse(self, response):
+        yield item
+        yield response.follow_all("a")
+
+    with caplog.at_level(logging.WARNING):
+        await crawled(serve, tmp_path, parse)
+    assert (
+        caplog.text.count("the files in the field image_urls of items are not downloaded; set files_store")
+        == 1
+    )
+
+
+@pytest.mark.parametrize(
+    ("item", "settings"),
+    [
+        ({"file_urls": "/1.png"}, {"files_fields": {}}),
+        ({"file_urls": "/1.png"}, {"files_store": "kept"}),
+        ({"file_urls": []}, {}),
+        ({"url": "/1.png"}, {}),
+    ],
+    ids=["no fields", "stored", "no file", "no such field"],
+)
+async def test_files_are_not_mentioned_without_need(serve, tmp_path, caplog, monkeypatch, item, settings):
+    monkeypatch.chdir(tmp_path)
+    with caplog.at_level(logging.WARNING):
+        await crawled(serve, tmp_path, lambda self, response: item, custom_settings=settings)
+    assert "files_store" not in caplog.text
 
 
 class Proxying:
