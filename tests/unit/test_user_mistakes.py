@@ -117,6 +117,37 @@ class WithItem:
         pass
 
 
+class OfPipeline:
+    def before_save(self, item, spider):
+        pass
+
+
+class Swapped:
+    def on_error(self, error, request):
+        pass
+
+
+class OfExtension:
+    def on_start(self, spider):
+        pass
+
+
+class OneItem:
+    def before_save(self, response, item):
+        pass
+
+
+class Renamed:
+    def before_save(self, page, found):
+        pass
+
+    def on_error(self, request, failure):
+        pass
+
+    def on_start(self, own, spider=None):
+        pass
+
+
 class TakesAnything:
     def before_save(self, *arguments):
         pass
@@ -132,6 +163,14 @@ class TakesAnything:
          "write def before_request(self, request)"),
         (WithItem(), "hook WithItem.before_save takes the arguments (item), and skitter passes (response, items)",
          "write def before_save(self, response, items)"),
+        (OfPipeline(), "hook OfPipeline.before_save takes the arguments (item, spider), and skitter passes (response, items)",
+         "write def before_save(self, response, items)"),
+        (OneItem(), "hook OneItem.before_save takes the arguments (response, item), and skitter passes (response, items)",
+         "write def before_save(self, response, items)"),
+        (Swapped(), "hook Swapped.on_error takes the arguments (error, request), and skitter passes (request, error)",
+         "write def on_error(self, request, error)"),
+        (OfExtension(), "hook OfExtension.on_start takes the arguments (spider), and skitter passes (worker)",
+         "write def on_start(self, worker)"),
     ],
 )  # fmt: skip
 def test_a_hook_that_takes_other_arguments_is_refused_before_the_crawl(tmp_path, hook, problem, remedy):
@@ -139,7 +178,7 @@ def test_a_hook_that_takes_other_arguments_is_refused_before_the_crawl(tmp_path,
         built(tmp_path, hooks=[hook])
     assert str(caught.value).startswith(problem)
     assert caught.value.remedy == remedy
-    built(tmp_path, hooks=[TakesAnything()])
+    built(tmp_path, hooks=[TakesAnything(), Renamed()])
 
 
 def test_a_hook_of_the_spider_that_takes_other_arguments_is_refused_before_the_crawl(tmp_path):
@@ -162,6 +201,9 @@ class OneArgument(Spider):
     def failed(self, failure):
         pass
 
+    def swapped(self, error, request):
+        pass
+
 
 def test_an_errback_that_takes_a_failure_is_refused_where_it_is_named():
     spider = OneArgument()
@@ -171,6 +213,9 @@ def test_an_errback_that_takes_a_failure_is_refused_where_it_is_named():
         "errback OneArgument.failed takes the arguments (failure), and skitter passes (request, error)"
     )
     assert caught.value.remedy == "write def failed(self, request, error)"
+    swapped = Request("http://h.test/", spider.parse, errback=spider.swapped)
+    with pytest.raises(SpiderError, match=r"swapped takes the arguments \(error, request\)"):
+        CallbackNames(spider).check(swapped)
     CallbackNames(spider).check(Request("http://h.test/", spider.failed))  # a callback has one argument
 
 
