@@ -57,8 +57,8 @@ class Spider:
     followed. Passes always fetch the pages of these callbacks, even with ``revisit_share``
     or ``use_lastmod``, because they list other pages."""
     own_meta: bool = False
-    """Whether all keys of ``meta`` are the spider's own. By default, a run warns about keys that only Scrapy would use, and
-    a request with ``meta["proxy"]`` fails, because it would be sent from your own address."""
+    """Whether all keys of ``meta`` are the spider's own. By default, a run warns about keys that only Scrapy would use or
+    set, and a request with ``meta["proxy"]`` fails, because it would be sent from your own address."""
     hooks: Sequence[object] = ()
     """Hook collections: objects whose methods have the names of hook points."""
 

@@ -35,7 +35,7 @@ from skitter.html.selector import Selector
 from skitter.item import encode_item
 from skitter.run.builder import JobBuilder, RunOverrides
 from skitter.run.crawl import Crawl
-from skitter.run.loader import misspelled_attributes
+from skitter.run.loader import absent_meta_values, misspelled_attributes
 from skitter.settings import build_settings
 from skitter.stats import Stats
 from skitter.worker.callbacks import CallbackNames, describe, describe_plain, run_callback, unsupported_result
@@ -373,6 +373,26 @@ def test_misspelled_attributes_are_found_unless_the_spider_uses_them():
     assert misspelled_attributes(both) == []
     for own in (Spider, PageSpider, TaskSpider, RecipeSpider, SitemapSpider):
         assert misspelled_attributes(own) == []
+
+
+class Reading(Spider):
+    def parse(self, response):
+        yield {"depth": response.meta.get("depth", 0), "own": response.meta.get("own")}
+        meta = response.meta
+        yield from ({"name": name} for name in ("redirect_urls",) if meta.get("retry_times"))
+        yield {"latency": response.meta["download_latency"]}
+
+
+class Writing(Reading):
+    def further(self, response):
+        yield response.follow("/next", meta={"depth": response.meta.get("depth", 0) + 1})
+
+
+def test_values_of_scrapy_that_are_read_from_meta_by_get_are_found_unless_the_spider_sets_them():
+    assert [name for name, _ in absent_meta_values(Reading)] == ["depth", "retry_times"]
+    assert [name for name, _ in absent_meta_values(Writing)] == ["retry_times"]
+    for own in (Spider, PageSpider, TaskSpider, RecipeSpider, type("Own", (Reading,), {"own_meta": True})):
+        assert absent_meta_values(own) == []
 
 
 PAGE = Response("http://h.test/", body=b"<p>", request=Request("http://h.test/"))
