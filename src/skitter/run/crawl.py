@@ -89,6 +89,15 @@ class RunResult(msgspec.Struct, kw_only=True):
     """Number of pages by :class:`~skitter.frontier.records.PageChange` in the present pass, and ``unlinked``, for a job
     with the setting ``changes``."""
 
+    def __repr__(self) -> str:
+        """Return one line: the status alone has dozens of counters."""
+        state = f"{self.state}, {self.reason}" if self.reason else str(self.state)
+        pages, items = self.counters.get("pages", 0), self.counters.get("items", 0)
+        return (
+            f"<RunResult of job {self.job!r}: {state}; {pages:,} pages, {items:,} items, {self.status.failed:,} failed,"
+            f" {self.seconds:.1f} s>"
+        )
+
     @property
     def fetched_nothing(self) -> bool:
         """Whether the job is finished without a single page because its seeds failed or were refused."""
