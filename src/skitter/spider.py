@@ -25,7 +25,7 @@ class Spider:
     async generators, generators or plain functions. A callback takes a :class:`~skitter.response.Response` and returns or
     yields items, requests and batches of links.
 
-    Keyword arguments (``-a NAME=VALUE`` on the command line) become attributes.
+    Keyword arguments become attributes. Those of the command line (``-a NAME=VALUE``) are strings, as in Scrapy.
     """
 
     name: str = ""
