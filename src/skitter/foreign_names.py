@@ -154,6 +154,7 @@ ATTRIBUTES = {
     "process_item": "define the hook before_save(self, response, items)",
     "redis_batch_size": "use the setting seed_keys",
     "redis_key": "use the setting seed_keys",
+    "settings": "name it custom_settings; skitter replaces settings by the settings of the job",
     "start_url": "name it start_urls, and write a list",
     "update_settings": "set custom_settings",
 }
