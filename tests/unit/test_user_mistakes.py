@@ -328,6 +328,8 @@ def test_names_of_scrapy_that_are_never_used_are_known():
         "process_item",
         "redis_key",
     ]
+    with_settings = type("Own", (Spider,), {"settings": {"delay": 1}})
+    assert [name for name, _ in unused_attributes(with_settings)] == ["settings"]
     calls_back = type("Own", (Spider,), {"process_item": lambda self, response: None})
     assert unused_attributes(calls_back) == []
     for own in (Spider, PageSpider, TaskSpider, RecipeSpider):
