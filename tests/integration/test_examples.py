@@ -397,9 +397,9 @@ def test_a_manual_becomes_markdown_files(blog, tmp_path):
 def test_the_sitemap_audit_reports_every_problem(blog, tmp_path):
     started("sitemap_audit.py", "-a", f"site={blog}", "-o", "audit.csv", folder=tmp_path)
     assert sorted((tmp_path / "audit.csv").read_text().splitlines()[1:]) == [
-        f"{blog}/lost.xml,sitemap answers 404",
-        f"{blog}/post/30,page answers 404",
-        f"{blog}/post/31,page answers 404",
+        f"{blog}/lost.xml,sitemap returns 404",
+        f"{blog}/post/30,page returns 404",
+        f"{blog}/post/31,page returns 404",
         f"{blog}/post/7,page is not to be indexed",
     ]
 
