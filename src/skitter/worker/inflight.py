@@ -53,7 +53,7 @@ class QueueCapacity:
         return self._left is not None
 
     def update(self, left: int | None) -> None:
-        """Record the result of the frontier; ``None``: no limit."""
+        """Record the capacity in a result of the frontier; ``None``: no limit."""
         self._left = left
         if left is None or left > 0:
             self._available.set()
