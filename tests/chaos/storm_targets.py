@@ -47,7 +47,7 @@ class StormTarget:
 class SingleServer(StormTarget):
     """One server. The first machine connects directly, the second one through a relay."""
 
-    expected_messages = ("it does not answer", "is back after", "its memory is full")
+    expected_messages = ("it does not respond", "is back after", "its memory is full")
 
     def __init__(self, kind, stack):
         # With everysec, a server that waits for its disk may lose two seconds, and with them the times of the last requests.

@@ -71,7 +71,7 @@ def test_few_file_descriptors_lose_nothing(job, pages, workers):
     crawl = job(workers=workers, limits=limit, settings={"concurrency": 100, "concurrency_per_slot": 100})
     assert crawl.run() == 0, crawl.errors
     assert "ulimit -n" in crawl.errors
-    assert "does not answer" not in crawl.errors
+    assert "does not respond" not in crawl.errors
     check_exact(crawl, pages)
 
 

@@ -306,7 +306,7 @@ def test_a_job_that_cannot_be_read_hides_none_of_the_others(shop, free_port):
         broken, away = result.stderr.splitlines()
         assert broken.startswith("job broken: ")
         assert away.startswith("job lost: ")
-        assert "does not answer" in away
+        assert "does not respond" in away
 
 
 async def test_watching_a_missing_thing_fails_at_once():

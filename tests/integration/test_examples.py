@@ -146,7 +146,7 @@ def test_the_image_archive_holds_each_image_once(run, site):
 def test_hooks_send_the_token_change_items_and_leave_no_dead_letter(run):
     items = lines_of(run("hooks.py", "-o", "out.jsonl") / "out.jsonl")
     assert sorted(item["count"] for item in items if "count" in item) == [4, 10, 10]
-    assert [item["error"] for item in items if "error" in item] == ["the server answered 404"]
+    assert [item["error"] for item in items if "error" in item] == ["the server responded with 404"]
     assert {item["fetched_from"] for item in items} == {"127.0.0.1"}
 
 
@@ -364,9 +364,9 @@ def test_the_link_checker_names_each_broken_link_with_all_its_pages_and_ci_fails
     assert checked.returncode == 0, checked.stderr
     found = [block.split("\n  ") for block in checked.stdout.rstrip().split(f"\n{blog}")]
     assert [[block[0].removeprefix(blog), *block[1:]] for block in found] == [
-        ["/docs/missing.html: the server answered 404", f"{blog}/docs/usage.html"],
+        ["/docs/missing.html: the server responded with 404", f"{blog}/docs/usage.html"],
         [
-            "/gone: the server answered 404",
+            "/gone: the server responded with 404",
             *sorted([f"{blog}/moved", *(f"{blog}/post/{n}" for n in range(POSTS))]),
         ],
     ]
@@ -374,7 +374,7 @@ def test_the_link_checker_names_each_broken_link_with_all_its_pages_and_ci_fails
     report = (tmp_path / "report.md").read_text()
     assert report == (
         "# 1 broken links, 1 allowed\n\n"
-        f"- {blog}/docs/missing.html (the server answered 404), on 1 pages, such as {blog}/docs/usage.html\n"
+        f"- {blog}/docs/missing.html (the server responded with 404), on 1 pages, such as {blog}/docs/usage.html\n"
     )
     checked = program("broken_links_ci.py", f"{blog}/", "report.md", "gone$", "missing", folder=tmp_path)
     assert checked.returncode == 0, checked.stderr
@@ -397,9 +397,9 @@ def test_a_manual_becomes_markdown_files(blog, tmp_path):
 def test_the_sitemap_audit_reports_every_problem(blog, tmp_path):
     started("sitemap_audit.py", "-a", f"site={blog}", "-o", "audit.csv", folder=tmp_path)
     assert sorted((tmp_path / "audit.csv").read_text().splitlines()[1:]) == [
-        f"{blog}/lost.xml,sitemap answers 404",
-        f"{blog}/post/30,page answers 404",
-        f"{blog}/post/31,page answers 404",
+        f"{blog}/lost.xml,sitemap returns 404",
+        f"{blog}/post/30,page returns 404",
+        f"{blog}/post/31,page returns 404",
         f"{blog}/post/7,page is not to be indexed",
     ]
 

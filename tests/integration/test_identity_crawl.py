@@ -355,7 +355,7 @@ async def test_a_page_without_a_session_or_a_proxy_of_a_list_is_only_retried(run
 
 async def test_without_sessions_403_is_final(run):
     ran = await run(pages={"/": Answer(status=403)})
-    assert ran.letters == {"/": "status/403: the server answered 403"}
+    assert ran.letters == {"/": "status/403: the server responded with 403"}
 
 
 async def test_the_hops_of_a_redirect_stay_in_the_session_that_got_the_cookie(run):

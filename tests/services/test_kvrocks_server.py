@@ -155,5 +155,5 @@ async def test_an_outage_is_waited_for_and_reported_once(start, join, caplog):
     assert (await adding).added == 1
     assert await counts(frontier) == {"queued": 2}
     said = [record.getMessage() for record in caplog.records]
-    assert sum("it does not answer" in line for line in said) == 1
+    assert sum("it does not respond" in line for line in said) == 1
     assert sum("is back after" in line for line in said) == 1

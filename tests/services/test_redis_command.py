@@ -57,7 +57,7 @@ def test_an_unknown_kind_of_frontier(refusal):
 
 def test_a_server_that_is_not_there(refusal, free_port):
     line = refusal(f"redis://127.0.0.1:{free_port}/0")
-    assert f"127.0.0.1:{free_port}/0: it does not answer" in line
+    assert f"127.0.0.1:{free_port}/0: it does not respond" in line
     assert "correct the URL of --frontier" in line
 
 

@@ -123,7 +123,7 @@ class MetricsServer:
 class CrawlReader:
     """Reads the job of a running crawl from another thread. Create it in the event loop of the crawl.
 
-    While the frontier does not answer, and after the run, the last sample is repeated.
+    While the frontier does not respond, and after the run, the last sample is repeated.
     """
 
     def __init__(self, crawl: Crawl) -> None:

@@ -100,8 +100,8 @@ class RunResult(msgspec.Struct, kw_only=True):
     @property
     def empty_because(self) -> str:
         """A short description of the problem if :attr:`fetched_nothing` is true."""
-        answered = any(name.startswith(("status/2", "failed/store")) for name in self.counters)
-        return f"no page could be {'processed' if answered else 'fetched'}"
+        fetched = any(name.startswith(("status/2", "failed/store")) for name in self.counters)
+        return f"no page could be {'processed' if fetched else 'fetched'}"
 
     @property
     def counters(self) -> dict[str, int]:

@@ -74,7 +74,7 @@ def check_targets(settings: Settings) -> None:
 def _check_private(client: smtplib.SMTP, host: str) -> None:
     """Raise :class:`NotificationError` if others could read a login: it needs TLS, except on this machine.
 
-    Someone in between can remove STARTTLS from the answer of a server in order to read the password.
+    Someone in between can remove STARTTLS from the reply of a server in order to read the password.
     """
     assert client.sock is not None, "it is connected"
     if isinstance(client.sock, ssl.SSLSocket) or ip_address(client.sock.getpeername()[0]).is_loopback:

@@ -40,14 +40,14 @@ _LARGE = 128 * 1024
 _MEASURED_SECONDS = 0.3
 """Seconds over which the CPU share is measured. Longer than the first pages of a crawl take, whose links are all new."""
 _READ_TURNS = 2
-"""Turns of the event loop until it has read the answers that arrived in the meantime, and reported their fetches."""
+"""Turns of the event loop until it has read the responses that arrived in the meantime, and reported their fetches."""
 _REFILL_TURNS = 3
 """Turns of the event loop from the end of a fetch until the next request is sent: lease, start of its task, and
 libcurl."""
 
 
 class CallbackPacer:
-    """Decides when the callbacks of a burst of answers run, so that they do not delay the next requests.
+    """Decides when the callbacks of a burst of responses run, so that they do not delay the next requests.
 
     When a fetch ends, the next request is sent a few turns of the event loop later, and callbacks that run in these
     turns would delay it. So callbacks wait for these turns. Then they run for a while, and sockets are read again.

@@ -25,7 +25,7 @@ log = logging.getLogger("skitter.crawl")
 _REPORT_SECONDS = 2.0
 """Seconds between two reports."""
 _RETRY_SECONDS = 1.0
-"""Seconds between two heartbeats while the server does not answer."""
+"""Seconds between two heartbeats while the server does not respond."""
 _TTL = 10.0
 """Seconds after its last report until a worker is removed from the list."""
 

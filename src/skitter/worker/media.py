@@ -45,7 +45,7 @@ _CLAIM_SECONDS = 6.0
 _CLAIM_RETRY = 1.0
 """Seconds after which an items request checks again for a file that another worker is downloading."""
 _OUTAGE_TIMEOUT = 600.0
-"""Seconds to wait for a store that does not answer, as for outputs."""
+"""Seconds to wait for a store that does not respond, as for outputs."""
 _SMALL_BODY = 64 * 1024
 _NO_RANGE = frozenset(
     {HTTPStatus.PARTIAL_CONTENT, HTTPStatus.PRECONDITION_FAILED, HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE}
@@ -292,7 +292,7 @@ class MediaPipeline:
         return False
 
     async def receive(self, page: Page, response: Response) -> bool:
-        """Store a downloaded file, or record the answer that the server sent instead.
+        """Store a downloaded file, or record the response that the server sent instead.
 
         Return ``False`` for an error status. Raises :class:`~skitter.worker.retry.RedirectError` for a redirect that
         cannot be followed.
@@ -532,7 +532,7 @@ class MediaPipeline:
                 await self._notes.compare_and_swap(key, self._worker, self._worker, _CLAIM_SECONDS)
 
     async def _call(self, function: Callable[..., _T], /, *arguments: object) -> _T:
-        """Call a method of the store in a thread. While the store does not answer, try again."""
+        """Call a method of the store in a thread. While the store does not respond, try again."""
         return await self._backoff.call(lambda: asyncio.to_thread(function, *arguments))
 
 

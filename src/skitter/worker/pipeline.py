@@ -319,7 +319,7 @@ class RequestPipeline:
             await self._failed(page, error, self._decide_failure(page, text, retryable=error.retryable))
 
     async def _unreachable(self, page: Page, error: FetchError) -> None:
-        """Finish a request whose origin does not answer."""
+        """Finish a request whose origin does not respond."""
         decision = self._origins.failed(page.origin, page.request, error, page.began)
         await self._failed(page, error, decision)
 
@@ -388,15 +388,15 @@ class RequestPipeline:
             return self._refuse_pattern(page, inflight)
         origins, url = self._origins, request.url
         origin = url[: url.find("/", 8)]
-        has_answered = origins.has_answered(origin)
-        if not has_answered:
+        has_responded = origins.has_responded(origin)
+        if not has_responded:
             origin = origin_of(url)
-            has_answered = origins.has_answered(origin)
+            has_responded = origins.has_responded(origin)
         page.origin = origin
         if origins.outages and (refusal := origins.refusal(origin, page.request)):
             return self._hold_back(page, *refusal, inflight)
         page.began = time.monotonic()
-        if has_answered:
+        if has_responded:
             return self._send(page, request, inflight, _KNOWN)
         return self._contact(page, request, inflight)
 
@@ -425,7 +425,7 @@ class RequestPipeline:
         page.count(f"refused/{PATTERN}")
 
     async def _contact(self, page: Page, request: Request, inflight: InflightRequest) -> Response | None:
-        """Fetch a request to an origin that has not answered yet."""
+        """Fetch a request to an origin that has not responded yet."""
         origins, origin = self._origins, page.origin
         origin_state = origins.begin_contact(origin)
         if origin_state is OriginState.REFUSED:
@@ -465,7 +465,7 @@ class RequestPipeline:
             page.reserved_memory = await self._large_pages.acquire(response)
         status, latency = response.status, response.latency
         if origin_state is not _KNOWN or self._origins.outages:
-            self._origins.answered(page.origin)
+            self._origins.responded(page.origin)
         if status in THROTTLED:
             inflight.finish_fetch(latency, refused=True, retry_after=self._wait_for_slot(page, response))
         else:
@@ -541,7 +541,7 @@ class RequestPipeline:
     def _put_back(self, page: Page, inflight: InflightRequest, seconds: float) -> None:
         """Return a request to the queue, because others wait for its origin, or too many for unknown origins."""
         inflight.finish_fetch(sent=False)
-        text = "connect: the origin has not answered yet"
+        text = "connect: the origin has not responded yet"
         page.finish(RetryDecision(Resolution.RETRY, text, seconds, free=True))
 
     async def _is_allowed(
@@ -561,7 +561,7 @@ class RequestPipeline:
         began = None if page.trace is None or robots.knows(request.url) else time.monotonic()
         try:
             async with asyncio.timeout(grace):
-                answer = await robots.check(request.url, inflight, timeout)
+                decision = await robots.check(request.url, inflight, timeout)
         except TimeoutError:
             self._put_back(page, inflight, random.uniform(0.5, 2.0))
             return False
@@ -576,16 +576,16 @@ class RequestPipeline:
             if page.trace is not None and began is not None:
                 page.trace.add("robots", time.monotonic() - began)
         if is_first and robots.knows(request.url):
-            self._origins.answered(page.origin)
+            self._origins.responded(page.origin)
             if not inflight.end_contact():
                 raise _ReleaseLease
-        if answer is RobotsDecision.ALLOWED:
+        if decision is RobotsDecision.ALLOWED:
             return True
-        if answer is RobotsDecision.LATER:
+        if decision is RobotsDecision.LATER:
             raise _ReleaseLease
-        if isinstance(answer, RobotsUnavailable):
-            inflight.finish_fetch(sent=answer.is_new)
-            await self._robots_unavailable(page, answer)
+        if isinstance(decision, RobotsUnavailable):
+            inflight.finish_fetch(sent=decision.is_new)
+            await self._robots_unavailable(page, decision)
         else:
             inflight.finish_fetch()
             page.count("refused/robots")

@@ -47,7 +47,7 @@ _SEED_POLL_INTERVAL = 1.0
 class Worker:
     """Leases requests, fetches them, runs callbacks and hooks, stores items and commits.
 
-    ``queues``: the queues that it serves; empty: all. ``on_leases``: called with the number of leases in each answer of
+    ``queues``: the queues that it serves; empty: all. ``on_leases``: called with the number of leases in each result of
     the frontier, for the process that watches the worker.
     """
 
@@ -108,7 +108,7 @@ class Worker:
         )
         self.callbacks = pipeline.callbacks
         """Runs the callbacks of the job."""
-        leaser = Leaser(name, frontier, self._inflight, pipeline, self._committer, self._on_answer)
+        leaser = Leaser(name, frontier, self._inflight, pipeline, self._committer, self._on_result)
         self._on_leases = on_leases
         self._sharing = parts.sharing
         self._cookie_keeper = parts.cookie_keeper
@@ -193,8 +193,8 @@ class Worker:
                 await self._cookie_keeper.save()
         await self._lease_loop.leave()
 
-    async def _on_answer(self, result: LeaseResult) -> None:
-        """Apply the changes that an answer of the frontier reports."""
+    async def _on_result(self, result: LeaseResult) -> None:
+        """Apply the changes that a result of the frontier reports."""
         if self._on_leases is not None:
             self._on_leases(len(result.leases))
         if result.known_urls or result.compared_pages:

@@ -33,8 +33,8 @@ Rotation = Literal["round-robin", "random", "session", "host"]
 
 _MAX_STRIKES = 3
 """Failures without a success in between after which the cooldown of a proxy starts, if server or proxy may be at fault."""
-_RECENT_ANSWER = 60.0
-"""How long a host counts as reachable after it has answered, in seconds."""
+_REACHABLE_FOR = 60.0
+"""How long a host counts as reachable after it has responded, in seconds."""
 _MAX_HOSTS = 10_000
 _MAX_KEYS = 50_000
 
@@ -91,8 +91,8 @@ class ProxyPool:
         self._turn = 0
         self._kept: OrderedDict[str, _Health] = OrderedDict()
         """Recent sticky selections."""
-        self._answered: OrderedDict[str, float] = OrderedDict()
-        """When each host last answered through any proxy."""
+        self._responded: OrderedDict[str, float] = OrderedDict()
+        """When each host last responded through any proxy."""
         self._last_success = clock()
         self._rereading: asyncio.Task[None] | None = None
 
@@ -222,14 +222,14 @@ class ProxyPool:
             health.cooldowns = 0
             health.strikes.clear()
         host = host_of(request.url)
-        self._answered[host] = now
-        self._answered.move_to_end(host)
-        if len(self._answered) > _MAX_HOSTS:
-            self._answered.popitem(last=False)
+        self._responded[host] = now
+        self._responded.move_to_end(host)
+        if len(self._responded) > _MAX_HOSTS:
+            self._responded.popitem(last=False)
 
     def _strike(self, host: str) -> object:
         """Return the identity of an ambiguous failure: one per host, unless the host is known to be reachable."""
-        if self._clock() - self._answered.get(host, float("-inf")) <= _RECENT_ANSWER:
+        if self._clock() - self._responded.get(host, float("-inf")) <= _REACHABLE_FOR:
             return object()
         return host
 

@@ -20,7 +20,7 @@ if meta[1] ~= ARGV[1] then
   return redis.error_reply('GONE the job is not the one that was opened')
 end
 
--- A call whose answer was lost is answered again; it does not run again.
+-- A call whose reply was lost gets the same reply again; it does not run again.
 if ARGV[4] ~= '' then
   local before = call('HGET', ANSWERS, ARGV[3])
   if before and sub(before, 1, #ARGV[4]) == ARGV[4] then
