@@ -127,8 +127,12 @@ def _call_of(response: Response, form: ContentFormat) -> ContentCall | MainConte
 def need_trafilatura() -> None:
     """Raise :class:`~skitter.errors.UsageError` if trafilatura is not installed. It is not imported: that takes half a second."""
     with needing("content", "main content"):
-        if find_spec("trafilatura") is None:
-            raise ModuleNotFoundError("no trafilatura", name="trafilatura")
+        for name in (
+            "trafilatura",
+            "lxml_html_clean",
+        ):  # old versions of pip install the first without the second
+            if find_spec(name) is None:
+                raise ModuleNotFoundError(f"no {name}", name=name)
 
 
 @cache
