@@ -127,10 +127,8 @@ def _call_of(response: Response, form: ContentFormat) -> ContentCall | MainConte
 def need_trafilatura() -> None:
     """Raise :class:`~skitter.errors.UsageError` if trafilatura is not installed. It is not imported: that takes half a second."""
     with needing("content", "main content"):
-        for name in (
-            "trafilatura",
-            "lxml_html_clean",
-        ):  # old versions of pip install the first without the second
+        # pip before 23.3 installs trafilatura without lxml_html_clean, which it needs.
+        for name in ("trafilatura", "lxml_html_clean"):
             if find_spec(name) is None:
                 raise ModuleNotFoundError(f"no {name}", name=name)
 
