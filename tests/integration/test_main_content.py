@@ -184,3 +184,12 @@ def test_a_missing_package_is_named_with_its_extra(monkeypatch):
         with pytest.raises(UsageError, match="main content: the package trafilatura is missing") as caught:
             make()
         assert caught.value.remedy.endswith('pip install ".[content]"')
+
+
+def test_an_extractor_that_old_versions_of_pip_installed_in_part_is_refused_before_the_first_page(
+    monkeypatch,
+):
+    """Without lxml_html_clean, trafilatura cannot be imported, and each page would be an error."""
+    monkeypatch.setattr(extraction, "find_spec", lambda name: None if name == "lxml_html_clean" else name)
+    with pytest.raises(UsageError, match="main content: the package lxml_html_clean is missing"):
+        PageSpider(["http://h.test/"], content="text")

@@ -14,6 +14,7 @@ import pytest
 import trustme
 
 from cli_command import complaint, skitter
+from services.processes import free_port
 from services.redis_servers import RedisServer
 from sites.shop import MONITORS, PRODUCTS, Shop, ShopSpider
 from skitter import Crawl, JobSpec
@@ -289,6 +290,15 @@ def mail(server, **settings):
     url = f"smtp://me:secret@127.0.0.1:{server.port}"
     notifier = Notifier("job", Settings(smtp_url=url, **settings))
     notifier._mail("ops@example.com", PassRecord(number=1, began=1.0, ended=2.0))
+
+
+async def test_a_mail_server_that_does_not_listen_is_named_with_the_setting(quick, caplog):
+    port = free_port()
+    settings = Settings(notify=["mailto:ops@example.com"], smtp_url=f"smtp://127.0.0.1:{port}")
+    assert not await Notifier("job", settings).report(PassRecord(number=1, began=1.0, ended=2.0))
+    (line,) = caplog.messages
+    assert f"cannot connect to the mail server 127.0.0.1:{port}: " in line
+    assert "; name your mail server in smtp_url" in line
 
 
 def test_a_login_is_not_sent_in_clear_text_to_another_machine(mail_server, monkeypatch):

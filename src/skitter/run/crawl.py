@@ -603,7 +603,8 @@ class Crawl:
                 workers = 1 if self._supervisor is None else len(self._supervisor.pids)
                 status = await frontier.status()
                 self._show(status, elapsed, workers)
-                await self._queues_without_workers.check(frontier, status, elapsed)
+                if self.spec.queues:  # workers without queues of their own serve all queues
+                    await self._queues_without_workers.check(frontier, status, elapsed)
             await self._emit(frontier)
             await self._judge(frontier)
         except SkitterError:
@@ -721,9 +722,9 @@ class QueuesWithoutWorkers:
 
     async def check(self, frontier: Frontier, status: FrontierStatus, now: float) -> None:
         """Check a status of the job. ``now``: seconds, of any clock."""
-        if status.state is not JobState.RUNNING or not any(status.queues.values()):
+        if status.state is not JobState.RUNNING or not status.queued:
             return
-        waiting = queues_without_workers(status.queues, await frontier.reports.workers())
+        waiting = queues_without_workers(status, await frontier.reports.workers())
         self._since = {queue: self._since.get(queue, now) for queue in waiting}
         for queue, since in self._since.items():
             if now - since >= _QUEUE_GRACE and queue not in self._logged:

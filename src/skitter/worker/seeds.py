@@ -201,7 +201,7 @@ _EXPLANATIONS = {
     "host": "it is outside allowed_domains or the scope",
     "pattern": "allow or deny excludes it",
     "scheme": "only http and https are crawled",
-    "unparsable": "it is not an absolute URL",
+    "unparsable": "it is not a valid absolute URL",
 }
 
 
