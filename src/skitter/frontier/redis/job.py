@@ -18,7 +18,7 @@ from skitter.frontier.redis.records import SLOTS_BATCH, EntryWriter, encode, tex
 from skitter.frontier.redis.server import Argument, RedisServer
 from skitter.request import FINGERPRINT_VERSION
 
-FORMAT_VERSION = "6"
+FORMAT_VERSION = "7"
 _KEY_NAMES = (
     "job", "queue", "delayed", "ready", "slots", "busy", "grants", "leases", "deadlines", "granted", "seen",
     "dead", "counters", "outputs", "notes", "answers", "workers", "by_worker", "by_host", "by_group", "banned",

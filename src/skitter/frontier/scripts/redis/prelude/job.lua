@@ -133,6 +133,34 @@ local function is_waiting()
   return now - active_at < config.wait_for_seeds
 end
 
+-- Format of a batch in CLAIMED: deadline(8, double) worker-length(1) worker, then the elements in MessagePack: key, value, score.
+local function pack_batch(deadline, worker, elements)
+  return pack('<d', deadline) .. string.char(#worker) .. worker .. elements
+end
+
+-- The worker and the elements of a batch.
+local function unpack_batch(batch)
+  local elements_at = 10 + byte(batch, 9)
+  return sub(batch, 10, elements_at - 1), sub(batch, elements_at)
+end
+
+-- A worker has left or is dead: end its claim of the seeds. The next worker that asks takes its batches; it cannot settle them.
+local function remove_worker(worker)
+  if call('HGET', JOB, 'seed_worker') == worker then
+    call('HDEL', JOB, 'seed_token', 'seed_worker', 'seed_deadline')
+  end
+  call('HDEL', WORKERS, worker)
+  call('ZREM', ALIVE, worker, '?' .. worker)
+  local batches = call('HGETALL', CLAIMED)
+  for i = 1, #batches, 2 do
+    local owner, elements = unpack_batch(batches[i + 1])
+    if owner == worker then
+      call('HDEL', CLAIMED, batches[i])
+      call('HSET', CLAIMED, 'free ' .. batches[i], pack_batch(0, '', elements))
+    end
+  end
+end
+
 local function has_external_seeds()
   local keys = config.seed_keys
   return keys and (call('HLEN', CLAIMED) > 0 or call('EXISTS', unpack(keys)) > 0)
