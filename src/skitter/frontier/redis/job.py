@@ -80,6 +80,7 @@ class RedisJob:
         self._client_name = secrets.token_bytes(8)
         self._calling = asyncio.Lock()
         """The server keeps one answer per client: calls of :meth:`run_once` come one after the other."""
+        self._calls = 0
 
     @property
     def options(self) -> FrontierSettings:
@@ -247,7 +248,8 @@ class RedisJob:
     async def run_once(self, script: str, *arguments: Argument) -> bytes:
         """Run a script once: the server keeps the answer, and repeats it if it was lost on the way."""
         async with self._calling:
-            values = self._given(secrets.token_bytes(8), arguments)
+            self._calls += 1
+            values = self._given(self._calls.to_bytes(8, "big"), arguments)
             answer: bytes = await self._server.run(script, self.keys, values)
             return answer
 

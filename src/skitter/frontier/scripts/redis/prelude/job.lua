@@ -5,7 +5,7 @@
 -- them in one function this search took half of the time of a call.
 --
 -- KEYS: all keys of the job, always in this order.
--- ARGV: 1 generation, 2 time ('': that of the server), 3 client, 4 call ('' if it may safely run twice),
+-- ARGV: 1 generation, 2 time ('': that of the server), 3 client, 4 number of the call (8; '' if it may safely run twice),
 --       5.. arguments of the script
 local JOB, QUEUE, DELAYED, READY, SLOTS, BUSY, GRANTS, LEASES, DEADLINES, GRANTED, SEEN, DEAD, COUNTERS,
   OUTPUTS, NOTES, ANSWERS, WORKERS, BY_WORKER, BY_HOST, BY_GROUP, BANNED, CLAIMED, OUTBOX, DELIVERED,
@@ -20,11 +20,14 @@ if meta[1] ~= ARGV[1] then
   return redis.error_reply('GONE the job is not the one that was opened')
 end
 
--- A call whose answer was lost is answered again; it does not run again.
+-- A call whose answer was lost is answered again; it does not run again. Nor does one that was cancelled, and arrives after a
+-- later call of its client.
 if ARGV[4] ~= '' then
   local before = call('HGET', ANSWERS, ARGV[3])
   if before and sub(before, 1, #ARGV[4]) == ARGV[4] then
     return sub(before, #ARGV[4] + 9)
+  elseif before and struct.unpack('>I8', ARGV[4]) < struct.unpack('>I8', before) then
+    return redis.error_reply('LATE the client has made another call since')
   end
 end
 
