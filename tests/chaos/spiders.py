@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 from skitter import Request, SitemapSpider, Spider
@@ -70,6 +71,23 @@ class Poisoned(Everything):
         if response.url.endswith(self.poison):
             os.kill(os.getpid(), signal.SIGKILL)
         yield from super().parse(response)
+
+
+class HeldSeeds(Everything):
+    """Reads the elements of seed keys. The first process that reads one stops there until the file ``go_on`` exists.
+
+    The file ``held`` then holds the id of that process.
+    """
+
+    def make_request_from_data(self, data):
+        try:
+            with Path("held").open("x") as file:
+                file.write(str(os.getpid()))
+        except FileExistsError:
+            return Request(data.decode(), dont_filter=True)
+        while not Path("go_on").exists():
+            time.sleep(0.01)
+        return Request(data.decode(), dont_filter=True)
 
 
 class Sleepy(Everything):

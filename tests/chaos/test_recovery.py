@@ -9,7 +9,7 @@ import random
 import signal
 
 import pytest
-from crawling import FAST, PATIENCE, at_moments, check_exact
+from crawling import FAST, PATIENCE, SPIDERS, at_moments, check_exact
 from shared_crawling import ClusterCrawling, Machines, SharedCrawling, hasten
 
 from services.redis_cluster import running_cluster
@@ -46,6 +46,38 @@ def machine(request, site, tmp_path):
             url = f"{running_cluster('valkey').url}?partitions=3"
             job = f"job-{tmp_path.name}"  # the cluster serves other tests too
             made.append(ClusterCrawling(folder, None, site, url=url, job=job, settings=SETTINGS))
+        return made[-1]
+
+    yield make
+    for crawl in made:
+        crawl.end()
+
+
+class HeldSeeds(SharedCrawling):
+    """A machine without seeds of its own. The first of its workers that takes a batch from the seed key holds it."""
+
+    def __init__(self, folder, server, site):
+        super().__init__(folder, server, site, settings=SETTINGS | {"seed_keys": "seeds", "depth_limit": 0})
+        self.command = [f"{SPIDERS}:HeldSeeds" if "spiders.py" in word else word for word in self.command]
+        self.command[self.command.index(f"url={site.url}")] = "url="
+
+    def holder(self):
+        """Wait until one of its workers holds a batch. Return the id of its process."""
+        held = self.folder / "held"
+        assert self.wait_for(lambda: held.exists() and held.read_text(), "a batch"), self.errors
+        return int(held.read_text())
+
+
+@pytest.fixture
+def seeded(server, site, tmp_path, truth):
+    """Make a machine of the job whose seeds are the pages of the site: ``one = seeded("one")``."""
+    server.ask("RPUSH", "seeds", *truth[0])
+    made = []
+
+    def make(name):
+        folder = tmp_path / name
+        folder.mkdir()
+        made.append(HeldSeeds(folder, server, site))
         return made[-1]
 
     yield make
@@ -95,3 +127,45 @@ def test_a_suspended_worker_commits_no_page_that_others_took_over(machine, site,
     os.kill(sleeper.pid, signal.SIGCONT)
     assert crawl.wait() == 0, crawl.errors
     check_exact(crawl, *truth)
+
+
+def test_the_seeds_of_a_dead_worker_go_to_another_of_the_same_machine(seeded, truth):
+    crawl = seeded("one").start()
+    os.kill(crawl.holder(), signal.SIGKILL)
+    assert crawl.wait() == 0, crawl.errors
+    check_exact(crawl, truth[0])
+
+
+def test_a_machine_that_starts_again_takes_its_seeds_back_at_once(seeded, truth):
+    crawl = seeded("one").start()
+    crawl.holder()
+    crawl.kill_all()
+    assert crawl.run() == 0, crawl.errors
+    assert "is silent" not in crawl.errors
+    check_exact(crawl, truth[0])
+
+
+def test_another_machine_takes_the_seeds_of_a_dead_one_when_its_heartbeats_end(seeded, truth):
+    dead, alive = seeded("dead").start(), seeded("alive")
+    dead.holder()
+    (alive.folder / "held").touch()  # it holds nothing back
+    assert alive.start().wait_for(alive.workers, "a worker")
+    dead.kill_all()
+    assert alive.wait() == 0, alive.errors
+    check_exact(alive, truth[0])
+
+
+def test_a_suspended_worker_adds_no_seeds_that_others_took_over(seeded, truth):
+    crawl = seeded("one").start()
+    sleeper = crawl.holder()
+    os.kill(sleeper, signal.SIGSTOP)
+    pages, _ = truth
+    try:
+        assert crawl.wait_for(
+            lambda: crawl.counters().get("pages", 0) == len(pages), "the seeds of the sleeper"
+        )
+    finally:
+        (crawl.folder / "go_on").touch()
+        os.kill(sleeper, signal.SIGCONT)
+    assert crawl.wait() == 0, crawl.errors
+    check_exact(crawl, pages)

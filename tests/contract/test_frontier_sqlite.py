@@ -290,6 +290,19 @@ async def test_an_owner_that_is_killed_while_it_opens_a_killed_job_leaves_it_kil
     assert lease_notes(backend) == 1
 
 
+async def test_an_owner_that_only_adds_requests_to_a_killed_job_leaves_it_killed(job, backend):
+    await job.add("a", "b")
+    await job.lease(1)
+    await job.kill()
+    await job.add("c")
+    await job.reopen()
+    assert backend.owner._is_careful
+    await job.lease(1)
+    assert lease_notes(backend) == 1
+    await job.reopen()
+    assert not backend.owner._is_careful
+
+
 async def test_a_page_that_is_added_while_a_new_crawl_begins_is_added_once(job):
     await job.add("old")
     await job.seeds_done()

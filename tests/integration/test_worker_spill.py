@@ -132,12 +132,12 @@ async def test_seeds_from_outside_stay_in_their_keys_until_there_is_room():
     class Keys:
         asked = 0
 
-        async def take(self, _limit):
+        async def take(self, _worker, _limit):
             self.asked += 1
 
     keys, room = Keys(), QueueCapacity()
     room.update(0)
-    watching = asyncio.create_task(ExternalSeedReader(keys, None, room).run())
+    watching = asyncio.create_task(ExternalSeedReader(keys, None, "w", room).run())
     for _ in range(5):
         await asyncio.sleep(0)
     assert keys.asked == 0

@@ -107,7 +107,9 @@ async def test_seeds_from_a_key_beside_the_head_of_the_job_go_to_all_partitions(
     await frontier.add([], SeedProgress(claim.token, 0, done=True))
     node_of(cluster, job_name, 0).ask("LPUSH", key, "one", "two")
     assert (await frontier.status()).state is JobState.RUNNING
-    batch = await frontier.seed_keys.take(10)
+    await frontier.seed_keys.take("dead", 10)
+    await frontier.abandon("dead")
+    batch = await frontier.seed_keys.take("w", 10)
     assert [seed.value for seed in batch.seeds] == [b"one", b"two"]
     found = [e for n in range(PARTITIONS) for e in entries("seed", host=host_in(n))]
     assert await frontier.seed_keys.settle(batch.token, found, [])

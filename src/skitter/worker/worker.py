@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from skitter.errors import CrawlFailed, SkitterError
@@ -132,30 +132,34 @@ class Worker:
         control = self._control
         await self._begin_pass((await self._frontier.status()).pass_number)
         await self._call_hooks("on_start")
-        sources = [
-            self._frontier.seed_keys if self.settings.seed_keys else None,
-            self._frontier.topic_seeds,
-        ]
-        for source in filter(None, sources):
-            reader = ExternalSeedReader(
-                source,
-                self._links,
-                self._inflight.capacity,
-                self._guard,
-                self.spider,
-                self.settings.seed_format,
-            )
-            control.start(reader.run())
         if self._cookie_keeper is not None:
             control.start(self._cookie_keeper.run())
+        readers = [reader.run() for reader in self._seed_readers()]
         try:
-            state = await self._lease_loop.run(self._load_seeds())
+            state = await self._lease_loop.run(self._load_seeds(), *readers)
         finally:
             await self._shut_down()
         if self._schedule is not None:
             await self._schedule.save(self._frontier.notes)
         await self._call_hooks("on_stop")
         return state
+
+    def _seed_readers(self) -> Iterator[ExternalSeedReader]:
+        """Yield the readers of seeds that other programs write."""
+        sources = [
+            self._frontier.seed_keys if self.settings.seed_keys else None,
+            self._frontier.topic_seeds,
+        ]
+        for source in filter(None, sources):
+            yield ExternalSeedReader(
+                source,
+                self._links,
+                self.name,
+                self._inflight.capacity,
+                self._guard,
+                self.spider,
+                self.settings.seed_format,
+            )
 
     async def _begin_pass(self, number: int) -> None:
         """Prepare for a pass, if the job remembers its pages."""

@@ -355,9 +355,9 @@ class ClusterSeedKeys:
         self._partitions = partitions
         self._forwarder = forwarder
 
-    async def take(self, limit: int) -> SeedBatch | None:
+    async def take(self, worker: str, limit: int) -> SeedBatch | None:
         seed_keys = self._partitions.first.frontier.seed_keys
-        return None if seed_keys is None else await seed_keys.take(limit)
+        return None if seed_keys is None else await seed_keys.take(worker, limit)
 
     async def settle(
         self, token: int, entries: Sequence[Entry], rejected: Sequence[tuple[Entry, str]]

@@ -18,7 +18,7 @@ from skitter.frontier.redis.records import SLOTS_BATCH, EntryWriter, encode, tex
 from skitter.frontier.redis.server import Argument, RedisServer
 from skitter.request import FINGERPRINT_VERSION
 
-FORMAT_VERSION = "6"
+FORMAT_VERSION = "7"
 _KEY_NAMES = (
     "job", "queue", "delayed", "ready", "slots", "busy", "grants", "leases", "deadlines", "granted", "seen",
     "dead", "counters", "outputs", "notes", "answers", "workers", "by_worker", "by_host", "by_group", "banned",
@@ -80,6 +80,7 @@ class RedisJob:
         self._client_name = secrets.token_bytes(8)
         self._calling = asyncio.Lock()
         """The server keeps one reply per client: calls of :meth:`run_once` come one after the other."""
+        self._calls = 0
 
     @property
     def options(self) -> FrontierSettings:
@@ -247,7 +248,8 @@ class RedisJob:
     async def run_once(self, script: str, *arguments: Argument) -> bytes:
         """Run a script once: the server keeps the reply, and repeats it if it was lost on the way."""
         async with self._calling:
-            values = self._given(secrets.token_bytes(8), arguments)
+            self._calls += 1
+            values = self._given(self._calls.to_bytes(8, "big"), arguments)
             reply: bytes = await self._server.run(script, self.keys, values)
             return reply
 
