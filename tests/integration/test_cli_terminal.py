@@ -11,6 +11,7 @@ from skitter.cli.console import aligned, fitted
 from skitter.cli.live_view import live_table
 from skitter.cli.tables import status_lines, top_rows
 from skitter.frontier.records import FrontierStatus, JobState
+from skitter.frontier.workers import WorkerReport, WorkerStatus
 from skitter.run.job_access import JobStatus
 from skitter.testing import Answer
 
@@ -49,6 +50,25 @@ def test_the_status_shows_how_long_the_first_delayed_request_waits():
     job = JobStatus(job="a", state="running", live=True, spider="s", outputs=[], frontier="", counts=counts)
     (line,) = [line for line in status_lines(job).splitlines() if line.startswith("delayed")]
     assert line.split(maxsplit=1)[1] == "2 (the first one for 3:20 min)"
+
+
+def test_the_status_names_once_what_the_workers_wait_for():
+    counts = FrontierStatus(JobState.RUNNING, 2, 0, 0, 0, 0, 0, False, {}, 0, [], 0.0)
+    reports = [WorkerReport(name, "m", 1, "0", 1.0, 32, 0, 0, 0, 0, 0, 0.0, waits=waits)
+               for name, waits in (("a", "no proxy answers"), ("b", "no proxy answers"), ("c", ""))]  # fmt: skip
+    workers = [WorkerStatus(report, 1.0) for report in reports]
+    job = JobStatus(
+        job="a",
+        state="running",
+        live=True,
+        spider="s",
+        outputs=[],
+        frontier="",
+        counts=counts,
+        workers=workers,
+    )
+    lines = [line.split(maxsplit=1) for line in status_lines(job).splitlines() if line.startswith("waits")]
+    assert lines == [["waits", "no proxy answers"]]
 
 
 @pytest.mark.parametrize(

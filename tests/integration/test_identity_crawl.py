@@ -11,6 +11,7 @@ import pytest
 from crawl_harness import CrawlHarness, Scripted, page, redirect
 from servers.fetch_proxy import Proxy
 from skitter import HookAction, Request, Spider
+from skitter._utils.concurrency import cancel_and_wait
 from skitter._utils.notes import BLOCKED
 from skitter.errors import RetryRequest, SettingsError
 from skitter.fetch.contract import BehindProxy, FetcherCapabilities, ProxyError
@@ -23,6 +24,7 @@ from skitter.frontier.records import JobState
 from skitter.response import Response
 from skitter.settings import Settings
 from skitter.testing import Answer
+from skitter.worker.heartbeat import WorkerReporter
 
 PAGES = {"/": [f"/{number}" for number in range(12)], **{f"/{number}": [] for number in range(12)}}
 
@@ -142,6 +144,25 @@ async def test_requests_wait_while_all_proxies_are_in_cooldown(run, proxies_of):
     ran = await run(proxies=[proxy.http], max_retries=0, proxy_cooldown=0.05, concurrency=2)
     assert (ran.letters, len(ran.items), ran.state) == ({}, 13, JobState.FINISHED)
     assert ran.counters["free/proxy"] >= 1
+
+
+async def test_a_worker_without_a_proxy_that_answers_reports_why_it_waits(run, free_port, monkeypatch):
+    monkeypatch.setattr("skitter.worker.heartbeat._REPORT_SECONDS", 0.01)
+    told = asyncio.get_running_loop().create_future()
+    announce = WorkerReporter.announce
+
+    async def noted(self):
+        await announce(self)
+        if (waits := self.report().waits) and not told.done():
+            told.set_result(waits)
+
+    monkeypatch.setattr(WorkerReporter, "announce", noted)
+    crawl = asyncio.create_task(run(proxies=[f"http://ann:secret@127.0.0.1:{free_port}"]))
+    try:
+        async with asyncio.timeout(60):
+            assert await told == f"no proxy answers (http://127.0.0.1:{free_port})"
+    finally:
+        await cancel_and_wait([crawl])
 
 
 async def test_a_server_that_is_unavailable_is_not_taken_for_proxies_that_are(run, proxies_of, free_port):

@@ -183,6 +183,18 @@ def test_names_of_scrapy_that_are_never_called_are_pointed_out_and_the_crawl_con
     assert len(lines_of(tmp_path / "x.jsonl")) == 3
 
 
+def test_values_of_scrapy_in_meta_are_pointed_out_and_the_crawl_continues(command, site, tmp_path):
+    body = (
+        START + "    def parse(self, response):\n        if response.meta.get('depth', 0) < 1:\n"
+        "            yield response.follow_all('a')\n"
+    )
+    status, shown = command("run", spider(tmp_path, "wrong.py", body, site), "-o", "x.jsonl", *QUICK)
+    assert status == 0
+    assert (
+        "skitter does not set meta['depth'], so meta.get('depth') finds nothing; read response.depth" in shown
+    )
+
+
 def test_an_error_is_logged_once_with_its_traceback_and_kept_with_each_dead_letter(
     command, serve, tmp_path, capfd
 ):

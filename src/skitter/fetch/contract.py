@@ -206,6 +206,8 @@ class FetcherCapabilities(msgspec.Struct, frozen=True, kw_only=True):
     report_blocked: Callable[[Request], Awaitable[None]] | None = None
     """Takes a request as it was sent (``response.request``) whose identity the site has blocked, and takes its session and
     its proxy out of use. The worker calls it before the request is retried. ``None``: the fetcher chooses neither."""
+    outage: Callable[[], str] | None = None
+    """Returns why its requests wait now, such as proxies that do not answer; an empty string if they do not wait."""
 
 
 @runtime_checkable

@@ -35,7 +35,7 @@ from skitter.frontier.workers import (
 from skitter.monitors import Verdict
 from skitter.run.builder import JobBuilder, RunOverrides
 from skitter.run.job import JobSpec
-from skitter.run.loader import misspelled_attributes
+from skitter.run.loader import absent_meta_values, misspelled_attributes
 from skitter.run.outputs import JobOutputs
 from skitter.run.page_changes import PassReport, Ranges, read_changes_of_pass, with_kept
 from skitter.run.passes import PassRecord, PassTracker
@@ -88,6 +88,15 @@ class RunResult(msgspec.Struct, kw_only=True):
     changes: dict[str, int] = {}
     """Number of pages by :class:`~skitter.frontier.records.PageChange` in the present pass, and ``unlinked``, for a job
     with the setting ``changes``."""
+
+    def __repr__(self) -> str:
+        """Return one line: the status alone has dozens of counters."""
+        state = f"{self.state}, {self.reason}" if self.reason else str(self.state)
+        pages, items = self.counters.get("pages", 0), self.counters.get("items", 0)
+        return (
+            f"<RunResult of job {self.job!r}: {state}; {pages:,} pages, {items:,} items, {self.status.failed:,} failed,"
+            f" {self.seconds:.1f} s>"
+        )
 
     @property
     def fetched_nothing(self) -> bool:
@@ -249,6 +258,9 @@ class Crawl:
         spider_class = type(self._builder.spider)
         for name, remedy in (*unused_attributes(spider_class), *misspelled_attributes(spider_class)):
             log.warning("spider %s: skitter does not use %s; %s", self._builder.spider.name, name, remedy)
+        for name, remedy in absent_meta_values(spider_class):
+            text = "spider %s: skitter does not set meta[%r], so meta.get(%r) finds nothing; %s"
+            log.warning(text, self._builder.spider.name, name, name, remedy)
         await asyncio.to_thread(folder.check_frontier_owner, self.spec)
         if self._fresh:
             await asyncio.to_thread(folder.empty)

@@ -142,23 +142,31 @@ def callable_name(function: Callable[..., Any]) -> str:
 
 
 def check_arguments(function: Callable[..., Any], title: str, name: str, arguments: tuple[str, ...]) -> None:
-    """Raise :class:`~skitter.errors.SpiderError` if a function of user code cannot be called with these arguments.
+    """Raise :class:`~skitter.errors.SpiderError` if a function of user code does not take these arguments.
 
+    That is so if it takes another number of them, in another order, or a name of Scrapy that stands for something else.
     ``title`` and ``name`` stand for the function: in the error, and in the definition that the remedy shows.
     """
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # a function of C may have none
         return
-    try:
-        signature.bind(*arguments)
-    except TypeError:
+    if not _takes(signature, arguments):
         found = ", ".join(signature.parameters)
         own = ("self", *arguments) if inspect.ismethod(function) else arguments
         raise SpiderError(
             f"{title} takes the arguments ({found}), and skitter passes ({', '.join(arguments)})",
             remedy=f"write def {name}({', '.join(own)})",
-        ) from None
+        )
+
+
+def _takes(signature: inspect.Signature, arguments: tuple[str, ...]) -> bool:
+    try:
+        bound = signature.bind(*arguments).arguments
+    except TypeError:
+        return False
+    others = {"spider", "item", *arguments}
+    return all(name == value or name not in others for name, value in bound.items())
 
 
 def check_errback(errback: Callable[..., Any]) -> None:

@@ -31,7 +31,10 @@ _TTL = 10.0
 
 
 class WorkerReporter:
-    """Reports the figures of one worker until it ends."""
+    """Reports the figures of one worker until it ends.
+
+    ``outage``: returns why its requests wait; an empty string if they do not.
+    """
 
     def __init__(
         self,
@@ -40,8 +43,10 @@ class WorkerReporter:
         inflight: Inflight,
         committer: Committer,
         queues: tuple[str, ...] = (),
+        outage: Callable[[], str] | None = None,
     ) -> None:
         self._worker = worker
+        self._outage = outage
         self._queues = queues
         self._frontier = frontier
         self._inflight = inflight
@@ -61,6 +66,7 @@ class WorkerReporter:
             concurrency=self._inflight.concurrency, fetching=self._inflight.fetching, held=self._inflight.held,
             pages=committed["pages"], items=committed["items"], bytes=committed["bytes"],
             pages_per_second=round(self._throughput.note(age, committed["pages"]), 2), queues=self._queues,
+            waits="" if self._outage is None else self._outage(),
         )  # fmt: skip
 
     async def announce(self) -> None:

@@ -24,7 +24,7 @@ from skitter._utils.notes import Notes
 from skitter.errors import UndecodableRecord
 from skitter.fetch.contract import BodySink, BodyTooLarge, Disconnected, UndecodableBody
 from skitter.frontier.records import Entry, PageVisit, Resolution
-from skitter.item import OutputRange, pack_items, unpack_items
+from skitter.item import OutputRange, field_of, pack_items, unpack_items
 from skitter.request import Request, decode_request, encode_request
 from skitter.response import Response
 from skitter.settings import Settings
@@ -611,7 +611,7 @@ def _plain(work: FileWork) -> Any:
 
 def _urls_in(item: Any, field: str) -> list[str] | None:
     """Return the URLs in a field of an item; ``None`` if it has no such field."""
-    value = item.get(field) if isinstance(item, dict) else getattr(item, field, None)
+    value = field_of(item, field)
     if value is None:
         return None
     return [value] if isinstance(value, str) else [str(url) for url in value]

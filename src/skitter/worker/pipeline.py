@@ -40,7 +40,7 @@ from skitter.fetch.tdmrep import PATH as TDM_PATH
 from skitter.fetch.tdmrep import TdmFiles
 from skitter.foreign_names import META
 from skitter.frontier.records import Entry, Lease, PageVisit, Resolution
-from skitter.item import item_fields
+from skitter.item import field_of, item_fields
 from skitter.links import Links
 from skitter.request import Request, decode_request, set_attempt
 from skitter.response import Response
@@ -159,6 +159,8 @@ class RequestPipeline:
         self._robots = robots
         self._tdm_files = tdm_files
         self._media = media
+        self._unused_file_fields = list(settings.files_fields) if media is None else []
+        """Fields whose URLs are not downloaded; empty once a warning has said so."""
         self._revisits = revisits
         self._before_request_hooks, self._after_request_hooks = (
             hooks["before_request"],
@@ -813,6 +815,21 @@ class RequestPipeline:
             page.has_output = not held
         if page.items:
             page.count("items", len(page.items))
+            if self._unused_file_fields:
+                self._warn_of_files(page)
+
+    def _warn_of_files(self, page: Page) -> None:
+        """Log the first item whose files are not downloaded, because the job has no place for them."""
+        for item in page.items:
+            for name in self._unused_file_fields:
+                if field_of(item, name):
+                    self._unused_file_fields = []
+                    text = (
+                        "%s: the files in the field %s of items are not downloaded; set files_store to the folder for them,"
+                        " or files_fields={} to keep only their URLs"
+                    )
+                    log.warning(text, page.lease.url, name)
+                    return
 
     async def _collect(self, page: Page, results: list[Any], response: Response | None) -> list[Any]:
         """Sort the results of user code into items and links, and run ``before_save``.

@@ -119,7 +119,9 @@ class Worker:
         self._schedule: RevisitSchedule | None = None
         """Chooses the pages to fetch again; ``None``: all."""
         self._saving: asyncio.Task[None] | None = None
-        reporter = WorkerReporter(name, frontier, self._inflight, self._committer, tuple(queues))
+        reporter = WorkerReporter(
+            name, frontier, self._inflight, self._committer, tuple(queues), parts.fetcher.capabilities.outage
+        )
         self._lease_loop = LeaseLoop(name, frontier, info, self._control, leaser, self._committer, reporter)
 
     # --- life ------------------------------------------------------------------------------------------
