@@ -31,7 +31,7 @@ def count_of(notes):
     return Path(notes.name).read_bytes().count(b"\n")
 
 
-def may_go_on(notes, noted):
+def may_continue(notes, noted):
     """Whether the test lets the owner begin more commits."""
     with suppress(FileNotFoundError):
         return noted < int(Path(notes.name).with_name("bound").read_text())
@@ -63,7 +63,7 @@ async def own(path, notes, pages, limit, links):
     if (claim := await frontier.claim_seeds("w")) is not None:
         await frontier.add([entry(0)], SeedProgress(claim.token, 1, done=True))
     while True:
-        while not may_go_on(notes, noted):
+        while not may_continue(notes, noted):
             await asyncio.sleep(0.005)
         result = await frontier.lease("w", LEASES)
         leases = result.leases

@@ -17,7 +17,7 @@ import pytest
 from crawling import ROUNDS
 from crawling import kills as all_kills
 
-from browsers import all_gone, descendants, kill, require_browser
+from browsers import descendants, kill, require_browser, survivors
 from sites.javascript import javascript_site
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(1500)]
@@ -54,7 +54,7 @@ ROLES = {
 
 def left_of(processes):
     """The command lines of the processes that have not ended after five seconds."""
-    return [processes[pid] for pid in all_gone(processes)]
+    return [processes[pid] for pid in survivors(processes)]
 
 
 @pytest.mark.parametrize("seed", ROUNDS)

@@ -6,7 +6,7 @@ import signal
 import psutil
 import pytest
 
-from cli_command import Logged, SlowingSite, lines_of, skitter, truth_of, urls_of
+from cli_command import Logged, SlowingSite, expected_urls, lines_of, skitter, urls_of
 from skitter.testing import GeneratedSite
 
 pytestmark = pytest.mark.chaos
@@ -59,7 +59,7 @@ class Fleet(Logged):
         self.web = GeneratedSite(pages=200, links_per_page=12, page_bytes=2000)
         self.site = SlowingSite(self.web, after=20, delay=1.0)
         self.server = serve(self.site)
-        self.truth = truth_of(self.web, self.server)
+        self.truth = expected_urls(self.web, self.server)
         self.write_spider("first")
 
     def write_spider(self, first):
@@ -87,7 +87,7 @@ def test_a_fleet_continues_with_the_workers_it_has_and_says_so_once(fleet):
         fleet.wait_for(
             lambda: known.update(children(fleet)) or len(known) >= 4
         )  # it tries again, and says nothing
-        fleet.site.go_on.set()
+        fleet.site.released.set()
         assert fleet.end() == 0, fleet.log
     assert urls_of(fleet.folder / "items.jsonl") == fleet.truth
     assert len(workers_of(fleet)) == 1
@@ -101,7 +101,7 @@ def test_workers_that_can_be_started_again_join_the_others(fleet):
         fleet.wait_for(lambda: SHORT in fleet.log)
         (fleet.folder / "mended").touch()
         fleet.wait_for(lambda: WHOLE in fleet.log)
-        fleet.site.go_on.set()
+        fleet.site.released.set()
         assert fleet.end() == 0, fleet.log
     assert urls_of(fleet.folder / "items.jsonl") == fleet.truth
     assert len(workers_of(fleet)) > 1
@@ -114,7 +114,7 @@ def test_a_fleet_gives_up_when_no_worker_is_left_and_the_next_run_continues(flee
         os.kill(int((fleet.folder / "pid").read_text()), signal.SIGKILL)
         assert fleet.end() == 1
     assert fleet.log.count("workers die as soon as they start (status -9); see the log above") == 1
-    fleet.site.go_on.set()
+    fleet.site.released.set()
     (fleet.folder / "mended").touch()
     told = skitter(*WORDS, cwd=fleet.folder)
     assert told.returncode == 0, told.stderr

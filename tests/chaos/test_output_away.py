@@ -6,7 +6,7 @@ import re
 import pytest
 from redis import Redis
 
-from cli_command import SHOP, Logged, SlowingSite, truth_of
+from cli_command import SHOP, Logged, SlowingSite, expected_urls
 from services.redis_servers import RedisServer
 from skitter.testing import GeneratedSite
 
@@ -25,7 +25,7 @@ def site(serve):
     web = GeneratedSite(pages=300, links_per_page=12, page_bytes=2000)  # over two minutes, until it may go on
     slowing = SlowingSite(web, after=20, delay=1.0)
     slowing.server = serve(slowing)
-    slowing.truth = truth_of(web, slowing.server)
+    slowing.truth = expected_urls(web, slowing.server)
     return slowing
 
 
@@ -56,7 +56,7 @@ def test_an_unavailable_list_is_reported_while_the_crawl_continues(server, site,
         assert "is back after" not in run.log
         server.start()
         run.wait_for(lambda: f"{place} is back after" in run.log)
-        site.go_on.set()
+        site.released.set()
         assert run.end() == 0, run.log
     told = re.findall(rf"{place} is (?:unavailable|back)", run.log)
     assert told == [f"{place} is unavailable", f"{place} is back"], run.log
@@ -72,7 +72,7 @@ def test_an_unwritable_list_is_reported_once_and_filled_later(server, site, tmp_
         run.wait_for(lambda: f"{place} rejects items (" in run.log)
         server.ask("CONFIG", "SET", "maxmemory", "0")
         run.wait_for(lambda: f"{place} is back after" in run.log)
-        site.go_on.set()
+        site.released.set()
         assert run.end() == 0, run.log
     assert run.log.count("rejects items") == run.log.count("is back after") == 1
     assert pushed(server) == site.truth

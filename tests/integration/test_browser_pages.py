@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Error
 
-from browsers import all_gone, descendants, kill, require_browser
+from browsers import descendants, kill, require_browser, survivors
 from crawl_harness import CrawlHarness, Scripted
 from servers.name_server import NameServer
 from sites.javascript import WORDS, hostile_site, javascript_site
@@ -117,7 +117,7 @@ async def test_eight_kinds_of_sites_give_their_exact_items(serve, tmp_path, othe
         "scroll": list(WORDS), "more": list(WORDS), "delayed": ["late"], "frames": ["shadow", "framed", "slotted"],
         "account": ["ann"], "account/orders": ["orders of ann"], "fetched": list(WORDS[:3]),
     }  # fmt: skip
-    assert all_gone(descendants(os.getpid()).keys() - other_processes) == []
+    assert survivors(descendants(os.getpid()).keys() - other_processes) == []
 
 
 async def test_hostile_pages_become_one_dead_letter_each(serve, tmp_path, other_processes):
@@ -152,7 +152,7 @@ async def test_hostile_pages_become_one_dead_letter_each(serve, tmp_path, other_
     assert {path: error.partition(": ")[0] for path, error in ran.letters.items()} == expected
     assert {item["page"]: item["texts"] for item in ran.items} == {path[1:]: [path[1:]] for path in fine}
     assert forbidden.visits == []
-    assert all_gone(descendants(os.getpid()).keys() - other_processes) == []
+    assert survivors(descendants(os.getpid()).keys() - other_processes) == []
 
 
 REBINDING = b"""<title>x</title><script>
@@ -397,7 +397,7 @@ async def test_a_process_that_dies_or_hangs_costs_a_retry(serve, tmp_path, proce
     assert hurt
     assert ran.letters == {}
     assert sorted(item["texts"][0] for item in ran.items) == ["alive", "page 0", "page 1", "page 2"]
-    assert all_gone(descendants(os.getpid()).keys() - other_processes) == []
+    assert survivors(descendants(os.getpid()).keys() - other_processes) == []
 
 
 async def test_a_browser_in_which_no_page_opens_any_more_is_replaced(serve, tmp_path, monkeypatch):

@@ -6,7 +6,7 @@ from contextlib import closing
 
 import pytest
 
-from cli_command import complaint, skitter
+from cli_command import skitter, usage_error
 from sites.changing import ChangingSite
 from skitter.testing import Answer
 
@@ -216,9 +216,9 @@ def test_mistakes_are_refused(shop, tmp_path):
     server, crawl = shop(site)
     crawl()
     again = ("run", "shop.py", "-a", f"url={server.url}", "-o", "items.jsonl", "--recrawl", "--changes")
-    assert "changes" in complaint(*again, "all", cwd=tmp_path)
-    assert "visited_ttl" in complaint(*again, "all", "-s", "visited_ttl=5", cwd=tmp_path)
-    assert "remembers no page" in complaint("changes", "shop", cwd=tmp_path)
+    assert "changes" in usage_error(*again, "all", cwd=tmp_path)
+    assert "visited_ttl" in usage_error(*again, "all", "-s", "visited_ttl=5", cwd=tmp_path)
+    assert "remembers no page" in usage_error("changes", "shop", cwd=tmp_path)
     assert prices_in(tmp_path / "items.jsonl") == site.prices(1)
 
 

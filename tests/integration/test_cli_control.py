@@ -8,7 +8,7 @@ from contextlib import closing
 
 import pytest
 
-from cli_command import Running, SlowingSite, skitter, truth_of, urls_of
+from cli_command import Running, SlowingSite, expected_urls, skitter, urls_of
 from skitter.cli.main import run
 from skitter.testing import GeneratedSite
 
@@ -68,9 +68,9 @@ def test_a_job_that_runs_is_looked_at_paused_resumed_and_stopped_from_outside(
     assert (
         "job shop has stopped; `skitter resume shop` continues it" in stderr.splitlines()
     )  # after its progress
-    slow.go_on.set()
+    slow.released.set()
     assert skitter("resume", "shop", "--workers", 2, cwd=tmp_path).returncode == 0
-    assert urls_of(tmp_path / "items.jsonl") == truth_of(site, server)
+    assert urls_of(tmp_path / "items.jsonl") == expected_urls(site, server)
 
 
 def test_a_job_that_is_being_stopped_is_not_paused_instead(
@@ -129,9 +129,9 @@ def test_looking_at_a_killed_job_changes_nothing_and_loses_no_lease(site, slow, 
             assert skitter("jobs", cwd=tmp_path).returncode == 0
             assert skitter("failures", "list", "shop", cwd=tmp_path).returncode == 0
         assert contents(tmp_path) == before
-    slow.go_on.set()
+    slow.released.set()
     assert skitter(*crawl(server), cwd=tmp_path).returncode == 0
-    assert urls_of(tmp_path / "items.jsonl") == truth_of(site, server)
+    assert urls_of(tmp_path / "items.jsonl") == expected_urls(site, server)
 
 
 def test_looking_at_a_job_in_good_order_leaves_its_folder_as_it_is(site, serve, tmp_path):
@@ -161,9 +161,9 @@ def test_a_paused_job_says_so_does_not_crawl_and_continues_when_it_is_resumed(si
     assert result.returncode == 0
     assert result.stderr.startswith("job shop is paused; `skitter resume shop` continues it")
     assert len(server.log.hits) == hits
-    slow.go_on.set()
+    slow.released.set()
     assert skitter("resume", "shop", cwd=tmp_path).returncode == 0
-    assert urls_of(tmp_path / "items.jsonl") == truth_of(site, server)
+    assert urls_of(tmp_path / "items.jsonl") == expected_urls(site, server)
 
 
 def test_jobs_lists_every_job_with_its_state(serve, tmp_path):
@@ -206,6 +206,6 @@ def test_a_job_that_is_paused_can_be_stopped(site, slow, server, tmp_path):
         skitter("pause", "shop", cwd=tmp_path)
         assert skitter("stop", "shop", cwd=tmp_path).stderr.startswith("job shop is stopped")
         assert running.end()[0] == 0
-    slow.go_on.set()
+    slow.released.set()
     assert skitter(*crawl(server), cwd=tmp_path).returncode == 0
-    assert urls_of(tmp_path / "items.jsonl") == truth_of(site, server)
+    assert urls_of(tmp_path / "items.jsonl") == expected_urls(site, server)

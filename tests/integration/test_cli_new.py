@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import skitter as package
-from cli_command import complaint, lines_of, skitter
+from cli_command import lines_of, skitter, usage_error
 from skitter.testing import Answer
 
 
@@ -140,11 +140,11 @@ def test_new_projects_and_a_program_pass_the_strict_type_check(tmp_path):
 def test_a_folder_with_something_in_it_is_not_touched(tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("mine")
-    assert "is not empty" in complaint("new", "mine", cwd=tmp_path)
+    assert "is not empty" in usage_error("new", "mine", cwd=tmp_path)
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
 
 
 @pytest.mark.parametrize("name", ["1st", "class", "skitter", "a+b"])
 def test_a_name_that_no_package_can_have_is_refused(name, tmp_path):
-    assert "cannot be the name" in complaint("new", name, cwd=tmp_path)
+    assert "cannot be the name" in usage_error("new", name, cwd=tmp_path)
     assert not list(tmp_path.iterdir())

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cli_command import Logged, complaint, skitter
+from cli_command import Logged, skitter, usage_error
 from crawl_harness import page
 from skitter.errors import UsageError
 from skitter.run.profiling import ProfileError, cpu_profile, memory_profile
@@ -62,7 +62,7 @@ def test_the_workers_of_a_running_job_are_profiled(endless, tmp_path):
         running.wait_for(lambda: len(workers()) == 2)
         cpu = skitter("profile", "hog", "--seconds", 2, "-o", "cpu.json", cwd=tmp_path)
         memory = skitter("profile", "hog", "--memory", "--seconds", 2, "-o", "memory.txt", cwd=tmp_path)
-        assert "workers here: " in complaint("profile", "hog", "--worker", "nobody", cwd=tmp_path)
+        assert "workers here: " in usage_error("profile", "hog", "--worker", "nobody", cwd=tmp_path)
         running.wait_for(lambda: len(workers()) == 2)
     assert cpu.returncode == 0, cpu.stderr
     assert "burn" in cpu.stdout, cpu.stdout
@@ -74,7 +74,7 @@ def test_the_workers_of_a_running_job_are_profiled(endless, tmp_path):
     assert memory.stderr.count("MB kept of what it allocated") == 2
     assert "hog.py:10" in memory.stdout, memory.stdout
     assert "hog.py:10)" in (tmp_path / "memory.txt").read_text()
-    assert "profile.svg" in complaint("profile", "hog", "-o", "profile.svg", cwd=tmp_path)
+    assert "profile.svg" in usage_error("profile", "hog", "-o", "profile.svg", cwd=tmp_path)
     assert [path.name for path in (tmp_path / ".skitter" / "hog").iterdir() if path.suffix == ".json"] == [
         "job.json"
     ]
@@ -186,4 +186,4 @@ async def test_a_profile_that_is_cancelled_ends_the_tracing(worker, tmp_path):
 def test_a_job_that_does_not_run_has_nothing_to_profile(tmp_path, endless):
     run = skitter("crawl", endless.url, "--job", "x", "-s", "max_pages=1", "-o", "x.jsonl", cwd=tmp_path)
     assert run.returncode == 0, run.stderr
-    assert "'x'" in complaint("profile", "x", cwd=tmp_path)
+    assert "'x'" in usage_error("profile", "x", cwd=tmp_path)

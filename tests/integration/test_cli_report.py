@@ -8,7 +8,7 @@ from lxml import html
 from playwright.sync_api import sync_playwright
 
 from browsers import require_browser
-from cli_command import SHOP, complaint, skitter
+from cli_command import SHOP, skitter, usage_error
 from skitter.browser.executable import find_executable
 from skitter.observe.figures import milliseconds
 from skitter.settings import Settings
@@ -131,5 +131,5 @@ def test_the_terminal_plots_the_same_figures(shop):
 
 
 def test_a_file_that_cannot_be_written_and_a_job_that_is_not_there_are_refused(shop):
-    assert "cannot write" in complaint("report", "shop", "-o", "nowhere/report.html", cwd=shop)
-    complaint("report", "none", "-o", "report.html", cwd=shop)
+    assert "cannot write" in usage_error("report", "shop", "-o", "nowhere/report.html", cwd=shop)
+    usage_error("report", "none", "-o", "report.html", cwd=shop)

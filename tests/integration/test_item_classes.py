@@ -12,7 +12,7 @@ from contextlib import closing
 import pytest
 import redis
 
-from cli_command import Running, complaint, lines_of, skitter
+from cli_command import Running, lines_of, skitter, usage_error
 from crawl_harness import Scripted
 from services.redis_servers import running
 from skitter.testing import Answer
@@ -205,7 +205,7 @@ def test_a_selection_that_cannot_be_written_is_refused_before_anything_is_fetche
     serve, tmp_path, outputs, message
 ):
     site, _ = shop(serve, tmp_path)
-    told = complaint(*RUN, *(word for output in outputs for word in ("-o", output)), cwd=tmp_path)
+    told = usage_error(*RUN, *(word for output in outputs for word in ("-o", output)), cwd=tmp_path)
     assert message in told
     assert site.visits == []
     assert list(tmp_path.glob("a.*")) == []
@@ -215,10 +215,10 @@ def test_standard_output_and_an_export_hold_the_selected_items(serve, tmp_path):
     _, pages = shop(serve, tmp_path)
     ended = skitter(*RUN, "-o", "-?item_classes=Book", "-o", "maps.jsonl?item_classes=Map", cwd=tmp_path)
     assert sorted(json.loads(line)["url"] for line in ended.stdout.splitlines()) == pages
-    assert "?item_classes=Book or ?item_classes=Map" in complaint(
+    assert "?item_classes=Book or ?item_classes=Map" in usage_error(
         "export", "books", "-o", "x.csv", cwd=tmp_path
     )
-    told = complaint("export", "books", "-o", "x.csv?item_classes=Shop", cwd=tmp_path)
+    told = usage_error("export", "books", "-o", "x.csv?item_classes=Shop", cwd=tmp_path)
     assert "has no output of these classes (Shop)" in told
     assert skitter("export", "books", "-o", "x.jsonl?item_classes=Map", cwd=tmp_path).returncode == 0
     assert urls(tmp_path / "x.jsonl") == twice(pages)

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 import trustme
 
-from cli_command import complaint, skitter
+from cli_command import skitter, usage_error
 from services.redis_servers import RedisServer
 from sites.shop import MONITORS, PRODUCTS, Shop, ShopSpider
 from skitter import Crawl, JobSpec
@@ -365,8 +365,8 @@ def test_the_command_line_shows_violated_monitors_everywhere(serve, tmp_path):
 
 def test_mistakes_in_monitors_are_usage_errors(serve, tmp_path):
     (tmp_path / "shop.yaml").write_text(RECIPE.format(url="http://127.0.0.1:1/"))
-    assert "itms" in complaint("run", "shop.yaml", "--monitor", "itms > 1", cwd=tmp_path)
-    assert "ftp" in complaint("run", "shop.yaml", "--notify", "ftp://x/", cwd=tmp_path)
+    assert "itms" in usage_error("run", "shop.yaml", "--monitor", "itms > 1", cwd=tmp_path)
+    assert "ftp" in usage_error("run", "shop.yaml", "--notify", "ftp://x/", cwd=tmp_path)
     (tmp_path / "shop.yaml").write_text(
         RECIPE.format(url="http://127.0.0.1:1/").replace("items >= 1", "itms >= 1")
     )

@@ -7,7 +7,7 @@ import sys
 import msgspec
 import pytest
 
-from cli_command import complaint, lines_of, skitter
+from cli_command import lines_of, skitter, usage_error
 from manual import ROOT
 from recipe_runs import RECIPES, compile_text
 from skitter import Request, Response
@@ -188,8 +188,8 @@ def test_a_suggested_recipe_runs_unchanged_and_finds_every_page_of_the_list(serv
 def test_a_suggestion_overwrites_nothing_and_an_unavailable_page_is_reported(serve, tmp_path):
     server = serve(Sites())
     (tmp_path / "mine.yaml").write_text("kept")
-    assert "exists" in complaint("recipe", "from", f"{server.url}shop/", "-o", "mine.yaml", cwd=tmp_path)
-    assert "status 404" in complaint("recipe", "from", f"{server.url}nothing", cwd=tmp_path)
+    assert "exists" in usage_error("recipe", "from", f"{server.url}shop/", "-o", "mine.yaml", cwd=tmp_path)
+    assert "status 404" in usage_error("recipe", "from", f"{server.url}nothing", cwd=tmp_path)
     assert (tmp_path / "mine.yaml").read_text() == "kept"
 
 

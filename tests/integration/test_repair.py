@@ -12,7 +12,7 @@ from contextlib import closing
 
 import pytest
 
-from cli_command import SHOP, complaint, skitter, truth_of, urls_of
+from cli_command import SHOP, expected_urls, skitter, urls_of, usage_error
 from skitter.frontier.embedded.repair import repair_file
 from skitter.testing import GeneratedSite
 
@@ -63,7 +63,7 @@ def check_repaired(folder, web, server, lost):
     run(folder, "-s", "max_pages=100000")
     stored = urls_of(folder / "items.jsonl")
     assert max(Counter(stored).values()) == 1
-    missing = set(truth_of(web, server)) - set(stored)
+    missing = set(expected_urls(web, server)) - set(stored)
     assert len(missing) <= lost
 
 
@@ -81,7 +81,7 @@ def test_a_changed_byte_in_a_request_is_found_before_the_next_run(folder, web, s
     wrong = url[:-6] + ("0" if url[-6] != "0" else "1") + url[-5:]
     assert data.count(url.encode()) == 1
     file_of(folder).write_bytes(data.replace(url.encode(), wrong.encode()))
-    refusal = complaint("resume", "shop", cwd=folder)
+    refusal = usage_error("resume", "shop", cwd=folder)
     assert "is damaged" in refusal
     assert "skitter repair" in refusal
     result = skitter("repair", "shop", cwd=folder)
@@ -101,7 +101,7 @@ def test_a_page_of_the_file_that_is_overwritten_loses_only_its_requests(folder, 
     start = data.index(url.encode()) // page_size * page_size
     data[start : start + page_size] = random.Random(1).randbytes(page_size)
     file_of(folder).write_bytes(data)
-    assert "is damaged" in complaint("resume", "shop", cwd=folder)
+    assert "is damaged" in usage_error("resume", "shop", cwd=folder)
     result = skitter("repair", "shop", cwd=folder)
     assert result.returncode == 1, result.stderr
     assert 0 < lost_in(result) < waiting
@@ -142,14 +142,14 @@ def test_a_truncated_file_is_detected_and_its_readable_rows_are_kept(folder, web
     size = file_of(folder).stat().st_size
     with file_of(folder).open("r+b") as file:
         file.truncate(size * 2 // 3)
-    assert "is damaged" in complaint("resume", "shop", cwd=folder)
+    assert "is damaged" in usage_error("resume", "shop", cwd=folder)
     result = skitter("repair", "shop", cwd=folder)
     assert result.returncode == 1, result.stderr
     saved = next(file_of(folder).parent.glob("frontier.db.damaged-*"))
     assert (saved / "frontier.db").stat().st_size == size * 2 // 3
     assert ask(folder, "PRAGMA integrity_check") == [("ok",)]
     run(folder, "-s", "max_pages=100000")
-    assert set(urls_of(folder / "items.jsonl")) <= set(truth_of(web, server))
+    assert set(urls_of(folder / "items.jsonl")) <= set(expected_urls(web, server))
 
 
 def test_a_file_without_the_record_of_its_job_is_left_as_it_is(folder):
@@ -167,7 +167,7 @@ def test_an_older_copy_of_the_file_is_accepted(folder, web, server):
     run(folder, "-s", f"max_pages={3 * FIRST}")
     shutil.copy(older, file_of(folder))
     run(folder, "-s", "max_pages=100000")
-    assert set(urls_of(folder / "items.jsonl")) == set(truth_of(web, server))
+    assert set(urls_of(folder / "items.jsonl")) == set(expected_urls(web, server))
 
 
 KILLED_REPAIR = """

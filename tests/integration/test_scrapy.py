@@ -191,7 +191,7 @@ def test_two_processes_share_a_job_and_one_output(serve, tmp_path):
     while not any("joined job starting" in path.read_text() for path in logs):
         assert any(process.poll() is None for process in processes), [path.read_text() for path in logs]
         time.sleep(0.05)
-    site.go_on.set()
+    site.released.set()
     assert [process.wait(100) for process in processes] == [0, 0], [path.read_text() for path in logs]
     assert sum("joined job starting" in path.read_text() for path in logs) == 1
     assert all("Spider closed (finished)" in path.read_text() for path in logs)
@@ -406,7 +406,7 @@ def test_skitter_pauses_and_stops_a_running_project(serve, tmp_path):
         assert "is running" in skitter("resume", "starting", cwd=tmp_path).stderr
         with Running("stop", "starting", cwd=tmp_path) as stopping:
             until(lambda: status_of(tmp_path, "starting")["state"] == "stopping", process)
-            gate.go_on.set()
+            gate.released.set()
             stopping.end()
         log = process.communicate(timeout=100)[1]
     assert "Spider closed (stopped)" in log, log

@@ -11,7 +11,7 @@ import pytest
 import uvicorn
 
 from api_caller import TOKEN, Caller, application
-from cli_command import complaint
+from cli_command import usage_error
 from skitter._utils import limited_process
 from skitter.errors import FrontierError
 from skitter.frontends.tasks.changes import TaskChange
@@ -495,14 +495,14 @@ async def test_the_log_of_a_job_is_found_by_its_run_and_parameters_that_do_not_f
 )  # fmt: skip
 def test_a_node_that_cannot_begin_says_why_in_one_line(tmp_path, monkeypatch, options, token, said):
     monkeypatch.setenv("SKITTER_SERVE_TOKEN", token)
-    assert said in complaint("serve", "--port", "0", *options, cwd=tmp_path)
+    assert said in usage_error("serve", "--port", "0", *options, cwd=tmp_path)
 
 
 def test_a_port_that_is_taken_is_reported(tmp_path, monkeypatch):
     monkeypatch.setenv("SKITTER_SERVE_TOKEN", TOKEN)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        assert str(port) in complaint("serve", "--port", port, cwd=tmp_path)
+        assert str(port) in usage_error("serve", "--port", port, cwd=tmp_path)
 
 
 # --- everything that the description allows, and what it does not --------------------------------------------

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from api_caller import TOKEN, Caller, application
-from cli_command import complaint
+from cli_command import usage_error
 from skitter.service.api import auth
 from skitter.service.api.access import ApiTokens
 from skitter.service.api.auth import RequestRate
@@ -284,4 +284,6 @@ def test_the_files_of_a_node_are_private_even_in_a_folder_that_was_not(tmp_path)
 
 def test_an_invalid_network_is_reported_at_the_start(tmp_path, monkeypatch):
     monkeypatch.setenv("SKITTER_SERVE_TOKEN", TOKEN)
-    assert "10.0.0.0/99" in complaint("serve", "--port", "0", "--allow-network", "10.0.0.0/99", cwd=tmp_path)
+    assert "10.0.0.0/99" in usage_error(
+        "serve", "--port", "0", "--allow-network", "10.0.0.0/99", cwd=tmp_path
+    )

@@ -91,7 +91,7 @@ def test_each_run_is_judged_with_the_history_of_the_runs_before_it(store, serve,
         assert gate.reached.wait(60)
         job = node.wait_for("/jobs/shop", lambda job: job["fleet"], "the worker")
         os.kill(job["fleet"][0]["report"]["pid"], signal.SIGKILL)
-        gate.go_on.set()
+        gate.released.set()
         assert violated(finished(2)) == [["new"], []]
 
         shop.fault = "few"
@@ -105,7 +105,7 @@ def test_each_run_is_judged_with_the_history_of_the_runs_before_it(store, serve,
         assert gate.reached.wait(60)
         node.done("PATCH", "/jobs/shop/settings", {"settings": {"delay": 60}})
         node.done("POST", "/jobs/shop/stop")
-        gate.go_on.set()
+        gate.released.set()
         node.wait_for("/jobs/shop", lambda job: job["state"] == "stopped", "the stop")
         node.done("POST", "/jobs/shop/start")
         last = finished(4)

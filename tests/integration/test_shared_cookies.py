@@ -104,7 +104,7 @@ def test_a_run_after_a_kill_is_logged_in(tmp_path, serve):
         run.wait_for(site.reached.is_set)
         run.process.kill()
         run.process.wait()
-    site.go_on.set()
+    site.released.set()
     result = skitter(*words, "--fail-on-errors", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     urls = sorted([server.url, *(f"{server.url}p/{number}" for number in range(PAGES))])

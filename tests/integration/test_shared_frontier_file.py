@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from cli_command import complaint, skitter
+from cli_command import skitter, usage_error
 from skitter.frontier.embedded.frontier import EmbeddedFrontier
 from skitter.frontier.embedded.repair import repair_file
 from skitter.testing import GeneratedSite
@@ -23,7 +23,7 @@ def crawl(server, folder, job, *more, frontier=FILE):
 
 
 def refusal(server, folder, job, *more):
-    return complaint("crawl", server.url, "--job", job, "-o", f"{job}.jsonl", *FILE, *more, cwd=folder)
+    return usage_error("crawl", server.url, "--job", job, "-o", f"{job}.jsonl", *FILE, *more, cwd=folder)
 
 
 def status_of(job, folder):

@@ -8,7 +8,7 @@ import threading
 import time
 from contextlib import closing
 
-from cli_command import Running, complaint, lines_of, skitter, urls_of
+from cli_command import Running, lines_of, skitter, urls_of, usage_error
 from crawl_harness import Scripted
 from recipe_runs import run_spider
 from skitter.frontends.tasks.spider import TaskSpider
@@ -84,9 +84,9 @@ def test_an_output_of_a_task_that_is_taken_or_of_no_kind_is_refused_before_anyth
     site = site_of("one")
     add(tmp_path, serve(site).url, "one", outputs=["items.jsonl"])
     (tmp_path / "items.jsonl").write_text('{"somebody": "else"}\n')
-    assert "did not write" in complaint(*RUN, "-o", "other.jsonl", cwd=tmp_path)
+    assert "did not write" in usage_error(*RUN, "-o", "other.jsonl", cwd=tmp_path)
     (tmp_path / "r.yaml").write_text(RECIPE.format(name="two", url="http://x/", more=""))
-    assert "unknown kind of output" in complaint(
+    assert "unknown kind of output" in usage_error(
         "task", "add", "task_file", "r.yaml", "-o", "items.xyz", cwd=tmp_path
     )
     assert site.visits == []

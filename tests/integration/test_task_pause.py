@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from cli_command import Running, complaint, skitter, urls_of
+from cli_command import Running, skitter, urls_of, usage_error
 from crawl_harness import Scripted
 from recipe_runs import run_spider
 from skitter.errors import UsageError
@@ -165,10 +165,10 @@ async def test_the_pages_of_a_scheduled_task_are_fetched_once_in_each_round(serv
 def test_an_invalid_schedule_is_rejected(tmp_path, task_file):
     (tmp_path / "r.yaml").write_text(RECIPE.format(name="r", url="http://x/", more="reload: 5"))
     for text in ("now", "* * * *", "61 * * * *", "0 0 31 2 *"):
-        assert "invalid schedule" in complaint(
+        assert "invalid schedule" in usage_error(
             "task", "add", "task_file", "r.yaml", "--schedule", text, cwd=tmp_path
         )
-    told = complaint("task", "add", "task_file", "r.yaml", "--schedule", "0 0 * * *", cwd=tmp_path)
+    told = usage_error("task", "add", "task_file", "r.yaml", "--schedule", "0 0 * * *", cwd=tmp_path)
     assert "both reload and a schedule" in told
     moment = time.time()
     schedule = "*/7 * * * *"

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from cli_command import Logged, SlowingSite, complaint, lines_of, skitter
+from cli_command import Logged, SlowingSite, lines_of, skitter, usage_error
 from sites.news import NewsSite, before_now
 
 DAY = 86_400
@@ -235,7 +235,7 @@ def test_a_kill_in_the_middle_of_a_pass_changes_neither_the_choice_nor_the_repor
         run.wait_for(slow.reached.is_set)
         os.killpg(run.process.pid, signal.SIGKILL)
         run.process.wait(60)
-    slow.go_on.set()
+    slow.released.set()
     assert len(site.requested) < len(sitemaps) + len(edited), "the pass was over"
     done = skitter(*words, "--summary", "summary.json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -249,6 +249,6 @@ def test_a_kill_in_the_middle_of_a_pass_changes_neither_the_choice_nor_the_repor
 
 def test_the_setting_needs_a_job_that_remembers_its_pages(tmp_path):
     (tmp_path / "maps.py").write_text(MAPS.format(url="http://127.0.0.1:9/"))
-    assert complaint("run", "maps.py", "-s", "use_lastmod=yes", cwd=tmp_path) == (
+    assert usage_error("run", "maps.py", "-s", "use_lastmod=yes", cwd=tmp_path) == (
         "skitter: use_lastmod needs changes; set changes to all, changed or new, so that the job remembers its pages"
     )

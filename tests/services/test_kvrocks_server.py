@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from cli_command import complaint
+from cli_command import usage_error
 from services.frontier_requests import counts, done, entries
 from services.redis_servers import PASSWORD, server_of
 from services.relay import Relay
@@ -130,7 +130,7 @@ async def test_a_replica_is_refused_and_its_primary_named(start, join):
 
 def test_a_numbered_database_is_refused_in_one_line(start, tmp_path):
     url = f"{start().url.removesuffix('/0')}/3"
-    line = complaint("top", f"--frontier={url}", cwd=tmp_path)
+    line = usage_error("top", f"--frontier={url}", cwd=tmp_path)
     assert "has no numbered databases" in line
     assert "namespace" in line
 

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from cli_command import complaint, skitter
+from cli_command import skitter, usage_error
 from services.redis_servers import PASSWORD, RedisServer, running
 
 SPIDER = """
@@ -25,7 +25,9 @@ def refusal(tmp_path):
     (tmp_path / "first.py").write_text(SPIDER)
 
     def run(url, *options):
-        line = complaint("run", "first.py", "-o", "items.jsonl", f"--frontier={url}", *options, cwd=tmp_path)
+        line = usage_error(
+            "run", "first.py", "-o", "items.jsonl", f"--frontier={url}", *options, cwd=tmp_path
+        )
         assert not (tmp_path / "items.jsonl").exists()
         assert not (tmp_path / ".skitter" / "first" / "job.json").exists()
         return line
@@ -185,6 +187,6 @@ def test_a_seed_key_of_another_kind(tmp_path, own_valkey, workers):
     server.ask("HSET", "seeds", "a", "b")
     (tmp_path / "first.py").write_text(SPIDER)
     options = (f"--frontier={server.url}", "--seed-key=seeds", f"--workers={workers}")
-    line = complaint("run", "first.py", "-o", "items.jsonl", *options, cwd=tmp_path)
+    line = usage_error("run", "first.py", "-o", "items.jsonl", *options, cwd=tmp_path)
     assert "seed key seeds is a hash" in line
     assert server.ask("HGET", "seeds", "a") == b"b"

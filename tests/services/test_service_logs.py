@@ -207,12 +207,12 @@ def test_a_spider_that_cannot_be_imported_and_one_that_cannot_start_leave_a_trac
 
 
 def test_a_follower_of_a_run_gets_its_lines_as_they_arrive(nodes, serve, folder):
-    go_on = threading.Event()
+    released = threading.Event()
 
     def answer(visit):
         page = Answer(b"<title>x</title>")
         # Only this page waits: the site goes on, with those asked for later, too.
-        return gated(page, go_on.is_set) if visit.path == "/odd" else page
+        return gated(page, released.is_set) if visit.path == "/odd" else page
 
     url = serve(answer).url
     add(nodes[0], folder, "followed", TALKER.format(url=url))
@@ -224,7 +224,7 @@ def test_a_follower_of_a_run_gets_its_lines_as_they_arrive(nodes, serve, folder)
         while not any(line["message"] == f"page {url}bad" for line in found):
             found.append(json.loads(next_line(lines)))
         assert b"ValueError" in next_line(text)
-        go_on.set()  # what was read until here came while the run was under way
+        released.set()  # what was read until here came while the run was under way
         found += [json.loads(line) for line in lines.read().splitlines() if line.strip()]
         assert b"Traceback" in text.read()
     assert found == settled(nodes, "followed")

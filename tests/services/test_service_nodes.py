@@ -61,7 +61,7 @@ def served(site, serve):
 
 @pytest.fixture
 def held_site(serve):
-    """One that stops in the middle, until ``go_on.set()``."""
+    """One that stops in the middle, until ``released.set()``."""
     return served(GatedSite(GeneratedSite(**SITE), SOME), serve)
 
 
@@ -89,7 +89,7 @@ def test_a_job_survives_the_kill_of_the_node_that_took_it(valkey, held_site, tmp
         with ServiceNode(tmp_path / "two", "--store", store) as two:
             counts = two.done("GET", "/jobs/shop")["counts"]
             assert PAGES // 10 < counts["done"] < PAGES, "it was killed in the middle"
-            held_site.go_on.set()
+            held_site.released.set()
             job = two.wait_for("/jobs/shop", lambda job: job["state"] == "finished", "the end")
             assert job["counts"]["failed"] == 0
             assert sorted(item["url"] for item in two.all_items("shop")) == held_site.truth
@@ -116,7 +116,7 @@ def test_a_node_that_leaves_is_listed_until_its_runs_have_ended(valkey, held_sit
                 assert time.monotonic() - began < PATIENCE
                 time.sleep(0.1)
             assert time.monotonic() - began > STATUS_TTL, "an announcement is valid for this time anyway"
-            held_site.go_on.set()
+            held_site.released.set()
 
 
 def test_both_nodes_share_a_job_and_a_scheduled_run_begins_once(nodes, valkey, held_site):
@@ -128,7 +128,7 @@ def test_both_nodes_share_a_job_and_a_scheduled_run_begins_once(nodes, valkey, h
     two.wait_for(
         "/jobs/nightly", lambda job: len({w["report"]["pid"] for w in job.get("fleet", ())}) == 2, "both"
     )
-    held_site.go_on.set()
+    held_site.released.set()
     job = one.wait_for("/jobs/nightly", lambda job: job["state"] == "finished", "the end")
     assert (job["previous"], job["skipped"]) == (None, 0)
     assert job["due"] > time.time()
@@ -165,7 +165,7 @@ def test_pause_resume_stop_seeds_limits_failures_and_deletion(nodes, valkey, slo
     assert one.done("POST", "/jobs/shop/seeds", {"seeds": seeds}) == {"added": 1, "known": 1, "banned": 0}
     status, refusal = one.call("POST", "/jobs/shop/seeds", {"seeds": [slowing_site.url, "ftp://x/"]})
     assert (status, refusal["errors"][0]["field"]) == (422, "seeds[1]")
-    slowing_site.go_on.set()
+    slowing_site.released.set()
     two.done("POST", "/jobs/shop/resume")
     job = one.wait_for("/jobs/shop", lambda job: job["state"] == "finished", "the end")
     assert sorted(item["url"] for item in two.all_items("shop")) == slowing_site.truth
@@ -284,7 +284,7 @@ def test_the_store_may_be_a_cluster(kind, held_site, tmp_path):
         two.wait_for(
             "/jobs/spread", lambda job: len({w["report"]["pid"] for w in job.get("fleet", ())}) == 2, "both"
         )
-        held_site.go_on.set()
+        held_site.released.set()
         job = two.wait_for("/jobs/spread", lambda job: job["state"] == "finished", "the end")
         assert sorted(item["url"] for item in two.all_items("spread")) == held_site.truth
         one.done("DELETE", "/jobs/spread")
