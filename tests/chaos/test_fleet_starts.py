@@ -1,4 +1,4 @@
-"""A fleet some of whose workers cannot be started: it goes on with those it has."""
+"""A fleet that cannot start some of its workers continues with the others."""
 
 import os
 import signal
@@ -11,8 +11,8 @@ from skitter.testing import GeneratedSite
 
 pytestmark = pytest.mark.chaos
 
-# Of all worker processes, only the one that makes the file "first" lives, unless there is a file "mended".
-# The others die once it is at work: five deaths before that would end the crawl.
+# Only the worker process that creates the file "first" survives its start, unless there is a file "mended".
+# The others die only while it works: five deaths before that would end the crawl.
 SPIDER = """
 import os
 import signal
@@ -51,7 +51,7 @@ WHOLE = "all 3 workers run again"
 
 
 class Fleet(Logged):
-    """A crawl by a fleet of a site that takes its time."""
+    """A crawl of a slow site by a fleet."""
 
     def __init__(self, folder, serve):
         super().__init__(*WORDS, cwd=folder)
@@ -79,14 +79,14 @@ def workers_of(fleet):
     return {item["worker"] for item in lines_of(fleet.folder / "items.jsonl")}
 
 
-def test_a_fleet_continues_with_the_workers_it_has_and_says_so_once(fleet):
+def test_a_fleet_continues_with_fewer_workers_and_reports_it_once(fleet):
     with fleet:
         fleet.wait_for(lambda: SHORT in fleet.log)
         told = fleet.log.count("a worker died")
         known = {*children(fleet)}
         fleet.wait_for(
             lambda: known.update(children(fleet)) or len(known) >= 4
-        )  # it tries again, and says nothing
+        )  # it retries without a message
         fleet.site.released.set()
         assert fleet.end() == 0, fleet.log
     assert urls_of(fleet.folder / "items.jsonl") == fleet.truth
@@ -108,7 +108,7 @@ def test_workers_that_can_be_started_again_join_the_others(fleet):
     assert fleet.log.count("die as soon as they start") == fleet.log.count(WHOLE) == 1
 
 
-def test_a_fleet_gives_up_when_no_worker_is_left_and_the_next_run_continues(fleet):
+def test_a_fleet_fails_when_no_worker_is_left_and_the_next_run_continues(fleet):
     with fleet:
         fleet.wait_for(lambda: SHORT in fleet.log)
         os.kill(int((fleet.folder / "pid").read_text()), signal.SIGKILL)
@@ -121,9 +121,11 @@ def test_a_fleet_gives_up_when_no_worker_is_left_and_the_next_run_continues(flee
     assert urls_of(fleet.folder / "items.jsonl") == fleet.truth
 
 
-def test_workers_none_of_which_can_be_started_end_the_run_at_once(fleet):
-    fleet.write_spider("shop.py")  # which is there
+def test_a_run_whose_workers_all_fail_to_start_ends_at_once(fleet):
+    fleet.write_spider("shop.py")  # this file exists
     with fleet:
         assert fleet.end() == 1
     assert fleet.log.count("workers die as soon as they start (status -9); see the log above") == 1
-    assert fleet.log.count("a worker died") == 4  # the fifth ends the run, whoever dies at the same moment
+    assert (
+        fleet.log.count("a worker died") == 4
+    )  # the fifth ends the run, even if others die at the same moment

@@ -1,4 +1,4 @@
-"""Files under kills and server faults: each content stored once, each item complete and written once."""
+"""Downloads of files during kills and server faults: each content is stored once, each item is complete and written once."""
 
 import hashlib
 import itertools
@@ -18,7 +18,7 @@ from skitter.testing import Answer, WireAnswer
 pytestmark = pytest.mark.chaos
 
 ROUNDS = int(os.environ.get("SKITTER_CHAOS_ROUNDS", "1"))
-"""With more than one, each round has 2,000 files and 100 kills."""
+"""With more than one round, each has 2,000 files and 100 kills."""
 FILES, KILLS = (200, 6) if ROUNDS == 1 else (2000, 100)
 BIG = 500_000_000
 FIRST_BLOCKS = 5
@@ -70,7 +70,7 @@ def check(crawl, truth, archive):
 
 
 class BigFiles:
-    """A page with a file of 500 MB, sent as fast as it is read; but after its first blocks only once the file ``released`` exists."""
+    """A page with a file of 500 MB, sent as fast as it is read. After the first blocks it waits for the file ``released``."""
 
     def __init__(self, released):
         self._released = Path(released)

@@ -1,4 +1,4 @@
-"""A server for items that is away in mid-crawl is told while the crawl runs: once that it is away, once that it is back."""
+"""A server for items that is away during a crawl is reported at once, and again when it is back."""
 
 import json
 import re
@@ -22,7 +22,9 @@ def server():
 
 @pytest.fixture
 def site(serve):
-    web = GeneratedSite(pages=300, links_per_page=12, page_bytes=2000)  # over two minutes, until it may go on
+    web = GeneratedSite(
+        pages=300, links_per_page=12, page_bytes=2000
+    )  # over two minutes until the test releases the responses
     slowing = SlowingSite(web, after=20, delay=1.0)
     slowing.server = serve(slowing)
     slowing.truth = expected_urls(web, slowing.server)
@@ -52,7 +54,7 @@ def test_an_unavailable_list_is_reported_while_the_crawl_continues(server, site,
         server.kill()
         run.wait_for(lambda: f"{place} is unavailable (" in run.log)
         printed = len(run.out)
-        run.wait_for(lambda: len(run.out) > printed + 5)  # the other output goes on
+        run.wait_for(lambda: len(run.out) > printed + 5)  # the other output is still written
         assert "is back after" not in run.log
         server.start()
         run.wait_for(lambda: f"{place} is back after" in run.log)

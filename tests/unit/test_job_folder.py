@@ -88,7 +88,7 @@ async def test_the_file_of_an_idle_job_is_not_read_on_the_event_loop(tmp_path, m
     threads = set()
 
     def noting(read):
-        def flush_leases(*arguments):
+        def noted(*arguments):
             threads.add(threading.current_thread())
             return read(*arguments)
 
