@@ -28,7 +28,7 @@ def test_the_archives_of_two_machines_hold_each_response_once(serve, tmp_path):
     machines = [threading.Thread(target=machine, args=(name,)) for name in ("one", "two")]
     for thread in machines:
         thread.start()
-    # Neither machine may finish the job before the other one has begun.
+    # Neither machine may finish the job before the other one has started.
     deadline = time.monotonic() + 90
     while not all((tmp_path / name / ".skitter" / job).exists() for name in ("one", "two")):
         assert time.monotonic() < deadline

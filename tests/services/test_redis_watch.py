@@ -1,4 +1,4 @@
-"""`skitter status --watch` where nobody sees it: a file of lines that outlives its server's outages."""
+"""`skitter status --watch` without a terminal: it writes lines to a file, and survives outages of its server."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The passwords of outputs and frontiers in real runs: in no note, log, list of processes or answer of a command."""
+"""Passwords of outputs and frontiers in real runs: they are in no note, log, process list or command output."""
 
 import os
 import signal
@@ -54,7 +54,7 @@ def wait_for(fact):
     deadline = time.monotonic() + 60
     while not fact():
         assert time.monotonic() < deadline
-        time.sleep(0.02)  # between two looks at other processes
+        time.sleep(0.02)  # polls other processes
 
 
 def is_hidden(text):
@@ -112,13 +112,13 @@ def test_a_resumed_run_reads_the_password_from_a_file_and_reports_a_missing_one(
     assert told.returncode == 0, told.stderr
     assert (
         "is a new output of job" not in told.stderr
-    )  # the same output, though its URL lacks the password now
+    )  # the output is the same, though its URL lacks the password now
     assert set(begun) <= set(in_list(server))
     assert [line.partition('"url":')[2].strip('"}') for line in in_list(server)] == crawl.truth
 
 
 @pytest.mark.parametrize(("kind", "of_client"), [("postgresql", "PGPASSWORD"), ("mysql", "MYSQL_PWD")])
-def test_databases_take_the_password_from_outside(kind, of_client, crawl):
+def test_databases_take_the_password_from_the_environment(kind, of_client, crawl):
     crawl.site.released.set()
     server = running(kind)
     place = server.url.replace(f":{server.password}@", "@") + "?table=secrets_at_work"
