@@ -1,4 +1,4 @@
-"""Requests that a command adds when the workers have ended: this run fetches them, or the command says that it cannot."""
+"""Requests that a command adds after the workers have ended: this run fetches them, or the command reports that it cannot."""
 
 import asyncio
 

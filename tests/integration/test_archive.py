@@ -1,4 +1,4 @@
-"""Archives: a job records what it receives, and a spider runs on the record without a server."""
+"""Archives: a job records its responses, and a spider runs on the archive without a server."""
 
 import gzip
 import json
@@ -62,7 +62,7 @@ def test_a_spider_finds_in_the_archive_what_it_found_on_the_site(serve, tmp_path
     assert sorted_items("again.jsonl") == sorted_items("items.jsonl")
 
 
-def test_each_answer_is_recorded_once_whatever_became_of_its_page(serve, tmp_path):
+def test_each_answer_is_recorded_once_with_any_outcome_of_its_page(serve, tmp_path):
     body = b"<title>packed</title>" + b" " * 500
     pages = {
         "/robots.txt": Answer(b"User-agent: *\nDisallow: /secret\n", content_type="text/plain"),
@@ -187,7 +187,7 @@ def test_the_archive_of_a_job_is_exported(serve, tmp_path):
 # --- archives of other programs ---------------------------------------------------------------------------
 
 ORIGIN = f"http://127.0.0.1:{free_port()}/"
-"""No server answers there."""
+"""A URL without a server."""
 
 
 def replay(tmp_path, archive, spider=SPIDER, *options):

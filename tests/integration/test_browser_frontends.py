@@ -1,4 +1,4 @@
-"""Browser pages in the other front ends: the command line, recipes and the collector."""
+"""Browser pages on the command line, in recipes and in the collector."""
 
 import contextlib
 import json
@@ -71,7 +71,7 @@ def test_the_shell_has_the_final_document(serve, tmp_path):
 
 @contextlib.contextmanager
 def running_browser(folder):
-    """A browser that somebody else has started. Gives its DevTools URL."""
+    """Start a browser independently of skitter. Yields its DevTools URL."""
     command = [
         find_executable(Settings()), "--headless", "--no-first-run", "--remote-debugging-port=0",
         f"--user-data-dir={folder}", *(["--no-sandbox"] if os.geteuid() == 0 else []), "about:blank",

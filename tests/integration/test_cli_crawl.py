@@ -1,4 +1,4 @@
-"""`skitter crawl` and `skitter run`, as real processes against sites on this machine."""
+"""`skitter crawl` and `skitter run`, as real processes with sites on this machine."""
 
 import contextlib
 import json
@@ -92,7 +92,7 @@ def test_the_files_of_a_job_are_private_to_its_user(serve, tmp_path):
 def test_a_crawl_from_a_closed_network_is_refused_if_seeds_open_nothing(serve, tmp_path):
     server = serve(GeneratedSite(pages=2, links_per_page=12))
     arguments = (server.url, "--delay", 0, "--summary", "s.json", "-s", "seeds_open_networks=false")
-    assert skitter("crawl", *arguments, cwd=tmp_path).returncode == 1  # nothing could be fetched
+    assert skitter("crawl", *arguments, cwd=tmp_path).returncode == 1  # no page could be fetched
     assert counts(tmp_path / "s.json")["failed_by_kind"] == {"forbidden": 1}
     assert not server.log.hits
     assert (
@@ -111,7 +111,7 @@ def test_every_page_has_the_title_and_the_number_of_links_that_it_has(serve, tmp
     }
 
 
-def test_depth_0_takes_the_start_alone(serve, tmp_path):
+def test_depth_0_crawls_only_the_start_page(serve, tmp_path):
     server = serve(GeneratedSite(pages=20, links_per_page=12))
     skitter("crawl", server.url, "--delay", 0, "--depth", 0, "-o", "items.jsonl", cwd=tmp_path)
     assert urls_of(tmp_path / "items.jsonl") == [server.url]
@@ -130,7 +130,7 @@ def test_a_crawl_stays_on_its_start_host_by_default(serve, tmp_path):
     assert urls_of(both) == expected_urls(site, server)
 
 
-def test_deny_and_allow_take_pages_out(serve, tmp_path):
+def test_deny_and_allow_exclude_pages(serve, tmp_path):
     server = serve(GeneratedSite(pages=40, links_per_page=12))
     skitter(
         "crawl", server.url, "--delay", 0, "--deny", r"[?]", "-o", "plain.jsonl", "--job", "a", cwd=tmp_path
@@ -250,7 +250,7 @@ def broken_site(visit):
     return Answer(b"<title>Here</title>") if visit.path == "/here" else Answer(status=404)
 
 
-def test_dead_letters_fail_a_run_only_if_asked_to_and_stand_in_the_summary(serve, tmp_path):
+def test_dead_letters_fail_a_run_only_if_requested_and_are_in_the_summary(serve, tmp_path):
     server = serve(broken_site)
     command = ("crawl", server.url, "-o", "items.jsonl", "--summary", "sum.json")
     assert skitter(*command, cwd=tmp_path).returncode == 0
@@ -267,7 +267,7 @@ def test_dead_letters_fail_a_run_only_if_asked_to_and_stand_in_the_summary(serve
     )
 
 
-def test_quiet_says_nothing(serve, tmp_path):
+def test_quiet_prints_nothing(serve, tmp_path):
     server = serve(GeneratedSite(pages=5, links_per_page=12))
     result = skitter("crawl", server.url, "--quiet", "-o", "items.jsonl", cwd=tmp_path)
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
@@ -281,7 +281,7 @@ def test_with_a_json_log_every_line_on_standard_error_is_json(serve, tmp_path):
     assert records[-1]["summary"]["pages"] == 2
 
 
-def test_a_crawl_that_fails_on_its_way_says_why_in_one_line_and_exits_with_1(serve, tmp_path):
+def test_a_crawl_that_fails_while_it_runs_reports_the_cause_in_one_line_and_exits_with_1(serve, tmp_path):
     server = serve(GeneratedSite(pages=5, links_per_page=12))
     (tmp_path / "failing.py").write_text(
         "from skitter import Spider\n"
@@ -307,9 +307,7 @@ def test_a_crawl_that_fails_on_its_way_says_why_in_one_line_and_exits_with_1(ser
         ("async def start(self): yield 7", "unsupported int"),
     ],
 )
-def test_a_mistake_that_shows_when_the_seeds_are_read_is_one_line_and_exits_with_2(
-    tmp_path, start, said, workers
-):
+def test_a_mistake_in_the_seeds_is_reported_in_one_line_and_exits_with_2(tmp_path, start, said, workers):
     (tmp_path / "wrong.py").write_text(f"from skitter import Spider\nclass Wrong(Spider):\n    {start}\n")
     options = ("--workers", workers, "--summary", "sum.json", "-s", "deny=127[.]0")
     line = usage_error("run", "wrong.py", "-o", "items.jsonl", *options, cwd=tmp_path)
@@ -445,7 +443,7 @@ def test_a_seed_that_is_refused_is_counted_and_named_and_the_others_are_crawled(
 
 
 class Unfetchable:
-    """A site whose pages all fail in one way."""
+    """A site whose pages all fail in the same way."""
 
     def __init__(self, robots, status):
         self.robots, self.status = robots, status
@@ -494,7 +492,7 @@ def test_a_run_that_could_fetch_none_of_its_seeds_fails_and_names_each(
 
 @pytest.fixture
 def authority():
-    """URL of a server whose certificate no authority vouches for."""
+    """URL of a server whose certificate no authority has signed."""
     context = server_side(trustme.CA())
     with socket.create_server(("127.0.0.1", 0)) as listening:
 

@@ -1,4 +1,4 @@
-"""`skitter demo`: it proves what it says, twice in a row, and says so when it does not hold."""
+"""`skitter demo`: its claims hold twice in a row, and it reports if one does not hold."""
 
 import pytest
 

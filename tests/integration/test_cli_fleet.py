@@ -1,4 +1,4 @@
-"""`skitter add`, `set`, `drop-host`, `counters`, `status --watch`, `top` and `export`, as people use them."""
+"""`skitter add`, `set`, `drop-host`, `counters`, `status --watch`, `top` and `export`, as users run them."""
 
 import asyncio
 import fcntl
@@ -45,7 +45,7 @@ def server(site, serve):
 
 @pytest.fixture
 def shop(server, tmp_path):
-    """A job that has crawled the site to its end."""
+    """A job that has crawled the whole site."""
     result = skitter("crawl", server.url, "--delay", 0, "--job", "shop", "-o", "items.jsonl", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     return tmp_path
@@ -72,7 +72,7 @@ def test_a_file_in_place_of_a_url_is_answered_with_its_option(shop):
     assert "'none.txt' was refused" in usage_error("add", "shop", "none.txt", cwd=shop)
 
 
-def test_seeds_are_added_to_a_job_at_rest_once_and_fetched_by_its_next_run(site, server, tmp_path):
+def test_seeds_are_added_once_to_a_job_that_does_not_run_and_fetched_by_its_next_run(site, server, tmp_path):
     first, *others = expected_urls(site, server)
     start = ("crawl", first, "--depth", 0, "--delay", 0, "--job", "shop", "-o", "items.jsonl")
     assert skitter(*start, cwd=tmp_path).returncode == 0
@@ -121,7 +121,7 @@ def test_a_job_kept_alive_takes_seeds_while_it_waits_and_ends_when_it_is_stopped
     assert urls_of(tmp_path / "items.jsonl") == sorted([first, *others[:5]])
 
 
-def test_a_job_ends_by_itself_after_so_long_without_work(server, tmp_path):
+def test_a_job_ends_by_itself_after_its_idle_time(server, tmp_path):
     command = (
         "crawl",
         server.url,
@@ -238,7 +238,7 @@ def test_misuse_is_one_line(shop, monkeypatch, capsys):
 # --- set, drop-host -------------------------------------------------------------------------------------------
 
 
-def test_settings_are_changed_under_way_and_hold_for_later_runs(site, serve, tmp_path):
+def test_settings_are_changed_while_a_job_runs_and_hold_for_later_runs(site, serve, tmp_path):
     slow = SlowingSite(site, after=5, delay=1.0)
     server = serve(slow)
     command = (
@@ -273,7 +273,7 @@ def test_settings_are_changed_under_way_and_hold_for_later_runs(site, serve, tmp
     assert urls_of(tmp_path / "items.jsonl") == expected_urls(site, server)
 
 
-def test_a_host_is_dropped_and_banned_and_taken_again(shop, server):
+def test_a_host_is_dropped_banned_and_allowed_again(shop, server):
     more = [f"{server.url}?{number}" for number in range(3)]
     assert skitter("add", "shop", *more, cwd=shop).returncode == 0
     assert (
@@ -296,7 +296,7 @@ def test_a_host_is_banned_however_it_is_written(shop):
     assert result.stderr == "removed the ban of xn--bcher-kva.test\n"
 
 
-# --- looking --------------------------------------------------------------------------------------------------
+# --- status and counters --------------------------------------------------------------------------------------
 
 
 def test_a_job_that_cannot_be_read_hides_none_of_the_others(shop, free_port):
@@ -319,7 +319,7 @@ def test_a_job_that_cannot_be_read_hides_none_of_the_others(shop, free_port):
         assert "does not answer" in away
 
 
-async def test_watching_a_missing_thing_fails_at_once():
+async def test_watching_a_missing_job_fails_at_once():
     async def look():
         raise UsageError("there is no such job")
 

@@ -1,4 +1,4 @@
-"""Interruptions: the first drains, the second stops at once, and either way the job goes on later."""
+"""Interruptions: the first one drains, the second one stops at once, and the job can be resumed after both."""
 
 import contextlib
 import json
@@ -101,7 +101,7 @@ def test_the_second_interruption_stops_at_once_and_a_rerun_resumes(serve, tmp_pa
         assert slow.reached.wait(60)
         running.interrupt()
         while "press Ctrl-C again" not in (line := running.process.stderr.readline()):
-            assert "pages" in line, line  # its progress, every ten seconds
+            assert "pages" in line, line  # progress, logged every ten seconds
         running.interrupt()
         code, _, stderr = running.end()
     assert code == 130

@@ -66,7 +66,7 @@ WORDS = (
 
 
 class Shop(Logged):
-    """A crawl by two workers of a site that stops answering until the test lets it go on."""
+    """A crawl of a site by two workers. The site stops answering until the test releases it."""
 
     def __init__(self, folder, serve):
         super().__init__(*WORDS, cwd=folder)
@@ -84,7 +84,7 @@ class Shop(Logged):
         return self.owner.children()
 
     def wait_for_both_workers(self):
-        """Return in the middle of the crawl, when the owner and both workers have loaded the spider."""
+        """Wait until the owner and both workers have loaded the spider, in the middle of the crawl."""
         self.wait_for(self.site.reached.is_set)
         self.wait_for(lambda: len({*(self._cwd / "loads").read_text().split()}) == 3)
 
@@ -121,7 +121,7 @@ def test_forked_workers_load_the_spider_themselves_and_a_replacement_is_not_fork
     assert all(item["worker"] == item["loaded_by"] == item["session"] for item in items)
     assert {item["stdin"] for item in items} == {""}
     assert {item["path"] for item in items} == {str(tmp_path)}
-    # The owner and three workers, of which the killed one could not say goodbye.
+    # The owner and three workers. The killed one could not report its end.
     loads = {int(line) for line in (tmp_path / "loads").read_text().split()}
     ended = {int(path.name.removeprefix("ended-")) for path in tmp_path.glob("ended-*")}
     assert len(loads) == 4
@@ -141,7 +141,7 @@ def test_forked_workers_have_no_pipe_of_each_other_open(shop):
 def open_pipes(process):
     found = set()
     for path in Path(f"/proc/{process.pid}/fd").iterdir():
-        with contextlib.suppress(OSError):  # closed meanwhile
+        with contextlib.suppress(OSError):  # closed in the meantime
             found.add(str(path.readlink()))
     return {name for name in found if name.startswith("pipe:")}
 
@@ -160,7 +160,7 @@ def test_workers_end_with_their_owner(shop, tmp_path):
 
 def test_workers_without_a_command_end_when_their_owner_is_killed(tmp_path):
     os.mkfifo(tmp_path / "gate")
-    (tmp_path / "shop.py").write_text("open('gate').read()")  # which nobody writes to
+    (tmp_path / "shop.py").write_text("open('gate').read()")  # no process writes to the pipe
     with Logged(*WORDS, cwd=tmp_path) as command:
         owner = psutil.Process(command.process.pid)
         command.wait_for(lambda: len(owner.children()) == 2)
@@ -228,7 +228,7 @@ def test_a_crawl_ends_if_its_parent_ignores_the_end_of_processes(tmp_path, serve
     web = GeneratedSite(pages=20, links_per_page=12, page_bytes=500)
     server = serve(web)
     (tmp_path / "shop.py").write_text(SHOP.format(url=server.url))
-    ignored = signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # which a new process inherits
+    ignored = signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # new processes inherit it
     try:
         command = Logged(*WORDS, cwd=tmp_path)
         with command:

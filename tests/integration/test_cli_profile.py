@@ -1,4 +1,4 @@
-"""`skitter profile`: what the workers of a running job spend CPU time and memory on."""
+"""`skitter profile`: CPU time and memory of the workers of a running job."""
 
 import asyncio
 import json
@@ -34,7 +34,7 @@ class Hog(Spider):
 
 @pytest.fixture
 def endless(serve):
-    """A site without an end: each page leads to two more."""
+    """An endless site: each page links to two more."""
     return serve(lambda visit: page(f"{visit.target}a", f"{visit.target}b"))
 
 
@@ -81,7 +81,7 @@ def test_the_workers_of_a_running_job_are_profiled(endless, tmp_path):
 
 
 async def test_a_worker_that_cannot_be_profiled_is_reported(tmp_path, monkeypatch):
-    """A process that does not expect the signal is left alone: it would end."""
+    """Other processes do not get the signal: it would end them."""
     sleeper = await asyncio.create_subprocess_exec(sys.executable, "-c", "input()", stdin=-1)
     try:
         with pytest.raises(ProfileError):
@@ -118,7 +118,7 @@ asyncio.run(main())
 
 @pytest.fixture
 async def worker(tmp_path):
-    """A process that reacts to the signal, and says whether it traces its memory."""
+    """A process that handles the signal, and reports whether it traces its memory."""
     worker = await asyncio.create_subprocess_exec(
         sys.executable,
         "-c",

@@ -1,4 +1,4 @@
-"""`skitter report` and `skitter status --plot`: the figures of `skitter status --json`, and nothing that a page can inject."""
+"""`skitter report` and `skitter status --plot`: the values of `skitter status --json`, and no code that a page can inject."""
 
 import json
 import re
@@ -98,7 +98,7 @@ def test_the_report_has_the_figures_of_the_status_and_loads_nothing(shop):
     assert policy == ["default-src 'none'; style-src 'unsafe-inline'"]
 
 
-def test_a_browser_shows_the_report_without_a_request_or_a_complaint(shop):
+def test_a_browser_shows_the_report_without_requests_and_errors(shop):
     require_browser()
     assert skitter("report", "shop", "-o", "report.html", cwd=shop).returncode == 0
     requests, complaints, program = [], [], find_executable(Settings())

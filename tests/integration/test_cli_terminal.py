@@ -1,4 +1,4 @@
-"""What a terminal shows: tables within its width, and completion of names."""
+"""Terminal output: tables within the width of the terminal, and completion of names."""
 
 import io
 import re

@@ -1,4 +1,4 @@
-"""A collector as a script, on an event loop, in threads, and from the command line with several workers."""
+"""A collector as a script, on an event loop, in threads, and on the command line with several workers."""
 
 import asyncio
 import json
@@ -70,7 +70,7 @@ class Pages(Spider):
 
 @pytest.fixture(autouse=True)
 def uvloop_looks_at_the_socket(no_blocking_calls):
-    """uvloop asks once what stands where the socket of a job is to be."""
+    """uvloop checks once whether a file exists at the path of the socket."""
     no_blocking_calls.functions["os.stat"].can_block_in("skitter/frontier/rpc/server.py", "start")
 
 
@@ -414,10 +414,10 @@ def test_requests_of_a_clone_that_is_gone_are_dead_letters_with_a_reason(serve, 
 
 @pytest.mark.parametrize("kind", ["async", "thread"])
 async def test_the_crawl_does_not_end_while_the_last_callback_is_about_to_add_requests(serve, kind):
-    """The race of the article on distributed Colly.
+    """The race described in the article on distributed Colly.
 
-    There the queue is empty, its consumers look at it, see that, and leave, while the last callback is still at work;
-    what that adds is never fetched. Here a page is leased until it is committed together with what it adds.
+    There, consumers see an empty queue and leave while the last callback is still running. The requests that it adds are
+    never fetched. Here, a page stays leased until it is committed together with its new requests.
     """
     hops = 25
     server = serve(Scripted({f"/{number}": [] for number in range(hops)}))
@@ -427,7 +427,7 @@ async def test_the_crawl_does_not_end_while_the_last_callback_is_about_to_add_re
     async def last(response):
         number = int(response.url.rpartition("/")[2])
         seen.append(number)
-        # Long enough for idle workers to look at the empty queue many times.
+        # Long enough for idle workers to check the empty queue many times.
         await (asyncio.sleep(0.02) if kind == "async" else asyncio.to_thread(threading.Event().wait, 0.02))
         if number + 1 < hops:
             response.request.visit(f"/{number + 1}")

@@ -114,7 +114,7 @@ def test_each_output_holds_the_items_of_its_classes_once_although_the_run_is_kil
         deadline = time.monotonic() + 60
         while len(site.visits) < 15:
             assert time.monotonic() < deadline
-            time.sleep(0.02)  # between two looks at another process
+            time.sleep(0.02)  # polls another process
         os.killpg(run.process.pid, signal.SIGKILL)
         run.process.wait()
     assert not (tmp_path / "books.jsonl").exists()
@@ -164,7 +164,7 @@ def test_a_name_that_no_item_has_and_a_changed_selection_are_reported(serve, tmp
     assert "books.jsonl?item_classes=Book is a new output" in ended.stderr
     assert lines_of(tmp_path / "books.jsonl") == []
     assert skitter(*RUN, cwd=tmp_path).returncode == 0
-    assert urls(tmp_path / "books.jsonl") == pages  # nothing was lost
+    assert urls(tmp_path / "books.jsonl") == pages  # no item was lost
 
 
 def test_an_output_elsewhere_does_not_mix_its_items_with_those_of_a_selection_in_the_same_place(
@@ -222,7 +222,7 @@ def test_standard_output_and_an_export_hold_the_selected_items(serve, tmp_path):
     assert "has no output of these classes (Shop)" in told
     assert skitter("export", "books", "-o", "x.jsonl?item_classes=Map", cwd=tmp_path).returncode == 0
     assert urls(tmp_path / "x.jsonl") == twice(pages)
-    # All items are those that an output without the option holds, not these and the selected ones.
+    # `all` contains the items that an output without the option stores, and not in addition the selected ones.
     both = (*RUN, "--job", "both", "-o", "all.jsonl", "-o", "b.jsonl?item_classes=Book")
     assert skitter(*both, cwd=tmp_path).returncode == 0
     exported = skitter("export", "both", "-o", "y.jsonl", cwd=tmp_path)

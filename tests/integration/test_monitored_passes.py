@@ -1,4 +1,4 @@
-"""Monitors over whole crawls: each fault of a site is noticed by exactly its monitor, and reported."""
+"""Monitors over whole crawls: exactly one monitor detects each fault of a site, and reports it."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ from skitter.testing import Answer
 
 
 class Clock:
-    """Stands for the module ``time``: hours pass at once."""
+    """Replaces the module ``time``: hours pass at once."""
 
     offset = 0.0
 
@@ -46,7 +46,7 @@ def clock(monkeypatch):
 
 
 class _Mailbox(socketserver.StreamRequestHandler):
-    """Takes one mail (RFC 5321)."""
+    """Accepts one mail (RFC 5321)."""
 
     def handle(self):
         self._say("220 loopback")
@@ -92,7 +92,7 @@ def mail_server():
 
 @pytest.fixture
 def frontier(request):
-    """The URL of a frontier: a file, or with the parameter ``valkey`` a server."""
+    """The URL of a frontier: a file, or a server for the parameter ``valkey``."""
     if getattr(request, "param", "sqlite") == "sqlite":
         yield "sqlite:"
         return
@@ -129,7 +129,7 @@ def violated(result):
 
 
 @pytest.mark.parametrize("frontier", ["sqlite", "valkey"], indirect=True)
-async def test_each_fault_is_noticed_by_exactly_its_monitor_and_a_good_pass_by_none(shop):
+async def test_each_fault_is_detected_by_exactly_its_monitor_and_a_good_pass_violates_none(shop):
     first = await shop()
     assert [verdict.monitor for verdict in first.ended_pass.verdicts if verdict.passed is None] == [
         "gone", "fewer_items", "new_category", "thin",
@@ -153,11 +153,13 @@ async def end_before_the_judgement(shop, monkeypatch, fault):
 
 
 @pytest.mark.parametrize("frontier", ["sqlite", "valkey"], indirect=True)
-async def test_each_fault_is_noticed_by_exactly_its_monitor_if_all_processes_were_killed_at_the_end(
+async def test_each_fault_is_detected_by_exactly_its_monitor_if_all_processes_were_killed_at_the_end(
     shop, monkeypatch, caplog
 ):
     await shop()
-    for fault in [name for name in MONITORS if name != "slow"]:  # no process has noted the time that jumped
+    for fault in [
+        name for name in MONITORS if name != "slow"
+    ]:  # no process has recorded the time that jumped
         await end_before_the_judgement(shop, monkeypatch, fault)
         assert not any("violated" in line for line in caplog.messages)
         assert violated(await shop()) == []
@@ -214,7 +216,7 @@ async def test_of_several_processes_exactly_one_judges(shop, caplog):
 
 
 class Receiver:
-    """A webhook. ``refusals``: how many requests it refuses first."""
+    """A webhook. ``refusals``: number of requests that it refuses first."""
 
     def __init__(self, refusals=0):
         self.refusals = refusals

@@ -1,4 +1,4 @@
-"""A job continues after its folder or its spider was moved, renamed or copied, by the command that started it."""
+"""A job continues after its folder or its spider was moved, renamed or copied, with the command that started it."""
 
 import json
 import shutil
@@ -28,7 +28,7 @@ def server(web, serve):
 
 @pytest.fixture
 def project(tmp_path, server):
-    """A folder with a job that is done in part."""
+    """A folder with a job that is partly done."""
     folder = tmp_path / "project"
     folder.mkdir()
     (folder / "shop.py").write_text(SHOP.format(url=server.url))
@@ -43,7 +43,7 @@ def run(folder, *more, spider="shop.py", output="items.jsonl"):
 
 
 def resume(folder, *more):
-    """Resume the job, without the limit that has stopped it."""
+    """Resume the job without the limit that has stopped it."""
     note = folder / ".skitter/shop/job.json"
     stored = json.loads(note.read_text())
     del stored["settings"]["max_pages"]
@@ -105,7 +105,7 @@ def test_another_spider_continues_a_job_only_on_demand(project, web, server):
     assert "--fresh" not in line
     resume(project, "--spider", "better.py")
     check_whole(project, web, server)
-    run(project, spider="better.py")  # it is the spider of the job from now on
+    run(project, spider="better.py")  # from now on it is the spider of the job
 
 
 def test_other_arguments_or_another_frontier_are_refused_with_a_remedy_that_keeps_the_data(project):
@@ -131,7 +131,7 @@ def test_a_copied_output_that_was_edited_is_not_replaced(project, tmp_path):
 
 
 def test_a_job_that_was_renamed_keeps_the_ids_of_its_items(tmp_path, web, server):
-    """A row that was written before the renaming is replaced, not doubled."""
+    """A row that was written before the renaming is replaced, not duplicated."""
     (tmp_path / "shop.py").write_text(SHOP.format(url=server.url))
     run(tmp_path, "-s", f"max_pages={FIRST}", output="items.db")
     (tmp_path / ".skitter/shop").rename(tmp_path / ".skitter/books")
@@ -161,7 +161,7 @@ def test_a_job_on_a_server_continues_under_its_name_there(tmp_path, web, server)
 
 
 @pytest.mark.parametrize("damage", ["emptied", "removed"])
-def test_a_frontier_without_content_does_not_start_the_job_again_unasked(project, web, server, damage):
+def test_an_empty_frontier_does_not_start_the_job_again(project, web, server, damage):
     frontier = project / ".skitter/shop/frontier.db"
     for file in frontier.parent.glob("frontier.db*"):
         file.unlink()

@@ -1,4 +1,4 @@
-"""The commands that work on recipes: the schema, and suggestions for pages."""
+"""Commands for recipes: the schema, and suggestions for pages."""
 
 import json
 import subprocess
@@ -90,7 +90,7 @@ def response_of(answer, url="http://x/list"):
     return Response(url, headers=kind, body=answer.body, request=Request(url))
 
 
-class Asked:
+class FakeVisit:
     host, port, method, headers, body = "127.0.0.1", 8000, "GET", {}, b""
 
     def __init__(self, target):
@@ -99,7 +99,7 @@ class Asked:
 
 
 def proposal(target, url=None):
-    response = response_of(Sites()(Asked(target)), url or f"http://127.0.0.1:8000{target}")
+    response = response_of(Sites()(FakeVisit(target)), url or f"http://127.0.0.1:8000{target}")
     text = suggest_recipe(response)
     plan = compile_text(text, "p.yaml")
     return plan.recipe.pages["page"], text
@@ -204,7 +204,7 @@ def test_the_outputs_of_a_recipe_hold_unless_the_command_line_names_others(serve
 
 
 def test_many_threads_may_read_the_first_recipe_of_a_process_at_once():
-    """msgspec crashes where several threads convert to a type that it has not met; seen in 16 of 20 processes."""
+    """msgspec crashes if several threads convert to a type for the first time; seen in 16 of 20 processes."""
     program = (
         "import threading, msgspec\n"
         "from skitter.frontends.recipe.model import Recipe\n"

@@ -1,4 +1,4 @@
-"""Damaged frontier files: found before anything is fetched, and repaired; what is lost is told."""
+"""Damaged frontier files are detected before anything is fetched, and repaired; lost records are reported."""
 
 import random
 import re
@@ -31,7 +31,7 @@ def server(web, serve):
 
 @pytest.fixture
 def folder(tmp_path, server):
-    """A folder with a job that is done in part."""
+    """A folder with a job that is partly done."""
     (tmp_path / "shop.py").write_text(SHOP.format(url=server.url))
     run(tmp_path, "-s", f"max_pages={FIRST}")
     return tmp_path
@@ -59,7 +59,7 @@ def lost_in(result):
 
 
 def check_repaired(folder, web, server, lost):
-    """The job continues: nothing is doubled, and no more is missing than the repair has named."""
+    """Check that the job continues: nothing is duplicated, and only what the repair has reported is missing."""
     run(folder, "-s", "max_pages=100000")
     stored = urls_of(folder / "items.jsonl")
     assert max(Counter(stored).values()) == 1
@@ -132,7 +132,7 @@ def test_a_record_that_cannot_be_decoded_is_named_and_reset(folder, web, server,
 
 
 def test_the_first_page_of_a_file_holds_all_tables(folder):
-    """Without their statements, nothing of a damaged file can be read."""
+    """Without their statements, no data of a damaged file can be read."""
     assert (
         file_of(folder).read_bytes()[100] == 13
     )  # a leaf of the tree, see "B-tree Pages" in SQLite's file format
@@ -192,7 +192,7 @@ repair_file(path)
 
 
 def test_a_repair_may_be_killed_at_any_step(folder, tmp_path_factory):
-    """A repair that is killed and started again keeps what one repair would have kept: also what is only in the log."""
+    """A repair that is killed and repeated keeps the same as a single one, including data that is only in the log."""
     path = file_of(folder)
     with closing(sqlite3.connect(path, isolation_level=None)) as file:
         file.execute("PRAGMA journal_mode = WAL")
@@ -211,7 +211,7 @@ def test_a_repair_may_be_killed_at_any_step(folder, tmp_path_factory):
 
 
 def rows_after(before, folder, killed_at=None):
-    """The rows of the main tables after a repair that was first killed at a step; ``None`` if there is no such step."""
+    """Return the rows of the main tables after a repair that was killed at a step first, or ``None`` without such a step."""
     path = folder / before.name
     for suffix in ("", "-wal"):
         shutil.copy2(f"{before}{suffix}", f"{path}{suffix}")

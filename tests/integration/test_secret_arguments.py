@@ -1,4 +1,4 @@
-"""Secrets on the command line and in the API: in no list of processes, file, log or answer."""
+"""Secrets on the command line and in the API: they are in no process list, file, log or answer."""
 
 import base64
 import json
@@ -36,7 +36,7 @@ class Shop(Spider):
 
 
 class Guarded:
-    """Answers to requests with all secrets, and to the first ones only until ``released`` is set. ``/gone`` is missing."""
+    """Answers requests with all secrets. Only the first ones wait until ``released`` is set. ``/gone`` is missing."""
 
     def __init__(self):
         self.released = threading.Event()
@@ -58,16 +58,16 @@ class Guarded:
 
 
 def processes_of(run, workers):
-    """Return the process of a run and those of its workers, once all have been started."""
+    """Return the processes of a run and of its workers, once all have been started."""
     owner = psutil.Process(run.process.pid)
     while len(found := owner.children(recursive=True)) < workers:
         assert run.process.poll() is None
-        time.sleep(0.02)  # between two looks at another process
+        time.sleep(0.02)  # polls another process
     return [owner, *found]
 
 
 def interrupted(run, site):
-    """Interrupt a run whose pages are held back, and let them go once it knows. Return status, stdout and stderr."""
+    """Interrupt a run whose responses are held back, and release them afterwards. Return status, stdout and stderr."""
     run.interrupt()
     lines = [""]
     while "press Ctrl-C again" not in lines[-1]:

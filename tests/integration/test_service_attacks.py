@@ -1,4 +1,4 @@
-"""Attacks on a service by a caller with a valid token: what a caller may not reach, and what exhausts nothing."""
+"""Attacks on a service by a caller with a valid token: forbidden resources, and limits on consumption."""
 
 import asyncio
 import os
@@ -79,7 +79,7 @@ async def test_a_checker_that_dies_is_a_refusal_and_the_next_recipe_is_checked(t
     jobs.checker.close()
 
 
-# --- what belongs to the operator --------------------------------------------------------------------------------
+# --- settings of the operator ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ async def test_the_seeds_of_callers_open_no_network(tmp_path, serve):
     assert {hit.host for hit in site.log.hits} == {"127.0.0.1"}
 
 
-# --- amounts -----------------------------------------------------------------------------------------------------
+# --- limits ------------------------------------------------------------------------------------------------------
 
 
 async def test_the_numbers_of_jobs_and_recipes_are_limited(call):

@@ -1,4 +1,4 @@
-"""The service over gRPC: the operations of the HTTP API, called by a client that knows only what reflection tells it."""
+"""The service over gRPC: the operations of the HTTP API, called by a client that uses only reflection."""
 
 import asyncio
 import json
@@ -32,10 +32,10 @@ NAMED = {"name": "web", "task": "x"}
 
 
 class Client:
-    """Calls methods by their names. It blocks: call it in a thread."""
+    """Calls methods by their names. Calls block, so make them in a thread."""
 
     def __init__(self, port, authority=None):
-        """``authority``: certificate of the authority that has signed that of the server, for TLS."""
+        """``authority``: certificate of the authority that has signed the server's, for TLS."""
         place = f"localhost:{port}" if authority else f"127.0.0.1:{port}"
         self.channel = (
             grpc.secure_channel(place, grpc.ssl_channel_credentials(authority))
@@ -81,7 +81,7 @@ class Client:
 
 @pytest.fixture
 async def service(tmp_path):
-    """Give an application, its jobs, and a client."""
+    """Return an application, its jobs, and a client."""
     app, jobs = application(tmp_path, tokens=TOKENS)
     await jobs.store.open()
     async with grpc_server(app, "127.0.0.1", 0, 10_000) as port:

@@ -1,4 +1,4 @@
-"""A login holds for all workers and all runs of a job without any setting, and costs nothing in a job without cookies."""
+"""A login is valid for all workers and runs of a job without any setting, and a job without cookies has no overhead."""
 
 import uuid
 
@@ -36,7 +36,7 @@ class MembersOnly:
 
 
 class Open(MembersOnly):
-    """Sets no cookie and needs none."""
+    """Sets no cookies and needs none."""
 
     def __call__(self, visit):
         answer = super().__call__(visit)

@@ -1,4 +1,4 @@
-"""Crawls with signed requests, the command that makes a key, and the directory of a service."""
+"""Crawls with signed requests, the command that creates a key, and the directory of a service."""
 
 import json
 import stat
@@ -32,7 +32,7 @@ class Follower(Spider):
 
 
 class Visited:
-    """A site that keeps the visits. The page /late fails once."""
+    """A site that records its visits. The page /late fails once."""
 
     def __init__(self):
         self.visits = []
@@ -93,7 +93,7 @@ async def test_a_fetcher_with_half_of_the_settings_is_refused():
         await HttpFetcher(Settings(signature_agent=AGENT)).open()
 
 
-def test_the_command_makes_a_key_once_and_prints_its_directory(tmp_path):
+def test_the_command_creates_a_key_once_and_prints_its_directory(tmp_path):
     made = skitter("signing-key", "key.pem", cwd=tmp_path)
     assert made.stderr == "created the private key key.pem\n"
     path = tmp_path / "key.pem"

@@ -121,7 +121,7 @@ def test_a_spider_of_the_user_is_not_taken_for_that_of_a_crawl_without_code(site
 
 
 @pytest.mark.parametrize("start", [["{url}", "--sitemap", "auto"], ["--sitemap", "{url}index.xml"]])
-def test_a_crawl_without_code_takes_sitemaps(site, tmp_path, start):
+def test_a_crawl_without_code_reads_sitemaps(site, tmp_path, start):
     words = [word.format(url=site.url) for word in start]
     options = [
         "-o",
@@ -169,7 +169,7 @@ def memory_of(url, folder):
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads the memory of a process from /proc")
-def test_a_crawl_takes_20_mb_at_most_for_a_sitemap_of_50_mb(serve, tmp_path):
+def test_a_crawl_uses_20_mb_at_most_for_a_sitemap_of_50_mb(serve, tmp_path):
     def site(visit):
         number = int(visit.path.partition("-")[2] or 0)
         if not number:

@@ -44,7 +44,7 @@ def task_file(tmp_path):
 
 
 class Counted:
-    """A task file that notes when it is looked at."""
+    """A task file that records when it is read."""
 
     def __init__(self, task_file, looks):
         self._file = task_file
@@ -153,14 +153,14 @@ async def test_a_task_reloads_only_in_its_rounds(serve, tmp_path, task_file):
     await asyncio.to_thread(task_file.start_recrawl, "often", 5)
     await asyncio.to_thread(task_file.start_recrawl, "often", 5)
     ran = await run_spider(await spider_on(tmp_path / "task_file.jsonl"), tmp_path)
-    assert len(ran.items) == 2  # the recorded recrawl, and the present one
+    assert len(ran.items) == 2  # the recorded recrawl, and the current one
     recrawls = [change.recrawl for change in await asyncio.to_thread(task_file.changes)]
     assert recrawls[:2] == [None, 5]
     assert len(recrawls) == 3
 
 
 def test_a_task_is_added_to_a_running_fleet_and_another_is_closed(serve, tmp_path, task_file):
-    """Each worker is a process of its own that hears of the tasks by the task file alone."""
+    """Each worker is a separate process that learns of the tasks only from the task file."""
     seen, done = threading.Event(), threading.Event()
 
     def answer(event, body=b""):
@@ -290,7 +290,7 @@ def test_a_name_is_used_again_only_after_its_task_is_closed(task_file):
     ] == [("one", "one~3", "closed")]
 
 
-async def test_a_task_that_only_another_worker_has_read_of_is_waited_for(tmp_path, task_file, monkeypatch):
+async def test_a_worker_waits_for_a_task_that_only_another_worker_has_read(tmp_path, task_file, monkeypatch):
     await asyncio.to_thread(task_file.add, recipe("one", "http://x/"), "one.yaml")
     spider = await spider_on(tmp_path / "task_file.jsonl", watch="yes")
     assert (await spider.find_task("one")).name == "one"

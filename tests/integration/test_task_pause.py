@@ -1,4 +1,4 @@
-"""Pauses and schedules of single tasks, while the others of their job go on."""
+"""Pauses and schedules of single tasks, while the other tasks of their job continue."""
 
 import asyncio
 import threading
@@ -38,7 +38,7 @@ def add(task_file, name, url, more="", **fields):
 async def test_a_paused_task_waits_while_the_others_continue_and_its_job_ends_after_its_resumption(
     serve, tmp_path, task_file, monkeypatch, host
 ):
-    """With a host of its own it keeps its places there; on a shared one its requests are put back one by one."""
+    """With a host of its own, the task keeps its places there; on a shared host its requests are put back one by one."""
     monkeypatch.setattr(task_spider, "_PAUSED_HOST_DELAY", 0.1)
     monkeypatch.setattr(task_spider, "_PAUSED_REQUEST_DELAY", 0.1)
     done = asyncio.Event()
