@@ -1,7 +1,7 @@
-"""Recovery: work that dead workers held goes on long before their leases end, and sleepers commit nothing twice.
+"""Recovery: requests of dead workers are leased again long before their leases end, and suspended workers commit nothing twice.
 
-Leases last ten minutes here, far longer than a test may take: only the proof of a death, or the end of the heartbeats,
-can free them.
+Leases last ten minutes here, far longer than a test may take. Only the proof of a death, or missing heartbeats, can free them.
+
 """
 
 import os
@@ -10,7 +10,7 @@ import signal
 
 import pytest
 from crawling import FAST, PATIENCE, SPIDERS, at_moments, check_exact
-from shared_crawling import ClusterCrawling, Machines, SharedCrawling, hasten
+from shared_crawling import ClusterCrawling, Machines, SharedCrawling, report_often
 
 from services.redis_cluster import running_cluster
 from services.redis_servers import server_of
@@ -33,7 +33,7 @@ def server():
 
 @pytest.fixture(params=["lone", "cluster"])
 def machine(request, site, tmp_path):
-    """Make a machine: ``one = machine("one")``, of two workers that share a job with the other machines."""
+    """Start a machine: ``one = machine("one")``, with two workers that share a job with the other machines."""
     made = []
 
     def make(name):
@@ -44,7 +44,7 @@ def machine(request, site, tmp_path):
             made.append(SharedCrawling(folder, server, site, settings=SETTINGS))
         else:
             url = f"{running_cluster('valkey').url}?partitions=3"
-            job = f"job-{tmp_path.name}"  # the cluster serves other tests too
+            job = f"job-{tmp_path.name}"  # the cluster serves other tests as well
             made.append(ClusterCrawling(folder, None, site, url=url, job=job, settings=SETTINGS))
         return made[-1]
 
@@ -101,14 +101,16 @@ def test_a_machine_that_starts_again_takes_its_leases_back_at_once(machine, site
 
 
 def test_another_machine_takes_the_leases_of_a_dead_one_when_its_heartbeats_end(machine, site, truth):
-    dead, alive = machine("dead").start(), hasten(machine("alive"))
-    for _ in at_moments(dead, site, [PAGES // 4]):  # the dead one holds leases: it is alone so far
+    dead, alive = machine("dead").start(), report_often(machine("alive"))
+    for _ in at_moments(
+        dead, site, [PAGES // 4]
+    ):  # the dead machine still has leases, as it is the only one so far
         assert alive.start().wait_for(alive.workers, "a worker")
         dead.kill_all()
     assert alive.wait() == 1, alive.errors
     assert "is silent: took back" in alive.errors
     assert "is incomplete" in alive.errors
-    assert dead.run() == 0, dead.errors  # its part files hold what it had committed
+    assert dead.run() == 0, dead.errors  # its part files contain the items that it had committed
     check_exact(Machines([dead, alive]), *truth)
 
 
@@ -120,7 +122,7 @@ def test_a_suspended_worker_commits_no_page_that_others_took_over(machine, site,
         os.kill(sleeper.pid, signal.SIGSTOP)
     pages, _ = truth
 
-    def is_over():  # a sleeper that held nothing loses nothing, and the other worker does all pages
+    def is_over():  # a suspended worker without leases loses nothing, and the other worker does all pages
         return lost_leases(crawl) > 0 or crawl.counters().get("pages", 0) == len(pages)
 
     assert crawl.wait_for(is_over, "the leases of the sleeper")

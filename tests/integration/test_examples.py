@@ -1,4 +1,4 @@
-"""Every example runs, with the result that it is there to show."""
+"""Every example runs and has the documented result."""
 
 import hashlib
 import json
@@ -23,7 +23,7 @@ PLUGINS = EXAMPLES / "plugins"
 
 
 def address(site):
-    """Return what the examples call their site: no slash at its end."""
+    """Return the URL of a site as the examples use it, without a slash at its end."""
     return site.url.rstrip("/")
 
 
@@ -34,14 +34,14 @@ def members(site):
 
 @pytest.fixture
 def site():
-    """The examples' site in a process of its own; closed with the test."""
+    """The site of the examples in a separate process, which is ended with the test."""
     with SiteProcess("quotes_site:Site", search=[EXAMPLES]) as process:
         yield process
 
 
 @pytest.fixture
 def run(tmp_path, site):
-    """Run an example to its end; returns the folder it ran in."""
+    """Run an example to its end. Return the folder in which it ran."""
 
     def run_example(name, *arguments, **options):
         result = skitter(
@@ -62,7 +62,7 @@ def run(tmp_path, site):
 
 @pytest.fixture(scope="module")
 def plugins(tmp_path_factory):
-    """Install the plug-ins with pip, as a package of their own, in a folder of the test."""
+    """Install the plug-ins with pip, as a separate package, in a folder of the test."""
     folder = tmp_path_factory.mktemp("plugins")
     shutil.copytree(PLUGINS, folder / "source", ignore=shutil.ignore_patterns("__pycache__"))
     options = ["--no-deps", "--no-build-isolation", "--no-index", "--quiet", "--target", folder / "installed"]
@@ -80,7 +80,7 @@ def importing_from(*folders):
     return {"PYTHONPATH": os.pathsep.join([*map(str, folders), *([before] if before else [])])}
 
 
-def test_quotes_takes_each_detail_once(run):
+def test_quotes_yields_each_detail_once(run):
     assert len(set(urls_of(run("quotes.py", "-o", "out.jsonl") / "out.jsonl"))) == 24
 
 
@@ -119,7 +119,7 @@ def test_a_login_in_one_process_holds_in_all_with_shared_cookies(run, site):
     assert urls_of(folder / "out.jsonl") == members(site)
 
 
-def test_api_takes_each_record_of_each_page(run):
+def test_api_yields_each_record_of_each_page(run):
     found = lines_of(run("api.py", "-o", "out.jsonl") / "out.jsonl")
     assert sorted(item["id"] for item in found) == list(range(24))
 
@@ -223,7 +223,7 @@ def test_a_store_with_one_method_is_found_by_its_entry_point(run, plugins):
     assert sorted(found) == urls_of(folder / "out.jsonl")
 
 
-def test_a_broker_of_ones_own_carries_each_request_once(run, plugins):
+def test_a_user_defined_broker_delivers_each_request_once(run, plugins):
     from services.redis_servers import running
 
     frontier = f"zset://127.0.0.1:{running('valkey').port}/examples?state=sqlite:"
@@ -245,18 +245,18 @@ def test_the_fetcher_answers_the_second_crawl_from_its_folder(run, plugins, site
         "quotes.py", "-o", "two.jsonl", "-s", "fetcher=kept:pages", "--job", "again", environment=plugins
     )
     asked = [hit.target for hit in site.hits()[before:]]
-    assert asked == ["/robots.txt"]  # a 404 is not kept
+    assert asked == ["/robots.txt"]  # a 404 is not stored
     assert urls_of(folder / "two.jsonl") == urls_of(folder / "one.jsonl")
 
 
 @pytest.mark.parametrize("part", sorted(PLUGINS.glob("*.py")), ids=lambda path: path.stem)
-def test_a_part_of_ones_own_takes_at_most_40_lines(part):
+def test_a_user_defined_part_takes_at_most_40_lines(part):
     lines = [line for line in part.read_text().splitlines() if line.strip()]
     assert len(lines) <= 40
     assert f'"examples/plugins/{part.name}"' in (ROOT / "docs" / "guides" / "extending.md").read_text()
 
 
-def test_the_user_agents_say_whom_to_write_to(tmp_path, plugins, serve):
+def test_the_user_agents_contain_a_contact(tmp_path, plugins, serve):
     asked = []
 
     def site(visit):
@@ -333,7 +333,7 @@ def test_the_frontier_notes_how_each_request_ended(run, plugins):
 
 @pytest.fixture
 def blog():
-    """The site of the small programs in a process of its own; closed with the test."""
+    """The site of the small programs in a separate process, which is ended with the test."""
     with SiteProcess("blog_site:Site", search=[EXAMPLES]) as process:
         yield address(process)
 

@@ -1,4 +1,4 @@
-"""Answers of a server that are lost on their way: nothing is done twice."""
+"""Lost answers of a server: no call is carried out twice."""
 
 import asyncio
 import random

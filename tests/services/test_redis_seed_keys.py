@@ -1,4 +1,4 @@
-"""Seeds that foreign programs put on the server: nothing is lost on the way, whoever dies."""
+"""Seeds that other programs put on the server: none is lost, even if processes die."""
 
 import asyncio
 
@@ -26,7 +26,7 @@ ALL = Politeness(HostLimits(delay=0.0, concurrency_per_slot=1000))
 
 @pytest.fixture
 def begin(server, join, ask):
-    """Begin a job that takes seeds from two keys."""
+    """Start a job that takes seeds from two keys."""
     now = [1_700_000_000.0]
 
     async def begin_job(**options):
@@ -46,7 +46,7 @@ def gatherer():
 
 
 async def settle_all(frontier):
-    """Do what a worker does until there is nothing more."""
+    """Process all requests like a worker."""
     outside = ExternalSeedReader(frontier.seed_keys, gatherer(), "w")
     while (batch := await frontier.seed_keys.take("w", 3)) is not None:
         await outside.settle(batch)
@@ -141,7 +141,7 @@ async def test_seeds_taken_by_a_dead_worker_go_to_another_and_are_added_once(beg
     await ask.lpush(KEYS[0], *(f"http://a.test/{n}" for n in range(5)))
     taken = await frontier.seed_keys.take("w", 3)
     assert len(taken.seeds) == 3
-    await settle_all(frontier)  # another worker: the rest
+    await settle_all(frontier)  # another worker: the remaining seeds
     assert await counts(frontier) == {"queued": 2}
     assert await frontier.seed_keys.take("w", 3) is None
     frontier.now[0] += 11.0
@@ -234,7 +234,7 @@ async def test_seeds_of_scrapy_redis_are_read_as_there_and_each_is_crawled(begin
 
 
 class Ids(Spider):
-    """Its seeds are ids, not URLs."""
+    """A spider whose seeds are ids, not URLs."""
 
     def make_request_from_data(self, data):
         if data == b"none":
@@ -261,7 +261,7 @@ async def test_a_spider_reads_seeds_in_its_own_format(begin, ask):
     assert "NoneType" in letters["none"]
 
 
-async def test_a_key_of_another_kind_is_said_in_one_line(begin, ask):
+async def test_a_key_of_another_kind_is_reported_in_one_line(begin, ask):
     frontier = await begin()
     await ask.hset(KEYS[0], "a", "b")
     with pytest.raises(SeedKeyError, match="t:first is a hash") as refusal:
@@ -269,7 +269,7 @@ async def test_a_key_of_another_kind_is_said_in_one_line(begin, ask):
     assert "sorted set" in refusal.value.remedy
 
 
-async def test_nothing_is_taken_out_of_one_key_while_another_is_of_a_wrong_kind(begin, ask):
+async def test_no_seed_is_taken_while_another_key_is_of_a_wrong_kind(begin, ask):
     frontier = await begin()
     await ask.rpush(KEYS[0], "http://a.test/1", "http://a.test/2")
     await ask.set(KEYS[1], "a text")
@@ -332,7 +332,7 @@ async def test_items_of_a_task_are_counted_in_a_plain_key_that_runs_out(begin, a
     assert 0 < await ask.ttl("shop:count:books") <= 50
 
 
-async def test_a_plain_counter_that_cannot_be_raised_breaks_no_commit_off(begin, ask):
+async def test_a_plain_counter_that_cannot_be_increased_aborts_no_commit(begin, ask):
     frontier = await begin(group_counter_prefix="shop:count:", group_counter_ttl=50.0)
     await ask.set("shop:count:books", "many")
     await frontier.add(entries("a"))

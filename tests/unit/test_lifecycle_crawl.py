@@ -214,12 +214,12 @@ async def test_no_task_of_a_run_outlives_it(made, serve):
 
 async def test_idle_is_exact_while_the_last_page_is_still_under_way(made, serve):
     """A page that is being read may still give links, so the crawl is not idle, whatever lies in no queue."""
-    reading, go_on = asyncio.Event(), asyncio.Event()
+    reading, released = asyncio.Event(), asyncio.Event()
 
     async def slow(response):
         if path_of(response) == "/":
             reading.set()
-            await go_on.wait()
+            await released.wait()
         return list(follow(response))
 
     site = Scripted({"/": ["/late"], "/late": []})
@@ -228,7 +228,7 @@ async def test_idle_is_exact_while_the_last_page_is_still_under_way(made, serve)
     await reading.wait()
     summary = await crawl.summary()
     assert (summary.queued, summary.in_flight, summary.idle, await crawl.idle()) == (0, 1, False, False)
-    assert await Monitor(crawl, check_every=0.1, auto_stop=True, report=lambda *_: go_on.set()).run() >= 1
+    assert await Monitor(crawl, check_every=0.1, auto_stop=True, report=lambda *_: released.set()).run() >= 1
     assert (site.counts["/late"], crawl.status, await crawl.idle()) == (1, Status.STOPPED, True)
     assert (await crawl.summary()).reason == "idle"
 

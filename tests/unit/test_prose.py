@@ -83,8 +83,10 @@ RETIRED = [
     (r"\bwherefore\b|\bwhereby\b|\bwhereupon\b|\bthenceforth\b|\bhence\b", "use a second sentence"),
     (r"\b(?:costs?|means?|says?|finds?|knows?|gives?) nothing but\b", "write 'only'"),
     (
-        r"(?<!name )\b(?:servers?|hosts?|origins?|sites?|nodes?|replicas?|frontiers?|nsqds?) (?:that )?"
-        r"(?:(?:has|have|had|do|does|did|may|can|could|must) )?(?:not |never |no longer )?answer(?:s|ed)?\b",
+        (
+            r"(?<!name )\b(?:servers?|hosts?|origins?|sites?|nodes?|replicas?|frontiers?|nsqds?) (?:that )?"
+            r"(?:(?:has|have|had|do|does|did|may|can|could|must) )?(?:not |never |no longer )?answer(?:s|ed)?\b"
+        ),
         "write 'respond', or 'reply' to a command; only name servers answer",
     ),
 ]
