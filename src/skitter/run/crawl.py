@@ -312,7 +312,7 @@ class Crawl:
 
     async def _begin(self, frontier: Frontier, info: JobInfo, passes: PassTracker) -> FrontierStatus:
         if frontier.liveness is not None:
-            await _take_back_leases(frontier, frontier.liveness)
+            await _reclaim_leases(frontier, frontier.liveness)
         status = await frontier.status()
         # All processes may have been killed after the end of the last pass and before its judgment.
         self._recovered = await _close_pass(frontier, passes, status)
@@ -616,7 +616,7 @@ class Crawl:
         if self._watcher is None:
             return
         try:
-            pace = self._throughput.note(elapsed, status.counters.get("pages", 0))
+            pace = self._throughput.record(elapsed, status.counters.get("pages", 0))
             self._watcher(Progress(status, elapsed, workers, pace))
         except Exception:
             log.exception("cannot show the progress")
@@ -686,8 +686,8 @@ async def _close_pass(frontier: Frontier, passes: PassTracker, status: FrontierS
     return await passes.close(status)
 
 
-async def _take_back_leases(frontier: Frontier, liveness: Liveness) -> None:
-    """Take back the leases of the workers of this machine that have died, without waiting for their heartbeats to end."""
+async def _reclaim_leases(frontier: Frontier, liveness: Liveness) -> None:
+    """Reclaim the leases of dead workers of this machine, without waiting for their heartbeats to expire."""
     await liveness.open()
     try:
         workers = await liveness.workers()
@@ -696,7 +696,7 @@ async def _take_back_leases(frontier: Frontier, liveness: Liveness) -> None:
     dead = await asyncio.to_thread(lambda: [worker for worker in workers if has_died(worker)])
     for worker in dead:
         if taken := await frontier.abandon(worker):
-            log.info("worker %s died on this machine: took back %d leases", worker, taken)
+            log.info("worker %s died on this machine: reclaimed %d leases", worker, taken)
 
 
 _QUEUE_GRACE = 10.0
