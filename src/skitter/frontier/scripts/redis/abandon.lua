@@ -1,4 +1,4 @@
--- abandon: take back all leases of a dead worker, counting one lost lease each. Returns their number.
+-- abandon: reclaim all leases of a dead worker, and count a lost lease for each request. Returns their number.
 -- ARGV[5]: worker
 begin(false)
 if call('HGET', JOB, 'seed_worker') == ARGV[5] then
