@@ -108,7 +108,7 @@ def test_another_machine_takes_the_leases_of_a_dead_one_when_its_heartbeats_end(
         assert alive.start().wait_for(alive.workers, "a worker")
         dead.kill_all()
     assert alive.wait() == 1, alive.errors
-    assert "is silent: took back" in alive.errors
+    assert "is silent: reclaimed" in alive.errors
     assert "is incomplete" in alive.errors
     assert dead.run() == 0, dead.errors  # its part files contain the items that it had committed
     check_exact(Machines([dead, alive]), *truth)

@@ -89,7 +89,7 @@ def test_sweeps_become_rare_until_no_old_lease_can_be_left_and_restart_when_they
         while sweeps.next_at < float("inf"):
             now = sweeps.next_at
             when.append(now)
-            sweeps.note(now, now + costs, found.pop(0) if found else 0)
+            sweeps.record(now, now + costs, found.pop(0) if found else 0)
         return when
 
     assert times(SweepSchedule(0.0, 90.0), [5]) == [0, 1, 3, 7, 15, 31, 63]

@@ -194,7 +194,7 @@ def test_a_queue_that_cannot_be_is_refused_by_name(queues, named):
 
 
 @pytest.mark.parametrize(
-    ("workers", "queues", "teams"),
+    ("workers", "queues", "expected"),
     [
         (3, {}, [[], [], []]),
         (2, {"list": 0, "detail": 0}, [["list", "detail"]] * 2),
@@ -202,8 +202,8 @@ def test_a_queue_that_cannot_be_is_refused_by_name(queues, named):
         (2, {"list": 0, "detail": 1}, [["list"], ["list"], ["detail"]]),
     ],
 )
-def test_each_worker_process_receives_the_queues_that_it_serves(workers, queues, teams):
-    assert JobSpec(job="x", spider="-", workers=workers, queues=queues).teams() == teams
+def test_each_worker_process_receives_the_queues_that_it_serves(workers, queues, expected):
+    assert JobSpec(job="x", spider="-", workers=workers, queues=queues).queues_per_worker() == expected
 
 
 @pytest.mark.parametrize("text", ["a b", "detail:", "detail:0", "detail:two", ":2", "detail:1:2"])

@@ -383,8 +383,8 @@ def test_requests_of_new_hosts_are_not_read_while_all_places_are_kept():
         hosts.add(f"other{number}", 1)
     hosts.pause_answered(BEGIN + 0.3)
     assert hosts.fill(0.05, 8) == (0, 4)
-    assert hosts.table.unread(BEGIN + 0.35, 10, places=4) == []
-    assert hosts.table.unread(BEGIN + 0.35, 10, places=100) == [unread]
+    assert hosts.table.unread(BEGIN + 0.35, 10, worker_capacity=4) == []
+    assert hosts.table.unread(BEGIN + 0.35, 10, worker_capacity=100) == [unread]
 
 
 def test_fetches_in_progress_are_counted_for_each_kind_of_host():
@@ -397,7 +397,7 @@ def test_fetches_in_progress_are_counted_for_each_kind_of_host():
     hosts.table.get("new0").end_fetch(BEGIN + 1, BEGIN, FetchReport(1, 0.1))
     assert (counts.all, counts.new) == (2, 2)
     hosts.table.get("new1").end_fetch(BEGIN + 1, BEGIN, FetchReport(1))  # it has not answered
-    hosts.table.get("new2").free_place()
+    hosts.table.get("new2").end_unreported_fetch()
     assert (counts.all, counts.new) == (0, 0)
 
 
@@ -409,6 +409,6 @@ def test_all_fetches_of_a_host_count_as_those_of_a_known_one_once_it_has_answere
     assert (slot.counts.all, slot.counts.new) == (3, 3)
     slot.end_fetch(BEGIN + 1, BEGIN, FetchReport(1, 0.1))
     assert (slot.counts.all, slot.counts.new) == (2, 0)
-    slot.free_place()
+    slot.end_unreported_fetch()
     slot.end_fetch(BEGIN + 2, BEGIN, FetchReport(1, 0.1))
     assert (slot.counts.all, slot.counts.new) == (0, 0)

@@ -23,8 +23,8 @@ class OutgoingMessage(msgspec.Struct, frozen=True, gc=False):
 
     body: bytes
     delay: float = 0.0
-    """Seconds before which the message is of no use. It is only a hint: the broker may deliver the message at
-    once."""
+    """Seconds before which the message is of no use. This is only a hint: the broker may deliver the message
+    immediately."""
 
 
 class Delivery(Protocol):
@@ -129,10 +129,10 @@ class StateFrontier(Frontier, Protocol):
     async def add_reported(
         self, entries: Sequence[Entry], seeds: SeedProgress | None = None
     ) -> tuple[AddResult, list[bool]]:
-        """Add requests as :meth:`Frontier.add`. Return also which of ``entries`` were added."""
+        """Add requests like :meth:`Frontier.add`. Also return which of ``entries`` were added."""
 
     async def commit_reported(self, outcomes: Sequence[Outcome]) -> tuple[list[bool], list[list[bool]]]:
-        """Commit as :meth:`Frontier.commit`. Return also, for each outcome, which of its entries were added."""
+        """Commit like :meth:`Frontier.commit`. Also return, for each outcome, which of its entries were added."""
 
     async def overdue_slots(self, seconds: float) -> list[tuple[str, int]]:
         """List the slots that have been ready for at least ``seconds``, and the number of requests waiting in each."""

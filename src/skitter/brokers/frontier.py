@@ -1,4 +1,4 @@
-"""Broker frontier: a message broker carries the queue, and a state frontier makes every decision.
+"""Broker frontier: a message broker carries the queue, and a state frontier makes all decisions.
 
 ``docs/design/brokers.md`` explains the protocol.
 """
@@ -47,7 +47,7 @@ class BrokerFrontier:
 
     Implements :class:`~skitter.frontier.contract.Frontier`.
     ``state``: opened and closed by this frontier. ``make_broker``: returns the broker of a queue's topic.
-    ``restore_lost``: add a request again from its message if the state does not know it; off where the state forgets
+    ``restore_lost``: add a request again from its message if the state does not know it; off if the state forgets
     fingerprints on purpose. ``patient``: :meth:`open` waits for a broker that is unavailable.
     """
 
@@ -84,7 +84,7 @@ class BrokerFrontier:
         self.liveness = state.liveness
         self.catalog = state.catalog
         self.seed_keys = state.seed_keys
-        """Requests from seed keys have no messages at first. The search for lost messages publishes them."""
+        """Requests from seed keys have no messages at first. The search for lost messages publishes messages for them."""
         self.unknown = state.unknown
         self.status = state.status
         self.limit_outages = state.limit_outages
@@ -110,7 +110,7 @@ class BrokerFrontier:
         return info
 
     async def _topic(self, queue: str) -> Topic:
-        """Return the topic of a queue, opened if it is not."""
+        """Return the topic of a queue. Open it on the first call."""
         if (topic := self._topics.get(queue)) is not None:
             return topic
         async with self._opening:
@@ -175,7 +175,7 @@ class BrokerFrontier:
     async def lease(
         self, worker: str, limit: int, reports: Sequence[FetchReport] = (), quotas: QueueQuotas | None = None
     ) -> LeaseResult:
-        """Lease requests that may be fetched now and whose messages are here."""
+        """Lease requests that may be fetched now and whose messages have arrived."""
         result = await self._lease(worker, limit, reports, quotas)
         if result.revision != self._revision:
             self._revision = result.revision
@@ -233,7 +233,7 @@ class BrokerFrontier:
                     return queue
         return DEFAULT_QUEUE
 
-    # --- the end of leases -------------------------------------------------------------------------------
+    # --- ending leases -----------------------------------------------------------------------------------
 
     async def renew(self, worker: str, lease_ids: Sequence[int]) -> list[int]:
         """Extend leases, and the message timeouts with them."""
@@ -271,7 +271,7 @@ class BrokerFrontier:
             topic.release(lease_ids)
 
     async def abandon(self, worker: str) -> int:
-        """Take back the leases of a dead worker. Each topic makes sure that none is granted in the meantime."""
+        """Reclaim the leases of a dead worker. Each topic makes sure that none is granted in the meantime."""
         return sum([await topic.abandon(worker) for topic in list(self._topics.values())])
 
 
@@ -287,7 +287,7 @@ class _Commit:
 
 
 class _PublishedDeadLetters:
-    """The dead letters of the state; replayed ones get messages."""
+    """The dead letters of the state. Replayed dead letters get messages."""
 
     def __init__(
         self, state: StateFrontier, publish_slots: Callable[[Iterable[str]], Awaitable[None]]

@@ -97,7 +97,7 @@ class JetStreamBroker:
 
     @property
     def is_receiving(self) -> bool:
-        """Whether there is a connection; its subscription survives reconnects."""
+        """Whether there is a connection. Its subscription survives reconnects."""
         return self._client is not None and bool(self._client.is_connected)
 
     # --- opening and closing -----------------------------------------------------------------------------
@@ -124,7 +124,7 @@ class JetStreamBroker:
         self._pulling = asyncio.create_task(self._pull_forever())
 
     async def _is_listening(self) -> bool:
-        """Return whether any server listens. The client itself would try to connect without end."""
+        """Return whether any server listens. The client itself would try to connect forever."""
         for server in self._servers:
             host, _, port = server.rpartition("@")[2].rpartition("/")[2].rpartition(":")
             with contextlib.suppress(OSError, TimeoutError):
@@ -140,7 +140,7 @@ class JetStreamBroker:
             name=self._stream, subjects=[f"{self._stream}.*"], retention=RetentionPolicy.WORK_QUEUE,
             discard=DiscardPolicy.NEW,
         )  # fmt: skip
-        with contextlib.suppress(BadRequestError):  # it exists already, perhaps with limits of its owner
+        with contextlib.suppress(BadRequestError):  # it exists already, perhaps with limits set by its owner
             await self._js.add_stream(stream)
         config = ConsumerConfig(
             durable_name=self._consumer, filter_subject=self._subject, ack_policy=AckPolicy.EXPLICIT,
@@ -163,7 +163,7 @@ class JetStreamBroker:
     # --- publishing --------------------------------------------------------------------------------------
 
     async def publish(self, messages: Sequence[OutgoingMessage]) -> None:
-        """Publish messages immediately. JetStream does not support delays, so the receiver puts early messages back."""
+        """Publish messages immediately. JetStream does not support delays, so the receiver requeues early messages."""
         for start in range(0, len(messages), PUBLISH_BATCH_SIZE):
             bodies = [message.body for message in messages[start : start + PUBLISH_BATCH_SIZE]]
             await publish_patiently(partial(self._publish, bodies), UNAVAILABLE, _is_refused)
@@ -213,9 +213,9 @@ class JetStreamBroker:
         return bool(self._inbox)
 
     async def _pull_forever(self) -> None:
-        """Keep one pull request open while there is room for messages.
+        """Keep one pull request open while more messages are allowed.
 
-        The client's own ``fetch`` holds the first messages back until all that it asked for have arrived.
+        The client's own ``fetch`` does not return the first messages before all requested messages have arrived.
         """
         while True:
             room = self._allowed - self._unacknowledged
@@ -235,7 +235,7 @@ class JetStreamBroker:
                     await asyncio.sleep(RETRY_INTERVAL)
                     await self._create()
             except TimeoutError:
-                continue  # the server is unavailable, or has forgotten the request
+                continue  # the server is unavailable, or has lost the pull request
             except UNAVAILABLE as error:
                 log.debug("nats: %s", error)
                 await asyncio.sleep(RETRY_INTERVAL)
@@ -264,9 +264,9 @@ class _Pull:
     def __init__(self, number: int, remaining: int) -> None:
         self.number = number
         self.remaining = remaining
-        """Messages that it may still bring."""
+        """Number of messages that it may still return."""
         self.has_no_consumer = False
-        """Whether the server had no such consumer: it has lost it, or is still starting."""
+        """Whether the server does not know the consumer, because it has lost it or is still starting."""
         self.ended = asyncio.Event()
 
 

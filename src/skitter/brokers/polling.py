@@ -1,4 +1,4 @@
-"""A broker over a queue that has to be asked for messages: a list, a table of a database, an HTTP API."""
+"""A broker over a queue that must be polled for messages: a list, a database table, an HTTP API."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ReceivedMessage(msgspec.Struct, frozen=True, gc=False):
     """A message that was received."""
 
     key: bytes | str | int
-    """What :meth:`PolledQueue.delete` and :meth:`PolledQueue.delay` receive."""
+    """Identifies the message in :meth:`PolledQueue.delete` and :meth:`PolledQueue.delay`."""
     body: bytes
     attempts: int = 1
     """The number of deliveries of this message, including this one; 1 if the queue does not count them."""
@@ -53,11 +53,11 @@ class PolledQueue(Protocol):
         """Delete a message that was taken."""
 
     async def delay(self, key: bytes | str | int, seconds: float, /) -> None:
-        """Hide a message that was taken for ``seconds`` from now, and show it then. Do not restore a deleted one."""
+        """Hide a message that was taken for ``seconds`` from now, then show it again. Do not restore a deleted message."""
 
 
 class PollingBroker:
-    """Asks a :class:`PolledQueue` for messages. Implements :class:`~skitter.brokers.contract.Broker`."""
+    """Polls a :class:`PolledQueue` for messages. Implements :class:`~skitter.brokers.contract.Broker`."""
 
     def __init__(self, queue: PolledQueue, lease_seconds: float, *, interval: float = 0.02) -> None:
         self._queue = queue

@@ -46,7 +46,7 @@ _TLS_CONNECT = 35
 _CONNECT_TIME_OUTS = ("Connection timed out", "SSL connection timeout")
 _BROKEN_HANDSHAKES = ("SSL_ERROR_SYSCALL", "unexpected eof", "Connection reset", "Send failure")
 _RECEIVING_FAILED = 56
-"""Also the code of chunks and headers that libcurl rejects, and of alerts after a handshake of TLS 1.3."""
+"""The code is also used for chunks and headers that libcurl rejects, and for alerts after a TLS 1.3 handshake."""
 _INVALID_RESPONSES = ("chunk", "Too large response headers")
 _TLS_ALERT = "alert"
 
@@ -97,11 +97,12 @@ def fetch_error(
     if code == _RECEIVING_FAILED and any(sign in message for sign in _INVALID_RESPONSES):
         kind = ProtocolError
     elif code == _RECEIVING_FAILED and not (responded or by_proxy) and _TLS_ALERT in message:
-        kind = TlsError  # RFC 8446, 4.4.2.4: the server refuses the certificate of the client, or misses it
+        # RFC 8446, 4.4.2.4: the server refuses the certificate of the client, or requires one.
+        kind = TlsError
     elif kind is Disconnected and not responded:
         kind = ConnectError
     elif code == _TLS_CONNECT and any(sign in message for sign in _BROKEN_HANDSHAKES):
-        # The network failed during the handshake, not the certificate, so a retry may succeed.
+        # The network failed during the handshake, not the verification of a certificate, so a retry may succeed.
         kind = ConnectError
     elif kind is TimedOut and message.startswith("Resolving timed out"):
         kind = UnresolvedHost

@@ -59,7 +59,7 @@ class HeaderGate:
                 self._begin_decision()
             if self._decision is not None and (transfer.cancelled() or transfer.exception() is None):
                 await self._decision
-            if self._writing is not None:  # its error is the reason why the transfer was ended
+            if self._writing is not None:  # an error of the write is the reason why the transfer has ended
                 await self._writing
             await transfer
         finally:

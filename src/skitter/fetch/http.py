@@ -67,7 +67,7 @@ class _OnlyDeadConnections(Exception):
 
 
 def _room_for_connections() -> int:
-    """Return how many connections the limit of open files allows. Beyond it, hosts would seem to be dead."""
+    """Return how many connections the limit of open files allows. With more connections, hosts would seem to be dead."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return 2**20 if soft == resource.RLIM_INFINITY else max(4, min(2**20, soft - _OTHER_DESCRIPTORS))
 
@@ -157,7 +157,7 @@ class HttpFetcher:
         cookie = self.cookies.header_for(request)
         addresses: list[str] = []
         resolving = 0.0
-        # Nearly always, the start of the URL is an origin that is known.
+        # The usual case: the start of the URL is a known origin.
         if proxy or (self._resolver is not None and not self._resolver.knows(url[: url.find("/", 8)])):
             began = time.monotonic()
             addresses = await self._look_up(request, url, proxy)
@@ -177,7 +177,7 @@ class HttpFetcher:
             block, body = transfer.raw_response()
             response = self._response(transfer, request, block, body)
             names = block.lower()
-            # Not `in`: CPython 3.11 raises and drops an exception for each one.
+            # find, because `in` is slow: CPython 3.11 raises and drops an exception for each lookup.
             if transfer.cuts or names.find(b"\ncontent-encoding:") >= 0 or names.find(b"\nset-cookie:") >= 0:
                 await self._complete(response, request, transfer, names)
         except BaseException:
@@ -284,7 +284,7 @@ class HttpFetcher:
             self._guard is None or not await self._guard.allows_by_now(transfer.refused)
         ):
             raise error
-        transfer.connect_afresh()  # a pooled connection would be taken without asking the guard again
+        transfer.connect_afresh()  # a pooled connection would be reused without asking the guard again
 
     def _run(
         self, transfer: Transfer, request: Request, on_headers: HeaderHook | None
@@ -341,13 +341,13 @@ class HttpFetcher:
         except UndecodableBody:
             if response.ok or response.status in self.settings.allowed_statuses:
                 raise
-            return b""  # the status decides, whatever the text of a redirect or an error
+            return b""  # the status decides; the text of a redirect or an error does not matter
 
 
 def _sendable(url: str) -> str:
     if url.startswith(_SCHEMES) and url.isascii() and " " not in url:
         return url
-    # The URL was never normalized: send what a browser would send.
+    # The URL is not normalized: send what a browser would send.
     href = normalize(url)
     if href is None or not href.startswith(_SCHEMES):
         raise UnsendableRequest(

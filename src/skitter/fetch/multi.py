@@ -1,6 +1,6 @@
 """Drives libcurl's multi handle from the event loop.
 
-pycurl has a driver of its own. This one does less work per request, which saves a tenth of the cost of a page: the
+pycurl has its own driver. This one does less work per request, which saves a tenth of the cost of a page: the
 sockets are watched by one epoll object that the event loop watches, so the loop creates and closes no handle per
 request; a transfer is a plain future; and curl's timer is rescheduled only if it becomes due earlier.
 """
@@ -76,7 +76,7 @@ class Multi:
         return future
 
     def end(self, curl: pycurl.Curl) -> None:
-        """Remove a transfer, whatever its state. A completed transfer has been removed already."""
+        """Remove a transfer in any state. Does nothing for a completed transfer, which has been removed already."""
         if self.running.pop(curl, None) is not None:
             self._multi.remove_handle(curl)
 
@@ -161,7 +161,7 @@ def _seconds_unread(curl: pycurl.Curl) -> float:
     fd = curl.getinfo(pycurl.ACTIVESOCKET)
     if fd < 0 or _TCP_INFO is None:
         return 0.0
-    # The type in C: an object of its subclass `socket.socket` takes four times as long, for each page on a busy loop.
+    # The C type, because creating the subclass `socket.socket` takes four times as long, for each page on a busy loop.
     connection = socket.SocketType(socket.AF_INET, socket.SOCK_STREAM, 0, fd)
     try:
         info = connection.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, _LAST_RECEIVED.stop)

@@ -71,7 +71,7 @@ class RobotsRecord(msgspec.Struct, frozen=True, array_like=True):
 
     def holds(self, now: float) -> bool:
         """Return whether the record is still valid at a Unix time."""
-        # A record from the future is the mark of a clock set back; it must not stay valid without limit.
+        # A record from the future means that the clock was set back. It must not stay valid without limit.
         return -self.ttl < now - self.fetched_at < self.ttl
 
 
@@ -94,7 +94,7 @@ class Deferred(msgspec.Struct, frozen=True):
     """The robots.txt is unavailable for now: nothing of this origin may be fetched."""
 
     seconds: float
-    """From now."""
+    """Seconds to wait, from now."""
     exhausted: bool
     """Whether it failed too often, so that the waiting requests fail."""
     error: str
@@ -137,7 +137,7 @@ async def fetch_robots(
                 return _judge(response, settings, previous)
             url = target
     except ForbiddenAddress:
-        raise  # waiting does not help
+        raise  # waiting would not help
     except FetchError as error:
         has_rules = previous is not None and previous.state is RobotsState.RULES
         if error.free or not (has_responded or has_rules):

@@ -21,9 +21,9 @@ from skitter.fetch.robots_rules import RobotsPolicy, product_token
 from skitter.web.urls import origin_of
 
 _UNSHARED_SECONDS = 10.0
-"""Seconds for which the other workers are not asked again about an origin that none of them has reached."""
+"""Seconds for which the notes are not read again for an origin that no worker has reached."""
 _KEPT_BEYOND_TTL = 86_400.0
-"""Seconds for which an expired record is still shared, for its failure count and its rules."""
+"""Seconds for which an expired record is still shared, because its failure count and its rules are still needed."""
 
 
 class RobotsCache:
@@ -100,7 +100,7 @@ class RobotsCache:
         return record
 
     async def _shared(self, origin: str, key: str) -> RobotsRecord | None:
-        """Return the record that a worker has stored. Attempts to reach a dead origin soon repeat without a lookup."""
+        """Return the record that a worker has stored. Repeated attempts to reach a dead origin soon need no lookup."""
         now = time.monotonic()
         if self._notes is None or now - self._unshared.get(origin, -_UNSHARED_SECONDS) < _UNSHARED_SECONDS:
             return None

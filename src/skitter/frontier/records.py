@@ -342,7 +342,7 @@ SETTLED = "settled"
 
 
 class DeadLetter(msgspec.Struct, frozen=True):
-    """A request that failed and is not retried any more, with its error."""
+    """A request that failed and is no longer retried, with its error."""
 
     id: int
     fingerprint: bytes
@@ -462,13 +462,15 @@ class TaskFilter:
         if self.trace not in record:
             return False
         try:
-            return _read_words(memoryview(record)[1:]).cb_kwargs.get(TASK) == self._task  # behind the version
+            return (
+                _read_words(memoryview(record)[1:]).cb_kwargs.get(TASK) == self._task
+            )  # after the version byte
         except msgspec.MsgspecError:
             return False
 
 
 def joined_spans(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return byte ranges in order, with those that touch or overlap as one."""
+    """Return byte ranges in order. Ranges that touch or overlap are joined."""
     joined: list[tuple[int, int]] = []
     for start, end in sorted(spans):
         if joined and start <= joined[-1][1]:

@@ -26,7 +26,7 @@ log = logging.getLogger("skitter.monitors")
 
 _ATTEMPTS = 3
 _PAUSE = 1.0
-"""Seconds before the second attempt; doubles with each further one."""
+"""Seconds before the second attempt. Doubles with each further attempt."""
 _TIMEOUT = 15.0
 
 
@@ -39,10 +39,10 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True):
 
     job: str
     number: int
-    """Number of the pass. Together with ``job`` and ``ended`` it distinguishes a new report from a repeated one."""
+    """Number of the pass. Together with ``job`` and ``ended``, it distinguishes a new report from a repeated one."""
     began: float
     ended: float
-    """Unix time of the end; 0 while the pass runs."""
+    """Unix time of the end of the pass; 0 while it runs."""
     reason: str
     violated: list[Verdict]
     figures: dict[str, float]
@@ -86,7 +86,7 @@ def _connect(scheme: str, host: str, port: int | None, context: ssl.SSLContext) 
 
 
 def _check_private(client: smtplib.SMTP, host: str) -> None:
-    """Raise :class:`NotificationError` if others could read a login: it needs TLS, except on this machine.
+    """Raise :class:`NotificationError` if others could read a login: it needs TLS, except to this machine.
 
     Someone in between can remove STARTTLS from the reply of a server in order to read the password.
     """

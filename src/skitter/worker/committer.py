@@ -285,7 +285,7 @@ class Committer:
         self._inflight.close([page.lease.id for page in pages], adds_requests=adds_requests)
 
     def _learn(self, pages: list[Page], cache_generation: int) -> None:
-        """Record what the frontier has accepted: the totals of this worker, and the links, which are known from now on.
+        """Record what the frontier has accepted: the totals of this worker, and its links, which are now known.
 
         ``cache_generation``: the generation of the link cache when the commit started.
         """
@@ -371,7 +371,7 @@ class Committer:
     # --- links -----------------------------------------------------------------------------------------
 
     async def _new_links(self, pages: list[Page]) -> list[list[LinkBatch]]:
-        """Return the new links of each page. Most links are known, and cost only the lookup."""
+        """Return the new links of each page. Most links are known, so they cost only a lookup."""
         fingerprints = [key for page in pages for batch in page.batches for key in batch.fingerprints]
         if len(fingerprints) <= _MIN_LINKS_TO_ASK * len(pages):
             return [page.batches for page in pages]
@@ -396,7 +396,7 @@ class Committer:
 
 
 def _add_counters(counters: dict[str, int], others: dict[str, int]) -> None:
-    """Add counters to others."""
+    """Add the values of ``others`` to ``counters``."""
     for name, amount in others.items():
         counters[name] = counters.get(name, 0) + amount
 

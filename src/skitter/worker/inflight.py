@@ -18,20 +18,21 @@ if TYPE_CHECKING:  # traces need an extra
     from skitter.worker.tracing import Tracer
 
 REPORT_DELAY = 0.002
-"""Time in seconds to collect fetch reports for a frontier that many workers share, so that one call serves several.
+"""Time in seconds to collect fetch reports for a frontier that many workers share, so that one call sends several.
 The wait ends early when a quarter of the concurrent fetches have ended. A frontier on this machine is called without
 a wait."""
 _REPORT_SHARE = 0.03
-"""On slow sites the wait is this share of the response time of the site, so that it costs at most this share of the
+"""On slow sites, the wait is this share of the site's response time, so that it costs at most this share of the
 pages per second. It does not end early."""
 _MAX_REPORT_DELAY = 0.05
 _LATENCY_WEIGHT = 0.1
 """Weight of the latest fetch in the average response time."""
 _CONTACT_SECONDS = 5.0
-"""Seconds that a request to an unresponsive origin is expected to take. Waiting requests are scheduled by it."""
+"""Expected seconds of a request to an unresponsive origin. Waiting requests are scheduled by it."""
 _MIN_CONTACT_WAIT = 0.5
 _BUSY_SHARE = 8
-"""Once one request per this many concurrent fetches is set aside, further ones are set aside from the start."""
+"""Once one request per this many concurrent fetches is set aside, further requests to unknown origins are set aside from the
+start."""
 _UNCOMMITTED_PER_FETCH = 3
 """Pages that may wait for their commit, per concurrent fetch, unless a store buffers more."""
 _MAX_WAITING_BYTES = 8_000_000
@@ -202,7 +203,7 @@ class InflightRequest:
         if self._grace is not None:
             self._grace.cancel()
             self._grace = None
-        if self.is_aside and self._inflight.take_back(self.lease.slot):
+        if self.is_aside and self._inflight.count_again(self.lease.slot):
             self.is_aside = False
         return not self.is_aside
 
@@ -312,7 +313,7 @@ class Inflight:
     # --- leasing ---------------------------------------------------------------------------------------
 
     def free(self) -> int:
-        """Return how many leases the worker can take now."""
+        """Return how many more leases the worker can take now."""
         if self.draining or self._waiting_bytes > _MAX_WAITING_BYTES:
             return 0
         most = self.concurrency + self.max_uncommitted + self.aside
@@ -337,7 +338,7 @@ class Inflight:
             self.budget.begin(lease.slot)
 
     def set_aside(self, slot: str) -> None:
-        """Stop counting a running fetch: another one may start."""
+        """Stop counting a running fetch, so that another one may start."""
         self.aside += 1
         self._end_fetch(slot)
         self.lease_wakeup.set()
@@ -351,7 +352,7 @@ class Inflight:
         self._contact_at = max(self._contact_at, now) + _CONTACT_SECONDS / self.max_aside
         return self._contact_at - now + _MIN_CONTACT_WAIT
 
-    def take_back(self, slot: str) -> bool:
+    def count_again(self, slot: str) -> bool:
         """Count a fetch again that was set aside. Return ``False`` if too many are running."""
         if self.fetching >= self.concurrency:
             return False
@@ -367,7 +368,7 @@ class Inflight:
             self.budget.end(slot)
 
     def finish_fetch(self, slot: str, report: FetchReport, *, was_aside: bool) -> None:
-        """Record the end of a fetch: another one may start."""
+        """Record the end of a fetch, so that another one may start."""
         if was_aside:
             self.aside -= 1
         else:
@@ -400,7 +401,7 @@ class Inflight:
         sent.set()
 
     def end_leasing(self) -> None:
-        """Record that the frontier is not asked for leases again, so that no commit waits for such a call."""
+        """Record that no further call for leases follows, so that no commit waits for one."""
         self._has_ended = True
         self._reports_sent.set()
 
@@ -414,7 +415,7 @@ class Inflight:
             self.lease_wakeup.set()
             await sent.wait()
 
-    # --- ends of leases --------------------------------------------------------------------------------
+    # --- ending leases ---------------------------------------------------------------------------------
 
     def end_processing(self, lease_id: int, *, returned: bool) -> None:
         """Record the end of a task. ``returned``: release the lease, because there is nothing to commit."""
@@ -462,7 +463,7 @@ class Inflight:
         """Return all leases to renew."""
         return [*self._held, *self._spilled]
 
-    # --- the end ---------------------------------------------------------------------------------------
+    # --- shutting down ---------------------------------------------------------------------------------
 
     def drain(self) -> None:
         """Stop leasing, and finish the requests in progress.

@@ -59,7 +59,7 @@ class Leaser:
         self._on_result = on_result
         self._confirm_end = confirm_end
         self._idle_since: float | None = None
-        """Event loop time since which the worker has had capacity for more leases, but no host was due."""
+        """Event loop time since which the worker has had capacity for more leases, but no slot was ready."""
         self._failure: SkitterError | None = None
         """Error that ends the worker. The leases are released."""
 
@@ -134,8 +134,8 @@ class Leaser:
         except asyncio.CancelledError:
             pass  # the lease is released, and the request stays unchanged in the queue
         except SkitterError as error:
-            self._failure = self._failure or error  # an error of the frontier or a store, not of this page
-        except Exception as error:  # noqa: BLE001 - a bug in skitter: an immediate retry would fail again, without end
+            self._failure = self._failure or error  # caused by the frontier or a store, not by this page
+        except Exception as error:  # noqa: BLE001 - a bug in skitter: retries would fail again and again
             page = self._processor.give_up(request.lease, error)
         finally:
             try:

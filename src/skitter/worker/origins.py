@@ -26,7 +26,7 @@ log = logging.getLogger("skitter.crawl")
 _LONGEST_PAUSE = 30.0
 """Maximum time in seconds between two attempts to reach an origin."""
 _GIVEN_UP_FOR = 60.0
-"""Seconds for which requests fail without an attempt after their origin was given up."""
+"""Seconds for which requests to an origin fail without an attempt after the worker has given it up."""
 _SPREAD = 1.1
 """Maximum random factor of waits, so that the requests of an origin do not all return at the same time."""
 _MAX_KNOWN = 100_000
@@ -161,7 +161,7 @@ class Origins:
         return self._decide(outage, origin, request, free=self.has_responded(origin))
 
     def give_up(self, origin: str, status: int, seconds: float) -> None:
-        """Give up an origin that asked to wait for ``seconds``.
+        """Give up an origin that asks clients to wait for ``seconds``.
 
         It is tried again after that time, or as soon as it responds to another request without such a wait.
         """

@@ -139,7 +139,7 @@ class Tracer:
             self._delivery, max_queue_size=self._max_queued, max_export_batch_size=batch
         )
         self._first: dict[int, int] = {}
-        """Start of the first attempt in this process of requests that will be retried, by trace."""
+        """For requests that will be retried: the start of the first attempt in this process, by trace."""
 
     def begin(self, lease: Lease, leased_at: float, waited: float) -> AttemptTrace | None:
         """Return the trace of a new attempt; ``None`` if it is not sampled.
@@ -248,7 +248,7 @@ class _Delivery(SpanExporter):
 
 
 class _LastMessage(logging.Handler):
-    """Keeps the reason of the last failure, because the exporter only logs it."""
+    """Keeps the reason of the last failure, which the exporter logs but does not return."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -375,7 +375,7 @@ class AttemptTrace:
             attributes["error.type"] = failure
         fetch = self._context()
         phases = self._phases or FetchPhases()
-        # libcurl has another clock, which may differ by microseconds: the phases must not start before the fetch.
+        # The clock of libcurl may differ by microseconds, but the phases must not start before the fetch.
         zero = max(self._phases_ended - phases.ended, self._sent)
         spans, before = [], zero
         for name, seconds in (

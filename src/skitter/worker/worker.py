@@ -41,7 +41,7 @@ if TYPE_CHECKING:  # few crawls download files
 log = logging.getLogger("skitter.crawl")
 
 _SEED_POLL_INTERVAL = 1.0
-"""Seconds between two checks whether another worker has loaded the seeds, or has stopped loading them."""
+"""Seconds between two checks whether another worker has loaded the seeds or has stopped loading them."""
 
 
 class Worker:
@@ -124,7 +124,7 @@ class Worker:
         )
         self._lease_loop = LeaseLoop(name, frontier, info, self._control, leaser, self._committer, reporter)
 
-    # --- life ------------------------------------------------------------------------------------------
+    # --- running ---------------------------------------------------------------------------------------
 
     async def run(self) -> JobState:
         """Work until the job is finished or stopped. Return its state.
@@ -177,7 +177,7 @@ class Worker:
         self._revisits.begin_pass(number, self._schedule)
 
     async def _follow_pass(self) -> None:
-        """Continue with a pass that another machine has started before this worker noticed the end of the last one.
+        """Continue with a pass that another machine started before this worker noticed the end of the previous pass.
 
         The process that started it may die before it has loaded the seeds.
         """
@@ -189,13 +189,13 @@ class Worker:
     async def _shut_down(self) -> None:
         await self._lease_loop.release()
         self.callbacks.close()
-        # Pages that wait for these files must have been cancelled, or they would treat the cancellation as an error.
+        # Pages that wait for robots.txt must be cancelled before, or they would treat this cancellation as an error.
         if self._robots is not None:
             await self._robots.close()
         if self._tdm_files is not None:
             await self._tdm_files.close()
         if self._cookie_keeper is not None:
-            with contextlib.suppress(SkitterError):  # a frontier that is gone ends the run anyway
+            with contextlib.suppress(SkitterError):  # without its frontier, the run ends anyway
                 await self._cookie_keeper.save()
         await self._lease_loop.leave()
 
@@ -210,7 +210,7 @@ class Worker:
             self._control.start(self._guard.restore())
         if result.revision != self._revision:
             self._revision = result.revision
-            self._links.cache.forget()  # it may hold links of a host whose ban was lifted, or whose budget was raised
+            self._links.cache.forget()  # it may refuse links to a host whose ban was lifted or whose budget was raised
             changes = await self._frontier.control.settings_changes()
             wanted = changes.settings.get("concurrency", self._default_concurrency)
             limit = self._max_fetches
@@ -256,7 +256,7 @@ class Worker:
     def stop(self, source: str) -> None:
         """Stop the crawl gracefully, on all workers.
 
-        ``source`` names the caller, for the log. Can be called in threads.
+        ``source`` names the caller, for the log. Can be called from any thread.
         """
         try:
             asyncio.get_running_loop()
@@ -274,7 +274,7 @@ class Worker:
         return self._links.refusal(url, depth)
 
     async def add(self, requests: Iterable[Any], parent: Request) -> None:
-        """Add requests and links now, as children of a request whose callback has not run. They are durable on return.
+        """Add requests and links now, as children of a request whose callback has not run yet. They are durable on return.
 
         Raises :class:`~skitter.errors.SpiderError` for anything else.
         """

@@ -19,7 +19,7 @@ from skitter.brokers.nsq_client.protocol import CommandRefused, ConnectionFailed
 log = logging.getLogger(__name__)
 
 MAX_REQUEUE_DELAY = 3600.0
-"""Seconds: nsqd's default ``--max-req-timeout``; it closes the connection for more."""
+"""Maximum delay in seconds: nsqd's default ``--max-req-timeout``. nsqd closes the connection for more."""
 _HARMLESS_ERRORS = {"E_FIN_FAILED", "E_REQ_FAILED", "E_TOUCH_FAILED"}
 """Errors about a message that has timed out; the connection stays open."""
 
@@ -29,7 +29,7 @@ class NsqOptions:
     """How clients connect, and the features they ask nsqd for."""
 
     connect_timeout: float = 5.0
-    """Seconds to connect, with the whole handshake."""
+    """Seconds to connect, including the whole handshake."""
     reply_timeout: float = 30.0
     """Seconds to wait for the reply to a command, before the connection is closed."""
     heartbeat: float = 30.0
@@ -106,7 +106,7 @@ class NsqMessage:
     def requeue(self, delay: float = 0.0) -> None:
         """Return the message, to be delivered again after ``delay`` seconds (``REQ``).
 
-        A delay above nsqd's default ``--max-req-timeout`` of an hour is reduced to that.
+        A delay above an hour, nsqd's default ``--max-req-timeout``, is reduced to an hour.
         """
         self._acknowledge(protocol.req(self.id, round(min(max(delay, 0.0), MAX_REQUEUE_DELAY) * 1000)))
 
@@ -252,7 +252,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the transport."""
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's class does not say so
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transport is not a subclass
 
     def connection_lost(self, error: Exception | None) -> None:
         """Fail all calls that wait for a reply."""

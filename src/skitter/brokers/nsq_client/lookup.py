@@ -1,4 +1,4 @@
-"""Asks nsqlookupd over HTTP which nsqd there are, and which topics they have."""
+"""Asks nsqlookupd over HTTP for the nsqd and their topics."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ MAX_PAUSE = 15.0
 """Seconds between two attempts to connect; doubled after each failure, with jitter."""
 FIRST_LOOKUP_INTERVAL = 0.1
 MAX_LOOKUP_INTERVAL_ALONE = 2.0
-"""Seconds between two questions to nsqlookupd at the start, doubled each time, and at most while there is no connection."""
+"""Seconds between two requests to nsqlookupd: at the start, doubled each time; and the maximum without a connection."""
 
 
 class PoolUser(Protocol):
@@ -34,16 +34,16 @@ class PoolUser(Protocol):
         """Prepare a new connection, before it joins the pool."""
 
     def on_join(self) -> None:
-        """Note that a connection has joined the pool."""
+        """Record that a connection has joined the pool."""
 
     def on_message(self, message: NsqMessage) -> None:
         """Take a message that has arrived."""
 
 
 class ConnectionPool:
-    """Keeps a connection to each nsqd, and reconnects with growing pauses.
+    """Keeps a connection to each nsqd, and reconnects with increasing delays.
 
-    An nsqd that was found and that no nsqlookupd lists any more is not reconnected.
+    An nsqd that was found by a nsqlookupd, and that none of them lists any more, is not reconnected.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class ConnectionPool:
             async with asyncio.timeout(timeout):
                 await self._changed.wait()
 
-    # --- finding -----------------------------------------------------------------------------------------
+    # --- finding nsqd ------------------------------------------------------------------------------------
 
     async def _find(self, *, required: bool) -> set[NsqdAddress]:
         results = await asyncio.gather(*map(self._user.find_nsqds, self._lookups), return_exceptions=True)

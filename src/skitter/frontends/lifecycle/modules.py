@@ -279,14 +279,14 @@ LoadBalancing = Callable[[Sequence[Module]], Module]
 """Chooses one of at least two modules of a kind. Called for each piece of work, so it must be fast."""
 
 _MAX_FAILURES = 8
-"""Maximum number of consecutive failures that count, so that a module that works again gets work under load."""
+"""Maximum number of consecutive failures that count, so that a module that has recovered gets work under load."""
 
 
 def least_busy(modules: Sequence[Module]) -> Module:
-    """Choose the module with the least work in progress; of equals, the least recently used one.
+    """Choose the module with the least work in progress; if several have equally little, the least recently used one.
 
-    Consecutive failures count like work in progress; otherwise a module that fails at once would look idle and get all
-    work. A new module gets its share, because past work does not count.
+    Consecutive failures count like work in progress. Otherwise a module that fails immediately would look idle and get
+    all work. A new module gets its share, because past work does not count.
     """
 
     def load(module: Module) -> tuple[int, int]:
@@ -301,7 +301,7 @@ def seed_score(counts: Counts) -> int:
 
 
 def lowest_score(score: Callable[[Counts], float] = seed_score) -> LoadBalancing:
-    """Return load balancing by a score: choose the module with the lowest score; of equals, the least recently used one."""
+    """Return load balancing by a score: the lowest score is chosen; with equal scores, the least recently used module."""
 
     def choose(modules: Sequence[Module]) -> Module:
         return min(modules, key=lambda module: (score(module.counts), module.turn))
@@ -414,7 +414,7 @@ def analyzer_spider(registry: ModuleRegistry, domains: list[str]) -> type[Analyz
 
 
 class BalancedFetcher:
-    """Passes each request to one of the downloaders. Cookies are handled above it, so all downloaders share them."""
+    """Passes each request to one of the downloaders. Its caller handles cookies, so all downloaders share them."""
 
     capabilities = FetcherCapabilities(shows_headers=True)
 

@@ -26,7 +26,7 @@ class PageError(SkitterError):
 
 @dataclass
 class PageContext:
-    """One page with the data that its request carried."""
+    """One page with the data of its request."""
 
     response: Response
     page: str

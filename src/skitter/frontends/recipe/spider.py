@@ -133,7 +133,7 @@ class RecipeSpider(Spider):
         self._runner = RecipeRunner(compiled)
         self._defaults = request_defaults_of(compiled)
         self.allowed_domains = compiled.allowed_domains
-        self.custom_settings = compiled.recipe.settings  # type: ignore[misc]  # of this recipe, not of all
+        self.custom_settings = compiled.recipe.settings  # type: ignore[misc]  # for this recipe only
         self.hooks = [] if compiled.login is None else [compiled.login]
         if compiled.loading:
             self.hooks.append(LoadingHook(compiled.loading, next(iter(compiled.pages))))

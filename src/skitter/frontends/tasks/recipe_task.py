@@ -30,7 +30,7 @@ class RecipeTask(Task):
     """A task that follows a recipe. Settings of the recipe, such as its delay and proxies, apply to the task only.
 
     ``outputs``
-        Outputs of its items. ``None``: those of the recipe.
+        Outputs of its items. ``None``: the outputs of the recipe.
     ``scheduled``
         Whether its pages are fetched once in each recrawl of a schedule.
 

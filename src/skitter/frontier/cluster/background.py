@@ -56,7 +56,7 @@ class BackgroundTasks:
         while waited and asyncio.get_running_loop().time() < deadline:
             _, waited = await asyncio.wait(waited, timeout=POLL_INTERVAL)
             waited = {task for task in waited if not tasks[task].is_unavailable}
-        await asyncio.sleep(0)  # for the done callbacks
+        await asyncio.sleep(0)  # let the done callbacks run
         self.check()
 
     async def close(self) -> None:

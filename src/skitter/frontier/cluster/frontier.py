@@ -164,7 +164,7 @@ class ClusterFrontier:
         return sum(results, AddResult(0, 0))
 
     async def _add_seeds(self, entries: Sequence[Entry], seeds: SeedProgress) -> AddResult:
-        """Add seeds and their progress to the first partition in one step; it forwards the seeds of the others."""
+        """Add seeds and their progress to the first partition in one step. It forwards the seeds of other partitions."""
         self.forwarder.start()
         own, forwarded = divide(self._partitions, entries, 0, are_seeds=True)
         first = self._partitions.clients[0]
@@ -256,7 +256,7 @@ class ClusterFrontier:
     async def abandon(self, worker: str) -> int:
         first, *others = self._partitions.clients
         counts = await gather_all(client.frontier.abandon(worker) for client in others)
-        # Last: it also removes the worker from the live ones, and until then another worker may take over.
+        # The first partition comes last: it also removes the worker, and until then another worker can take over.
         counts.append(await first.frontier.abandon(worker))
         self._partitions.touch()
         return sum(counts)
@@ -389,7 +389,7 @@ def divide(
 
 
 async def _align(partition: Partition, recrawls: int, changes: SettingsChanges) -> None:
-    """Update a partition to the recrawl and the settings of the first one."""
+    """Update a partition to the recrawl and the settings of the first partition."""
     await partition.follow_recrawl(recrawls)
     if await partition.frontier.control.settings_changes() != changes:
         await partition.frontier.control.change_settings(changes, reset=True)

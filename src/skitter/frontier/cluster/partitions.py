@@ -1,4 +1,4 @@
-"""The partitions of a job, with the state of each that this worker knows."""
+"""The partitions of a job, and what this worker knows about their states."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ArrivedLeases(NamedTuple):
 
 
 class PartitionClient:
-    """One partition, and its state as far as this worker knows it. ``clock``: the clock of due times."""
+    """One partition, and what this worker knows about its state. ``clock``: the clock of due times."""
 
     def __init__(self, number: int, partition: Partition, clock: Callable[[], float]) -> None:
         self.number = number
@@ -151,7 +151,7 @@ class PartitionMap:
 
     def of_key(self, key: str) -> PartitionClient:
         """Return the partition of a note."""
-        # A change of this function is a change of the format.
+        # Notes are stored by the result: changing this function changes the format.
         digest = xxhash.xxh3_64_intdigest(key.encode("utf-8", "surrogatepass"))
         return self.clients[digest % len(self.clients)]
 

@@ -162,7 +162,7 @@ class SqliteJournal:
         self._latest[statement] = row
 
     def withdraw(self, statement: str, key: Any) -> None:
-        """Take back a row that was put and is not yet being written."""
+        """Remove a row that was put and is not being written yet."""
         self._pending.get(statement, {}).pop(key, None)
 
     async def flush(self) -> None:
@@ -184,7 +184,7 @@ class SqliteJournal:
             raise self._failure
 
     def flush_soon(self) -> None:
-        """Write everything that was appended within :data:`FLUSH_DELAY`. A failure shows at the next :meth:`flush`."""
+        """Write everything that was appended within :data:`FLUSH_DELAY`. The next :meth:`flush` raises any error."""
         if self._flush_timer is None:
             self._flush_timer = asyncio.get_running_loop().call_later(FLUSH_DELAY, self._flush_now)
 
@@ -202,7 +202,7 @@ class SqliteJournal:
             try:
                 if pending := self._take_pending():
                     await self._write_group(pending)
-            except Exception as error:  # noqa: BLE001 - callers of flush would wait forever, for example without memory
+            except Exception as error:  # noqa: BLE001 - such as a MemoryError: callers of flush would wait forever
                 self._failure = error if isinstance(error, FrontierError) else explain_error(error, self.path)
                 waiters += self._waiters
                 self._waiters = []
@@ -252,7 +252,7 @@ class SqliteJournal:
         return await self.peek(query)
 
     async def change(self, query: Callable[[SqliteTables], ResultT]) -> ResultT:
-        """Run a query as :meth:`read` that changes the file itself.
+        """Run a query like :meth:`read`, one that changes the file directly.
 
         If it fails, nothing more is written, as after a failed write, because the memory relies on the change.
         """

@@ -43,7 +43,7 @@ MAX_DORMANT_RANKS = 16
 _ORDER_CHECK_INTERVAL = 64
 """Changes of the order of slots between two checks whether it has too many outdated entries."""
 _RECOUNT_SHARE = 4
-"""The largest slots are searched again when one in this number may have changed."""
+"""The largest slots are searched again when one slot in this number may have changed."""
 
 HeapEntry = tuple[int, int, Any]
 """A waiting request: rank (low first), sequence number, payload."""
@@ -84,8 +84,8 @@ class Slot:
         self.on_disk = 0
         """Number of further requests, after ``head_end``, that are only in the file."""
         self.head_end: tuple[int, int] | None = None
-        """A rank and sequence number: all requests until that one are in memory. ``None`` if the file has no further
-        ones."""
+        """Rank and sequence number up to which all requests are in memory; ``None`` if all requests of the slot are in
+        memory."""
         self.has_responded = False
         """Whether the host has responded since the job was opened."""
         self.in_flight = 0
@@ -140,7 +140,7 @@ class Slot:
         return max(self.adapted_delay if delay is None else delay, self.min_delay)
 
     @property
-    def has_place(self) -> bool:
+    def has_capacity(self) -> bool:
         """Whether the concurrency limit and the budget allow one more fetch."""
         return self.in_flight < self.concurrency and self.leased < self.pages_left
 
@@ -207,9 +207,9 @@ class Slot:
 
     def end_fetch(self, now: float, granted_at: float, report: FetchReport) -> None:
         """Record the end of a fetch, adapt the delay, and back off if the server asked for it."""
-        self.free_place()
+        self.end_unreported_fetch()
         if not report.sent and granted_at == self.granted_at:
-            self._take_turn_back(granted_at)
+            self._undo_grant(granted_at)
         latency = report.latency
         if report.refused:
             self._back_off(now, granted_at, report.retry_after)
@@ -229,14 +229,14 @@ class Slot:
             # All granted requests have been sent by now, so the rest of the last grace is not needed.
             self.next_at = min(self.next_at, now + self.delay)
 
-    def _take_turn_back(self, granted_at: float) -> None:
+    def _undo_grant(self, granted_at: float) -> None:
         """Undo the last grant, because its request was not sent: another one may be sent now."""
         self.next_at = granted_at
         for grants in self.grants:
             if grants:
                 grants.pop()
 
-    def free_place(self) -> None:
+    def end_unreported_fetch(self) -> None:
         """Record the end of a fetch without a report."""
         self.in_flight -= 1
         self.counts.all -= 1
@@ -261,7 +261,7 @@ _NEW_SHARE = 4
 """Hosts that have not responded yet get one in this number of leases while others are ready as well, and may always have
 one in this number of fetches.
 """
-_PLACES_OF_RESPONSIVE = 2
+_FETCHES_PER_RESPONSIVE_HOST = 2
 """Number of concurrent fetches of a host with an adapted delay, see :data:`ADAPTIVE_SHARE`."""
 
 
@@ -315,17 +315,19 @@ class SlotOrder:
             return responsive
         return self._new[0] if responsive is None else min(responsive, self._new[0])
 
-    def take(self, now: float, places: float = math.inf, *, only_responsive: bool = False) -> Slot | None:
+    def take(
+        self, now: float, worker_capacity: float = math.inf, *, only_responsive: bool = False
+    ) -> Slot | None:
         """Remove the entry of the next slot that may be fetched, and return the slot, if there is one.
 
-        ``places``: number of further requests that the worker can fetch. Some of this capacity is reserved for hosts
+        ``worker_capacity``: number of further requests that the worker can fetch. Some of this capacity is reserved for hosts
         that have responded.
         """
         responsive, new = self._responsive, self._new
         has_responsive = _prune(responsive)
         takes_responsive = has_responsive and responsive[0][0] <= now
         takes_new = not only_responsive and _prune(new) and new[0][0] <= now
-        if takes_new and has_responsive and not self.has_room_for_new(now + MAX_WAIT, places):
+        if takes_new and has_responsive and not self.has_room_for_new(now + MAX_WAIT, worker_capacity):
             takes_new = False
         elif takes_responsive and takes_new:
             self._turn = (self._turn + 1) % _NEW_SHARE
@@ -334,23 +336,23 @@ class SlotOrder:
             return heappop(responsive)[4]
         return heappop(new)[4] if takes_new else None
 
-    def has_room_for_new(self, until: float, places: float) -> bool:
+    def has_room_for_new(self, until: float, worker_capacity: float) -> bool:
         """Return whether a request to a host that has not responded yet may be leased, although others have responded.
 
         For each host that has responded and is ready by a time, two fetches are reserved. New hosts may always have a
         quarter of all fetches.
         """
-        most = self.counts.all + places
+        most = self.counts.all + worker_capacity
         if most == math.inf:
             return True
         heap, found, indexes = self._responsive, 0, [0]
         enough = most * (_NEW_SHARE - 1) / _NEW_SHARE
-        while indexes and _PLACES_OF_RESPONSIVE * found < enough:
+        while indexes and _FETCHES_PER_RESPONSIVE_HOST * found < enough:
             index = indexes.pop()
             if index < len(heap) and heap[index][0] <= until:  # otherwise all entries below it are later, too
                 found += heap[index][3] == heap[index][4].stamp
                 indexes += (2 * index + 1, 2 * index + 2)
-        return self.counts.new < max(most / _NEW_SHARE, most - _PLACES_OF_RESPONSIVE * found)
+        return self.counts.new < max(most / _NEW_SHARE, most - _FETCHES_PER_RESPONSIVE_HOST * found)
 
 
 def _prune(heap: SlotHeap) -> bool:
@@ -532,7 +534,7 @@ class SlotScheduler:
         return True
 
     def wake_all(self) -> None:
-        """Wake all dormant slots up."""
+        """Wake up all dormant slots."""
         for key in [key for key, _ in self.dormant]:
             self.get(key)
 
@@ -581,7 +583,7 @@ class SlotScheduler:
 
     def reschedule(self, slot: Slot) -> None:
         """Compute the position of a slot in the order again, after any change that may move it."""
-        if not (slot.waiting or slot.on_disk) or not slot.has_place:
+        if not (slot.waiting or slot.on_disk) or not slot.has_capacity:
             slot.stamp = 0
             return
         self._last_stamp = slot.stamp = self._last_stamp + 1
@@ -597,19 +599,19 @@ class SlotScheduler:
         allowances: dict[str, int] | None = None,
         *,
         only_responsive: bool = False,
-        places: float = math.inf,
+        worker_capacity: float = math.inf,
     ) -> list[Slot]:
         """Return slots that are ready by a time and whose next requests must be read from the file, in order.
 
         ``allowances``: consider only queues with an allowance left. ``only_responsive``: only hosts that have responded.
-        ``places``: as for :meth:`take`.
+        ``worker_capacity``: as for :meth:`take`.
         """
         orders = []
         for queue, order in self._unread.items():
             is_empty = not len(order) and not len(self.dormant)
             if is_empty or (allowances is not None and allowances.get(queue, 0) <= 0):
                 continue
-            skips_new = only_responsive or not self._orders[queue].has_room_for_new(until, places)
+            skips_new = only_responsive or not self._orders[queue].has_room_for_new(until, worker_capacity)
             if not skips_new:
                 self._wake_next(queue, limit)
             orders.append((order, skips_new))
@@ -626,11 +628,11 @@ class SlotScheduler:
         return found
 
     def take(
-        self, now: float, allowances: dict[str, int] | None = None, places: float = math.inf
+        self, now: float, allowances: dict[str, int] | None = None, worker_capacity: float = math.inf
     ) -> tuple[Slot, HeapEntry] | None:
         """Take the next request that may be fetched now, if there is one.
 
-        ``allowances``: as returned by :meth:`allowances`; the taken request is subtracted. ``places``: number of
+        ``allowances``: as returned by :meth:`allowances`; the taken request is subtracted. ``worker_capacity``: number of
         further requests that the worker can fetch.
         """
         if allowances is None and len(self._orders) == 1:
@@ -638,11 +640,11 @@ class SlotScheduler:
         else:
             firsts = (
                 (first, order)
-                for first, order in self._firsts(self._orders, allowances, now, places)
+                for first, order in self._firsts(self._orders, allowances, now, worker_capacity)
                 if first[0] <= now
             )
             _, order = min(firsts, default=(None, None), key=lambda found: found[0])
-        slot = None if order is None else order.take(now, places)
+        slot = None if order is None else order.take(now, worker_capacity)
         if slot is None:
             return None
         if allowances is not None:
@@ -650,19 +652,25 @@ class SlotScheduler:
         return slot, self._grant(slot, now)
 
     def _firsts(
-        self, orders: dict[str, SlotOrder], allowances: dict[str, int] | None, now: float, places: float
+        self,
+        orders: dict[str, SlotOrder],
+        allowances: dict[str, int] | None,
+        now: float,
+        worker_capacity: float,
     ) -> Iterator[tuple[tuple[float, int, int, int, Slot], SlotOrder]]:
         """Yield the first entry of each queue that has requests and an allowance, with the order of the queue."""
         for queue, order in orders.items():
             if allowances is None or allowances.get(queue, 0) > 0:
-                room = not order.has_new or self._orders[queue].has_room_for_new(now + MAX_WAIT, places)
+                room = not order.has_new or self._orders[queue].has_room_for_new(
+                    now + MAX_WAIT, worker_capacity
+                )
                 first = order.first(only_responsive=not room)
                 if first is not None:
                     yield first, order
 
     def take_from(self, slot: Slot, now: float) -> tuple[Slot, HeapEntry] | None:
         """Take the next request of one slot, if it may be fetched now."""
-        if not slot.waiting or not slot.has_place or slot.ready_at() > now:
+        if not slot.waiting or not slot.has_capacity or slot.ready_at() > now:
             return None
         return slot, self._grant(slot, now)
 
@@ -676,11 +684,11 @@ class SlotScheduler:
         return entry
 
     def next_at(
-        self, allowances: dict[str, int] | None = None, now: float = 0.0, places: float = math.inf
+        self, allowances: dict[str, int] | None = None, now: float = 0.0, worker_capacity: float = math.inf
     ) -> float | None:
         """Return when the next slot becomes ready; ``None`` if no slot waits only for its time.
 
-        ``allowances``: consider only queues with an allowance left. ``places``: number of further requests that the
+        ``allowances``: consider only queues with an allowance left. ``worker_capacity``: number of further requests that the
         worker can fetch. Capacity that is reserved for hosts that have responded is not available to others.
         """
         if len(self.dormant):
@@ -690,7 +698,7 @@ class SlotScheduler:
         times = [
             first[0]
             for orders in (self._orders, self._unread)
-            for first, _ in self._firsts(orders, allowances, now, places)
+            for first, _ in self._firsts(orders, allowances, now, worker_capacity)
         ]
         return min(times, default=None)
 
@@ -736,9 +744,9 @@ class NamedSlots:
         self.decisions: list[SlotDecision | float] = [SlotDecision.LATER] * len(keys)
 
     def take(
-        self, now: float, _allowances: dict[str, int] | None = None, _places: float = math.inf
+        self, now: float, _allowances: dict[str, int] | None = None, _worker_capacity: float = math.inf
     ) -> tuple[Slot, HeapEntry] | None:
-        """Take the next request, as :meth:`SlotScheduler.take`, but only from the named slots."""
+        """Take the next request like :meth:`SlotScheduler.take`, but only from the named slots."""
         while self._next < len(self._keys):
             index, self._next = self._next, self._next + 1
             slot = self._scheduler.find(self._keys[index])
@@ -757,9 +765,9 @@ class NamedSlots:
         limit: int,
         _allowances: dict[str, int] | None = None,
         *,
-        places: float = math.inf,  # noqa: ARG002 - the slots are named
+        worker_capacity: float = math.inf,  # noqa: ARG002 - the slots are named
     ) -> list[Slot]:
-        """Return slots to read, as :meth:`SlotScheduler.unread`, but only named ones."""
+        """Return slots to read like :meth:`SlotScheduler.unread`, but only named ones."""
         named = {
             key: self._scheduler.find(key)
             for key, decision in zip(self._keys, self.decisions, strict=True)
@@ -771,7 +779,7 @@ class NamedSlots:
             if slot is not None
             and slot.on_disk
             and not slot.waiting
-            and slot.has_place
+            and slot.has_capacity
             and slot.ready_at() <= until
         ][:limit]
 

@@ -34,7 +34,7 @@ _CLUSTER_REMEDY = (
     "write redis+cluster://[USER:PASSWORD@]HOST:PORT,HOST:PORT/[?partitions=N], or rediss+cluster://..."
 )
 _OPTIONS = {"db", "client_name", "health_check_interval", "socket_connect_timeout", "socket_keepalive"}
-# The client's own timeout swallows a cancellation now and then (asyncio.wait_for before Python 3.12).
+# The client's own timeout occasionally swallows a cancellation (asyncio.wait_for before Python 3.12).
 _CLIENT_OPTIONS: dict[str, Any] = {"socket_timeout": None, "socket_connect_timeout": 5.0, "protocol": 2}
 if find_spec("redis.driver_info") is not None:
     # Otherwise each new connection reads the version of the client from disk, to send it to the server.
@@ -62,7 +62,7 @@ class RedisAddress(msgspec.Struct, frozen=True):
     def clients(self, on_connect: Callable[[Any], Any]) -> list[redis.asyncio.Redis]:
         """Return the client of the server, then those of the sentinels. They connect on first use; close all of them.
 
-        ``on_connect`` is called with each new connection to the server. Raise
+        ``on_connect`` is called with each new connection to the server. Raises
         :class:`~skitter.errors.FrontierError` for options that the client does not know.
         """
         # RedisServer repeats commands itself: it knows which may be repeated, and how long to wait.

@@ -41,7 +41,7 @@ class OutageTracker:
         return partition in self._away
 
     def begin(self, partition: str, problem: str) -> None:
-        """Note that a partition is unavailable."""
+        """Record that a partition is unavailable."""
         if self._end is not None:
             self._end.cancel()
             self._end = None
@@ -113,7 +113,7 @@ class ClusterClient:
             await client.aclose()
 
     async def _greet(self, connection: Any) -> None:
-        """Note, before a new connection is used, to which server process it leads."""
+        """Record, before a new connection is used, to which server process it leads."""
         self._run_ids[connection.host, connection.port] = await server_run_id(connection)
 
     def run_id_of(self, node: ClusterNode) -> bytes:
@@ -121,7 +121,7 @@ class ClusterClient:
         return self._run_ids.get((node.host, int(node.port)), b"")
 
     async def node_of(self, key: str) -> ClusterNode:
-        """Return the node that serves a key, as far as the client knows. Raises redis errors."""
+        """Return the node that serves a key, according to the client. Raises redis errors."""
         with self._plain_errors():
             client = self.client
             if not client.nodes_manager.slots_cache:
@@ -172,7 +172,7 @@ class ClusterClient:
 
     @contextmanager
     def _plain_errors(self) -> Iterator[None]:
-        """Raise errors of the cluster client as errors that :mod:`server_errors` knows."""
+        """Convert errors of the cluster client to errors that :mod:`server_errors` knows."""
         try:
             yield
         except (RedisClusterException, KeyError) as error:  # KeyError: a moved hash slot had no node before

@@ -105,7 +105,7 @@ class RedisFrontier:
         return await self.open_partition(UNPARTITIONED)
 
     async def open_partition(self, partition: PartitionSpec) -> JobInfo:
-        """Open as :meth:`open`, as one partition of a job."""
+        """Open one partition of a job, like :meth:`open`."""
         for key in filter(is_job_key, self.job.options.seed_keys):
             raise FrontierError(
                 f"seed key {key!r} is a key of the frontier itself",
@@ -214,7 +214,7 @@ class RedisFrontier:
         if claim is None:
             return None
         position = int(claim[0])
-        self.job.note_recrawls(claim[1])
+        self.job.record_recrawls(claim[1])
         self._seed_positions = {token: position}
         return SeedClaim(token, position)
 
@@ -258,7 +258,7 @@ class RedisFrontier:
             count = min(limit - len(leases), LEASES_BATCH)
             reply = await self._ask_for_leases(worker, count, reports, quotas_left, offer)
             state, reason, now, ready, delayed, late, has_more, revision, found, capacity, recrawls = reply
-            self.job.note_recrawls(recrawls)
+            self.job.record_recrawls(recrawls)
             batch = [read_lease(data) for data in found]
             leases += batch
             reports = ()
@@ -356,7 +356,7 @@ class RedisFrontier:
         """Commit, and keep the new requests of other partitions, by lease id, in the outbox."""
         accepted, report = await self._commit(outcomes, outbox, report="recrawls")
         for recrawls in report:
-            self.job.note_recrawls(recrawls)
+            self.job.record_recrawls(recrawls)
         return accepted
 
     async def _commit(

@@ -225,10 +225,10 @@ class RedisJob:
     async def recrawl(self, others: int = 0) -> bool:
         """Start a finished job again. ``others``: the number of recrawls of the other partitions of the job."""
         recrawls = int(await self.run_once("recrawl", others))
-        self.note_recrawls(recrawls)
+        self.record_recrawls(recrawls)
         return recrawls > 0
 
-    def note_recrawls(self, recrawls: int | bytes) -> None:
+    def record_recrawls(self, recrawls: int | bytes) -> None:
         """Note the number of recrawls in a reply of the server."""
         self.recrawls = max(self.recrawls, int(recrawls))
 

@@ -39,7 +39,7 @@ def check_kvrocks(info: Mapping[str, Any], where: str, database: int) -> None:
     if database:  # Kvrocks replies OK to any number, and stays in the same namespace
         raise FrontierError(
             f"frontier {where} is Kvrocks, which has no numbered databases (got {database})",
-            remedy="write /0, or the password of a namespace of its own: redis://:PASSWORD@HOST",
+            remedy="write /0, or give skitter its own namespace by its password: redis://:PASSWORD@HOST",
             field="frontier",
         )
 

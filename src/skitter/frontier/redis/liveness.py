@@ -1,4 +1,4 @@
-"""Heartbeats of the workers of a Redis frontier, on a connection of their own."""
+"""Heartbeats of the workers of a Redis frontier, on a separate connection."""
 
 from __future__ import annotations
 

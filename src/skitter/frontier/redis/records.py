@@ -92,7 +92,7 @@ def known_numbers(numbers: Sequence[int]) -> list[int]:
 
 
 class EntryWriter:
-    """Encodes the entries of one call. ``names``: their slots, with the policies of these."""
+    """Encodes the entries of one call. ``names``: their slots, each with its policy."""
 
     def __init__(self, order: QueueOrder, policy_of: Callable[[str], int]) -> None:
         self._order = order

@@ -55,7 +55,7 @@ class RedisSeedKeys:
         dead = [(writer.write(entry), text(to_bytes(error))) for entry, error in rejected]
         packed = encode((writer.names, written, dead, outbox))
         is_settled, recrawls = (await self._job.run_once("settle_seeds", str(token), packed)).split()
-        self._job.note_recrawls(recrawls)
+        self._job.record_recrawls(recrawls)
         return is_settled == b"1"
 
 

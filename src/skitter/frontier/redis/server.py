@@ -84,7 +84,7 @@ class ServerConnection(Protocol):
     """The connection to the server of some keys."""
 
     restarts: int
-    """How often the server was restarted or replaced by another: it may have lost its last second."""
+    """Number of times that the server was restarted or replaced, and may have lost its last second."""
     database: int
 
     def twin(self) -> ServerConnection:
@@ -107,7 +107,7 @@ class OutageLog(Protocol):
     """Logs the outages of a server."""
 
     def report_failure(self, message: str, reason: object) -> None:
-        """Note that a call failed and is repeated, as in :class:`~skitter._utils.backoff.Outage`."""
+        """Record that a call failed and is repeated, as in :class:`~skitter._utils.backoff.Outage`."""
 
     def end(self) -> None:
         """Note that the server responds again."""
@@ -182,7 +182,7 @@ class RedisServer:
         self._outages = outages if outages is not None else Outage(f"frontier {address.where}", log.name)
         self._scripts: dict[str, LuaScript] = {}
         self._deadline = math.inf
-        """When calls stop waiting for the server, whatever the URL says. On the clock of :func:`time.monotonic`."""
+        """Time at which calls stop waiting for the server, regardless of its URL, by :func:`time.monotonic`."""
 
     def limit_outages(self, seconds: float) -> None:
         """Let calls wait for the server until ``seconds`` from now, and no longer."""
@@ -199,7 +199,7 @@ class RedisServer:
 
     @property
     def restarts(self) -> int:
-        """How often the server was restarted or replaced by another: it may have lost its last second."""
+        """Number of times that the server was restarted or replaced, and may have lost its last second."""
         return self.connection.restarts
 
     # --- connecting --------------------------------------------------------------------------------------
@@ -228,7 +228,7 @@ class RedisServer:
         async def ask(_: bool) -> dict[str, Any]:
             info = await self.connection.info()
             if patient and info.get("role") == "slave":
-                raise ReadOnlyError("its role is that of a replica")
+                raise ReadOnlyError("it is a replica")
             return info
 
         return await self._repeat(ask, outage_timeout=self._address.outage_timeout if patient else 0.0)

@@ -40,7 +40,7 @@ class OwnerGone(FrontierError):
 def remote_frontier(path: Path, worker: str | None = None, contract: Contract = Frontier) -> Frontier:
     """Return the frontier behind a socket, a :class:`RemoteFrontier`. Its ``open`` connects.
 
-    ``worker``: this process is the worker of that name, whose leases go back when the connection closes. ``contract``:
+    ``worker``: this process is the worker of that name, whose leases are reclaimed when the connection closes. ``contract``:
     the protocol whose methods are called.
     """
     # The methods of the contract are generated from its annotations, so that the type checker cannot see them on the

@@ -58,7 +58,7 @@ def _bind(path: Path) -> socket.socket:
 
 
 class FrontierServer:
-    """Serves a frontier. A worker whose connection closes is dead: its leases go back.
+    """Serves a frontier. A worker whose connection closes is dead, so its leases are reclaimed.
 
     ``info``: the result of the frontier's ``open``. ``contract``: the protocol whose methods can be called.
     """
@@ -74,7 +74,7 @@ class FrontierServer:
         self.revision = 0
         """That of the last reply with leases."""
 
-    # Made at the first call: a job with one worker often makes no call.
+    # Created at the first call, because a job with one worker often makes no call.
 
     @cached_property
     def readers(self) -> dict[str, Callable[[msgspec.Raw], msgspec.Struct]]:
@@ -94,7 +94,7 @@ class FrontierServer:
         try:
             bound = await asyncio.to_thread(_bind, self.path)
             loop = asyncio.get_running_loop()
-            # A call that starts to serve as well would leave its socket open if it is cancelled.
+            # Started separately: if create_unix_server is cancelled while it starts to serve, its socket stays open.
             self._server = await loop.create_unix_server(self._connect, sock=bound, start_serving=False)
             await self._server.start_serving()
         except OSError as error:
@@ -109,7 +109,7 @@ class FrontierServer:
         return connection
 
     def disconnect(self, connection: _Connection) -> None:
-        """Remove a closed connection and take back the leases of its worker."""
+        """Remove a closed connection and reclaim the leases of its worker."""
         self._connections.discard(connection)
         if connection.worker is not None:
             self.run(self._abandon(connection.worker))

@@ -1,5 +1,5 @@
--- abandon: take back all leases of a dead worker, counting one lost lease each, and its batches of seeds. Returns the number
--- of leases.
+-- abandon: reclaim all leases of a dead worker, count a lost lease for each request, and free its batches of seeds. Returns the
+-- number of leases.
 -- ARGV[5]: worker
 begin(false)
 remove_worker(ARGV[5])

@@ -1,4 +1,4 @@
--- announce: list a worker with its figures for some seconds; 0: the worker has left.
+-- announce: list a worker with its statistics for some seconds; 0: the worker has left.
 -- Format of a worker: time of the report(8, double) until(8, double) report.
 -- ARGV: 5 worker, 6 report, 7 seconds
 begin(false)

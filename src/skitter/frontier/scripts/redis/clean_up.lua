@@ -17,7 +17,7 @@ end
 
 local slots_gone = look_through(SLOTS, 'tidied_slots', function(name)
   local slot = slot_of(name)
-  -- A policy of its own must stay, and with budgets the number of delayed requests: delayed requests of the slot need them.
+  -- Keep a slot with its own policy, and with budgets a slot with delayed requests: they need its policy and their number.
   return slot.queued == 0 and slot.leased == 0 and (slot.delayed == 0 or not budgets) and slot.min_delay == 0 and slot.backoff == 0
     and slot.policy == policy_of_queue(name) and ready_at(slot) <= now
 end)

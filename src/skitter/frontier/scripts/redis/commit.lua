@@ -69,7 +69,7 @@ local function add_stats(worker, host, outcome)
     local used = usage_of(host)
     used[1], used[2] = used[1] + pages, used[2] + bytes
     if spent(host) then
-      note_spent(host)
+      record_spent(host)
     end
   end
   local function add(dimension, key)

@@ -49,19 +49,19 @@ local function read_ready(from, to)
   return found
 end
 
--- Put a slot back among the ready ones, if more may be leased from it now. finish() writes its place.
-local function put_back(slot)
+-- Return a slot to the ready slots, if more may be leased from it now. finish() writes its position.
+local function return_to_ready(slot)
   local at = ready_at(slot)
-  if slot.queued == 0 or not has_place(slot) or at > now then
+  if slot.queued == 0 or not has_capacity(slot) or at > now then
     return
   end
   local ready = at == 0 and new or asked
-  local place = #ready + 1
-  while place > 1 and (ready[place - 1][1] > at
-    or ready[place - 1][1] == at and comes_before(slot.head, ready[place - 1][2])) do
-    place = place - 1
+  local index = #ready + 1
+  while index > 1 and (ready[index - 1][1] > at
+    or ready[index - 1][1] == at and comes_before(slot.head, ready[index - 1][2])) do
+    index = index - 1
   end
-  table.insert(ready, place, {at, slot.head .. slot.name})
+  table.insert(ready, index, {at, slot.head .. slot.name})
 end
 
 -- The first ready slot of a queue, as {time, head and name}; false if there is none.
@@ -153,7 +153,7 @@ if #reply == 0 and state == 'running' then
   end
   for _, name in ipairs(offered or {}) do
     local slot = slot_of(name)
-    local is_free = slot.queued > 0 and has_place(slot)
+    local is_free = slot.queued > 0 and has_capacity(slot)
     if #reply < wanted and is_free and ready_at(slot) <= now then
       take(slot)
     end
@@ -169,7 +169,7 @@ if #reply == 0 and state == 'running' then
       table.remove(first == new[1] and new or asked, 1)
     end
     heads[queue] = nil
-    if has_place(slot) then
+    if has_capacity(slot) then
       take(slot)
       if quotas then
         quotas[queue] = (quotas[queue] or quotas['*']) - 1
@@ -177,20 +177,20 @@ if #reply == 0 and state == 'running' then
     else -- its budget was lowered since
       slot.touched = true
       if spent(slot.name) then
-        note_spent(slot.name)
+        record_spent(slot.name)
         more = true
       end
     end
     if is_listed then
-      put_back(slot)
+      return_to_ready(slot)
     else
-      arm(slot)
+      reschedule(slot)
       write_order()
     end
   end
   if #reply > 0 then
-    note_member('deadlines', now + config.lease_seconds)
-    note_member('granted', now)
+    record_member('deadlines', now + config.lease_seconds)
+    record_member('granted', now)
   end
   call_with_many('ZADD', DEADLINES, deadlines)
   call_with_many('ZADD', GRANTED, granted)

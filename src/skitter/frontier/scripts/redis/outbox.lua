@@ -1,5 +1,5 @@
 -- outbox: return the number of recrawls, and some of the requests for other partitions that wait in the outbox, ids and
--- values by turns.
+-- values alternately.
 -- ARGV: 5 maximum number, 6 minimum age in seconds
 local reply = {recrawls}
 if call('EXISTS', OUTBOX) == 1 then

@@ -1,5 +1,5 @@
 -- take_seeds: take elements from the seed keys, or a batch that another worker took and did not settle in time.
--- KEYS: the keys of the job, then the seed keys. ARGV: 5 token, 6 maximum number, 7 number of queued requests from which on
+-- KEYS: the keys of the job, then the seed keys. ARGV: 5 token, 6 maximum number, 7 number of queued requests from which
 --       nothing is taken, 8 number of keys of the job, 9 '1' to take from the left end of lists, 10 worker
 begin(true)
 local token, wanted, worker = ARGV[5], tonumber(ARGV[6]), ARGV[10]
@@ -37,7 +37,7 @@ for i = tonumber(ARGV[8]) + 1, #KEYS do
 end
 
 local taken = {}
-local function note(key, value, score)
+local function add(key, value, score)
   taken[#taken + 1] = {key, value, score}
 end
 for i = tonumber(ARGV[8]) + 1, #KEYS do
@@ -48,22 +48,22 @@ for i = tonumber(ARGV[8]) + 1, #KEYS do
     local values = call('LRANGE', key, 0, left - 1)
     call('LTRIM', key, left, -1)
     for _, value in ipairs(values) do
-      note(key, value, 0)
+      add(key, value, 0)
     end
   elseif kind == 'list' then
     local values = call('LRANGE', key, -left, -1)
     call('LTRIM', key, 0, -left - 1)
     for at = #values, 1, -1 do
-      note(key, values[at], 0)
+      add(key, values[at], 0)
     end
   elseif kind == 'set' then
     for _, value in ipairs(call('SPOP', key, left)) do
-      note(key, value, 0)
+      add(key, value, 0)
     end
   elseif kind == 'zset' then
     local values = call('ZPOPMAX', key, left)
     for at = 1, #values, 2 do
-      note(key, values[at], tonumber(values[at + 1]))
+      add(key, values[at], tonumber(values[at + 1]))
     end
   end
 end

@@ -1,4 +1,4 @@
--- visits: return the next cursor, and some of the valid visits: fingerprint and visit by turns, without the memory.
+-- visits: return the next cursor, and some of the valid visits: fingerprint and visit alternately, without the memory.
 -- ARGV: 5 cursor, 6 number to look at
 local page = call('HSCAN', VISITS, ARGV[5], 'COUNT', ARGV[6])
 local reply = {page[1]}

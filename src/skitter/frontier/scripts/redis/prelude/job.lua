@@ -1,6 +1,6 @@
 -- Prelude 1: the job. Every script except open and attach begins with the files of this folder.
 --
--- The other files are functions that return what scripts need of them. A script is run from its beginning at each call, and
+-- The other files are functions that return what scripts need. A script is run from its beginning at each call, and
 -- Lua searches the captured variables of the running function for each variable that a new function captures: with all of
 -- them in one function this search took half of the time of a call.
 --

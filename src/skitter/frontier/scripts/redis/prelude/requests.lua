@@ -19,11 +19,11 @@ local split, is_banned, enqueue_again, insert, report, put_outbox, dequeue, read
   -- Put a request that is stored nowhere else into its queue, or among the delayed requests.
   local function enqueue(request, slot, key, at)
     is_active = true
-    note_queue(slot.name)
+    record_queue(slot.name)
     if at > now then
       slot.delayed = slot.delayed + 1
       slot.touched = true
-      note_member('delayed', at)
+      record_member('delayed', at)
       to_delayed[#to_delayed + 1] = at
       to_delayed[#to_delayed + 1] = request
       return
@@ -256,7 +256,7 @@ local split, is_banned, enqueue_again, insert, report, put_outbox, dequeue, read
     end
   end
 
-  -- Queue delayed requests that are due, and take back expired leases. Returns whether some are left.
+  -- Queue delayed requests that are due, and reclaim expired leases. Returns whether some are left.
   local function queue_due()
     local due, late = due_of(DELAYED, 'delayed'), due_of(DEADLINES, 'deadlines')
     for _, request in ipairs(due) do
@@ -306,7 +306,7 @@ local split, is_banned, enqueue_again, insert, report, put_outbox, dequeue, read
     return letters, taken_numbers
   end
 
-  -- Make the fingerprints of all requests known that are not done.
+  -- Make the fingerprints of all unfinished requests known.
   local function learn_unfinished()
     local function learn_request(request)
       local _, _, rest = split(request)
@@ -354,10 +354,10 @@ local split, is_banned, enqueue_again, insert, report, put_outbox, dequeue, read
     call_with_many('ZADD', QUEUE, to_queue)
     call_with_many('ZADD', DELAYED, to_delayed)
     to_leases, ended_ids, from_queue, to_queue, to_delayed = {}, {}, {}, {}, {}
-    arm_slots()
+    reschedule_slots()
   end
 
-  -- Add to the counters of the job. Two commands serve any number of counters.
+  -- Add to the counters of the job. Two commands suffice for any number of counters.
   local function write_counters()
     local names, before, after = {}, {}, {}
     for name in pairs(counted) do
