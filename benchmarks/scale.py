@@ -1,4 +1,4 @@
-"""Fill an embedded frontier with millions of waiting URLs, and measure what it costs. See docs/design/embedded-frontier.md.
+"""Fill an embedded frontier with millions of waiting URLs, and measure what it costs. See docs/design/embedded-frontier-experiments.md.
 
 Hosts have Zipf sizes, as in ``simulation.py``. Each step runs in a process of its own, so that its memory is its own:
 *fill* adds the URLs, ten new links of a page at a time; *reopen* opens the file; *work* leases and commits
