@@ -19,7 +19,7 @@ SETTINGS = {
     "CLOSESPIDER_PAGECOUNT_NO_ITEM": "write monitors with during='stop'",
     "CLOSESPIDER_TIMEOUT": "write time_limit",
     "CLOSESPIDER_TIMEOUT_NO_ITEM": "write monitors with during='stop', or time_limit",
-    "COMPRESSION_ENABLED": "remove it: compressed answers are always unpacked",
+    "COMPRESSION_ENABLED": "remove it: compressed responses are always unpacked",
     "CONCURRENT_ITEMS": "remove it",
     "CONCURRENT_REQUESTS": "write concurrency",
     "CONCURRENT_REQUESTS_PER_DOMAIN": "write concurrency_per_slot",

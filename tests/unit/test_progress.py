@@ -34,10 +34,10 @@ def look(seconds=12.0):
 
 def test_the_pace_is_that_of_the_last_ten_seconds():
     pace = Throughput()
-    assert pace.note(0.0, 500) == 0.0
-    assert pace.note(5.0, 550) == 10.0
+    assert pace.record(0.0, 500) == 0.0
+    assert pace.record(5.0, 550) == 10.0
     for second in range(6, 31):
-        last = pace.note(float(second), 550)
+        last = pace.record(float(second), 550)
     assert last == 0.0, "nothing came for ten seconds"
 
 

@@ -142,7 +142,7 @@ def _at_path(application: WSGIApplication | None) -> WSGIApplication:
 class CrawlReader:
     """Reads the job of a running crawl from another thread. Create it in the event loop of the crawl.
 
-    While the frontier does not answer, and after the run, the last sample is repeated.
+    While the frontier does not respond, and after the run, the last sample is repeated.
     """
 
     def __init__(self, crawl: Crawl) -> None:

@@ -39,7 +39,7 @@ def _importing(what: str, remedy: Callable[[Exception], str]) -> Iterator[None]:
         yield
     except SpiderError:
         raise
-    except SyntaxError as error:  # of the code itself, or of a module that it imports
+    except SyntaxError as error:  # in the code itself, or in a module that it imports
         place = f"{error.filename} line {error.lineno}"
         raise SpiderError(f"{place}: {error.msg}", remedy="correct this file") from error
     except Exception as error:
@@ -116,9 +116,9 @@ def _has_scrapy_spider(module: ModuleType) -> bool:
 
 
 def spiders_in_file(path: Path) -> dict[str, type[Spider]]:
-    """Return the spiders of a file by name; those that it only imports are left out. A recipe file has one spider.
+    """Return the spiders of a file by name, without imported ones. A recipe file has one spider.
 
-    Raises as :func:`load_spider_class`.
+    Raises the same errors as :func:`load_spider_class`.
     """
     if path.suffix in RECIPES:
         spider = load_spider_class(str(path))
@@ -129,7 +129,7 @@ def spiders_in_file(path: Path) -> dict[str, type[Spider]]:
 def spiders_in_module(name: str) -> tuple[dict[str, type[Spider]], list[str]]:
     """Return the spiders of a module by name, and the names of the modules in it if it is a package.
 
-    Raises as :func:`load_spider_class`.
+    Raises the same errors as :func:`load_spider_class`.
     """
     from pkgutil import iter_modules  # noqa: PLC0415 - a run loads one spider
 
@@ -141,7 +141,7 @@ def spiders_in_module(name: str) -> tuple[dict[str, type[Spider]], list[str]]:
 def find_spider(name: str) -> tuple[str, type[Spider]]:
     """Return a spider class and its full name, by which every process of this machine can load it.
 
-    Raises as :func:`load_spider_class`.
+    Raises the same errors as :func:`load_spider_class`.
     """
     spider = load_spider_class(name)
     place, _ = split_reference(name)
@@ -181,7 +181,7 @@ def _module_of_file(path: Path) -> ModuleType:
 def _import_remedy(path: Path, error: Exception) -> str:
     if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] == "scrapy":
         return _SCRAPY_REMEDY
-    # A program without a guard runs its own crawl again when a worker process imports it.
+    # A program without this guard would start its crawl again when a worker process imports it.
     if "running event loop" in str(error):
         return 'move the call below: if __name__ == "__main__":'
     if isinstance(error, ImportError):
@@ -214,7 +214,7 @@ def _module_by_name(name: str) -> ModuleType:
         try:
             return importlib.import_module(name)
         except ModuleNotFoundError as error:
-            if not f"{name}.".startswith(f"{error.name}."):  # the module is there, and imports what is not
+            if not f"{name}.".startswith(f"{error.name}."):  # the module exists, but imports a missing one
                 raise
             raise SpiderError(
                 f"module not found: {error.name!r}",
@@ -282,7 +282,7 @@ def check_spider(spider: Spider) -> None:
 
 
 def check_list(spider: Spider, name: str, value: Any, *, has_texts: bool) -> None:
-    """Raise :class:`~skitter.errors.SpiderError` if an attribute of a spider is not a list, or not one of strings."""
+    """Raise :class:`~skitter.errors.SpiderError` if an attribute of a spider is not a list, or not a list of strings."""
     if isinstance(value, str):
         raise _wrong(spider, name, value, "a list", f"write {name} = [{value!r:.80}]")
     if isinstance(value, Mapping) or not isinstance(value, Iterable):
@@ -300,7 +300,7 @@ def check_list(spider: Spider, name: str, value: Any, *, has_texts: bool) -> Non
 
 
 _NEAR = 0.85
-"""Similarity of a misspelled name to the right one."""
+"""Minimum similarity of a misspelled name to the right one."""
 
 
 def misspelling(name: str, known: Iterable[str]) -> str:
@@ -310,7 +310,7 @@ def misspelling(name: str, known: Iterable[str]) -> str:
 
 
 def check_hooks(hooks: Iterable[object]) -> None:
-    """Raise :class:`~skitter.errors.SpiderError` for a hook collection that has no hook, or whose hooks cannot be called."""
+    """Raise :class:`~skitter.errors.SpiderError` for a collection without hooks, or with hooks that cannot be called."""
     for collection in hooks:
         problem, remedy = _problem_of_hooks(collection)
         if problem:

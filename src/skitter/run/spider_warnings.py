@@ -52,7 +52,7 @@ def _own_classes(spider_class: type[Spider]) -> list[type]:
 
 
 def misspelled_attributes(spider_class: type[Spider]) -> list[tuple[str, str]]:
-    """Return the attributes of a class that resemble one that skitter would use, each with a remedy.
+    """Return the attributes of a class that resemble an attribute that skitter uses, each with a remedy.
 
     An attribute that the methods of the class use themselves is not a mistake.
     """
@@ -63,7 +63,7 @@ def misspelled_attributes(spider_class: type[Spider]) -> list[tuple[str, str]]:
     ]
     suspects = {}
     for name in names - set(dir(Spider)) - set(POINTS):
-        # Most names resemble none, and the comparison takes some milliseconds to load.
+        # Most names resemble none, and the module for the comparison takes some milliseconds to load.
         candidates = [right for right in known if name[:2] == right[:2] and abs(len(name) - len(right)) <= 2]
         if candidates and (remedy := misspelling(name, candidates)):
             suspects[name] = remedy

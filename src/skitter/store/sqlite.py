@@ -36,7 +36,7 @@ log = logging.getLogger("skitter.store")
 SqliteRow = tuple[tuple[str, ...], list[Any]]
 
 BUSY_SECONDS = 30.0
-"""How long a process waits for the writes of others, in seconds."""
+"""Seconds for which a process waits for the writes of others."""
 
 _WAL_LIMIT = 64 << 20
 _LARGEST_INTEGER = 2**63
@@ -140,7 +140,7 @@ class SqliteStore:
         return None
 
     def _truncate_log(self) -> None:
-        """Truncate a long write-ahead log: with continuous writers, SQLite never finds a moment to reset it."""
+        """Truncate a long write-ahead log, because SQLite never resets it while others write continuously."""
         assert self._connection
         log = Path(f"{self._path}-wal")
         if log.exists() and log.stat().st_size > _WAL_LIMIT:
@@ -197,7 +197,7 @@ def _check_table(connection: sqlite3.Connection, path: Path, table: str) -> None
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """Run the block as one transaction; roll back if it raises."""
+    """Run the block as one transaction, which is rolled back if the block raises an error."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -221,7 +221,7 @@ _REMEDIES = {
 
 @contextmanager
 def translated_errors(path: Path) -> Iterator[None]:
-    """Turn a database error into a :class:`~skitter.errors.StoreError` with a remedy."""
+    """Convert a database error to a :class:`~skitter.errors.StoreError` with a remedy."""
     try:
         yield
     except (sqlite3.Error, OSError) as error:
@@ -248,7 +248,7 @@ def _row_of(chosen: tuple[str, ...], item: Any) -> SqliteRow:
 def _value(value: Any, original: Any) -> Any:
     kind = value.__class__
     if kind is str:
-        # JSON has no type for bytes, SQL has.
+        # JSON has no type for bytes, but SQL has one.
         return original if original.__class__ is bytes else encodable(value)
     if kind is int:
         return value if -_LARGEST_INTEGER <= value < _LARGEST_INTEGER else str(value)
@@ -258,9 +258,9 @@ def _value(value: Any, original: Any) -> Any:
 
 
 class Columns:
-    """The columns of one table. New fields add columns; other processes may add columns too.
+    """The columns of one table. New fields add columns, and other processes may also add columns.
 
-    A field is stored in the column of its own name; see :func:`~skitter.store.sql.column_for`.
+    A field is stored in the column of the same name; see :func:`~skitter.store.sql.column_for`.
     """
 
     def __init__(self, connection: sqlite3.Connection, table: str) -> None:
@@ -355,7 +355,7 @@ class SqliteOutput(Output):
         await asyncio.to_thread(lambda: open_database(self._path, self._table, context.durability).close())
 
     async def clear(self, context: OutputContext) -> None:
-        """Delete the rows of this job: after a fresh start its pages have other fingerprints."""
+        """Delete the rows of this job, because its pages have other fingerprints after a fresh start."""
         await asyncio.to_thread(self._clear, context)
 
     def store(self) -> SqliteStore:
@@ -363,7 +363,7 @@ class SqliteOutput(Output):
         return SqliteStore(self._path, self._table, self._fields)
 
     async def merge(self, context: OutputContext, ranges: RangesByPart) -> None:  # noqa: ARG002 - keyed
-        """Fold the write-ahead log (also that of killed workers) into the file, so that the file alone is the output.
+        """Merge the write-ahead log, even of killed workers, into the file, so that the file alone is the output.
 
         Chosen fields in which no item of the job has a value are logged.
         """
