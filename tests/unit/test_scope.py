@@ -48,7 +48,10 @@ def test_an_allowed_domain_admits_itself_and_its_subdomains(domain, url, admitte
     assert (refusal(Scope(allowed_domains=[domain]), url) is None) == admitted
 
 
-@pytest.mark.parametrize("text", ["", " ", "http://h.test/", "h.test/path", "*"])
+@pytest.mark.parametrize(
+    "text",
+    ["", " ", "http://h.test/", "h.test/path", "*", "h.test,x.test", "h.test x.test", "=h.test, =x.test"],
+)
 def test_an_invalid_domain_is_rejected(text):
     with pytest.raises(SettingsError, match="invalid allowed domain"):
         Scope(allowed_domains=[text])

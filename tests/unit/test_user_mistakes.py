@@ -5,7 +5,7 @@ import functools
 import gc
 import logging
 import re
-from inspect import signature
+from inspect import getsourcelines, signature
 
 import pytest
 import scrapy
@@ -35,7 +35,13 @@ from skitter.html.selector import Selector
 from skitter.item import encode_item
 from skitter.run.builder import JobBuilder, RunOverrides
 from skitter.run.crawl import Crawl
-from skitter.run.loader import absent_meta_values, misspelled_attributes
+from skitter.run.loader import load_spider_class
+from skitter.run.spider_warnings import (
+    absent_meta_values,
+    lost_results,
+    misspelled_attributes,
+    unused_arguments,
+)
 from skitter.settings import build_settings
 from skitter.stats import Stats
 from skitter.worker.callbacks import CallbackNames, describe, describe_plain, run_callback, unsupported_result
@@ -322,6 +328,8 @@ def test_names_of_scrapy_that_are_never_used_are_known():
         "process_item",
         "redis_key",
     ]
+    with_settings = type("Own", (Spider,), {"settings": {"delay": 1}})
+    assert [name for name, _ in unused_attributes(with_settings)] == ["settings"]
     calls_back = type("Own", (Spider,), {"process_item": lambda self, response: None})
     assert unused_attributes(calls_back) == []
     for own in (Spider, PageSpider, TaskSpider, RecipeSpider):
@@ -393,6 +401,124 @@ def test_values_of_scrapy_that_are_read_from_meta_by_get_are_found_unless_the_sp
     assert [name for name, _ in absent_meta_values(Writing)] == ["retry_times"]
     for own in (Spider, PageSpider, TaskSpider, RecipeSpider, type("Own", (Reading,), {"own_meta": True})):
         assert absent_meta_values(own) == []
+
+
+TAKING = """
+from skitter import Spider
+
+def language_of(spider):
+    return spider.language
+
+class Section:
+    def on_start(self, worker):
+        return worker.spider.section
+
+class Taking(Spider):
+    declared: str
+    hooks = [Section()]
+
+    def __init__(self, own="", **arguments):
+        super().__init__(**arguments)
+
+    def parse(self, response):
+        yield [getattr(self, name) for name in ("tag", "topic")]
+"""
+
+
+def test_an_argument_that_nothing_uses_is_found(tmp_path):
+    (tmp_path / "taking.py").write_text(TAKING)
+    taking = load_spider_class(str(tmp_path / "taking.py"))
+    used = ["own", "declared", "start_urls", "custom_settings", "tag", "topic", "language", "section"]
+    spider = taking(**dict.fromkeys(used, "x"), start_url="x", colour="x")
+    assert unused_arguments(spider, [*used, "start_url", "colour"]) == [
+        ("start_url", "did you mean start_urls?"),
+        ("colour", "check its name"),
+    ]
+    reading_all = type("All", (taking,), {"parse": lambda self, response: vars(self)})
+    assert unused_arguments(reading_all(), ["colour"]) == []
+    assert unused_arguments(PageSpider(start_urls=[]), ["colour"]) == []
+
+
+class Losing(Spider):
+    def parse(self, response):
+        Request("http://h.test/")
+        response.follow_all("a")
+        response.follow("/a")
+        self.items(response)
+        self.rows(response)
+        if response.status == 404:
+            return [{"lost": 1}]
+        yield {}
+
+    def items(self, page):
+        page.follow("/a")
+        yield {}
+        return {"lost": 1}
+
+    @wrapped
+    def rows(self, response):
+        for _ in ():
+            return response.follow("/b")
+        yield {}
+
+    async def later(self, response):
+        yield {}
+
+    async def plain(self, response):
+        self.later(response)
+        self.items(response.selector)
+        Request.form("http://h.test/", {})
+        return [{}]
+
+
+class Keeping(Spider):
+    def parse(self, response):
+        found = yield from self.helper(response)
+        yield from self.helper(response)
+        request = Request("http://h.test/")
+        found.append(response.follow("/a"))
+        self.plain(response)
+        self.log("heard")
+        self.unknown(response)
+        yield request
+        if found:
+            return
+
+    def helper(self, response):
+        yield {}
+        return [1]
+
+    def plain(self, response):
+        def inner():
+            yield 1
+            return [2]
+
+        return [*inner()]
+
+
+def test_results_that_are_not_yielded_are_found_with_their_lines():
+    lines, first = getsourcelines(Losing)
+    texts = {}
+    for problem in lost_results(Losing):
+        file, number, text = re.fullmatch(r"(\S+) line (\d+): (.+)", problem).groups()
+        assert file == "test_user_mistakes.py"
+        texts[lines[int(number) - first].strip()] = text
+    assert {line: text.partition("; ")[2] for line, text in texts.items()} == {
+        'Request("http://h.test/")': "write yield Request(...)",
+        'response.follow_all("a")': "write yield response.follow_all(...)",
+        'response.follow("/a")': "write yield response.follow(...)",
+        'page.follow("/a")': "write yield page.follow(...)",
+        "self.items(response)": "write yield from self.items(...)",
+        "self.rows(response)": "write yield from self.rows(...)",
+        "self.later(response)": "write async for result in self.later(...): yield result",
+        "self.items(response.selector)": "write for result in self.items(...): yield result",
+        'Request.form("http://h.test/", {})': "write yield Request.form(...)",
+        'return [{"lost": 1}]': "write yield from in place of return",
+        'return {"lost": 1}': "write yield in place of return",
+        'return response.follow("/b")': "write yield in place of return",
+    }
+    for own in (Keeping, Spider, PageSpider, TaskSpider, RecipeSpider, type("NoFile", (Spider,), {})):
+        assert lost_results(own) == []
 
 
 PAGE = Response("http://h.test/", body=b"<p>", request=Request("http://h.test/"))

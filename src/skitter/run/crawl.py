@@ -19,7 +19,6 @@ from skitter._utils.concurrency import cancel_and_wait
 from skitter._utils.notes import NOTE_TTL, STOP_REASON
 from skitter.errors import SkitterError, UsageError
 from skitter.fetch.robots_rules import product_token
-from skitter.foreign_names import unused_attributes
 from skitter.frontier.contract import Frontier, Liveness
 from skitter.frontier.records import AddResult, FrontierStatus, JobInfo, JobState
 from skitter.frontier.registry import make_frontier
@@ -35,12 +34,12 @@ from skitter.frontier.workers import (
 from skitter.monitors import Verdict
 from skitter.run.builder import JobBuilder, RunOverrides
 from skitter.run.job import JobSpec
-from skitter.run.loader import absent_meta_values, misspelled_attributes
 from skitter.run.outputs import JobOutputs
 from skitter.run.page_changes import PassReport, Ranges, read_changes_of_pass, with_kept
 from skitter.run.passes import PassRecord, PassTracker
 from skitter.run.process import LogOptions
 from skitter.run.seeding import RequestAdder
+from skitter.run.spider_warnings import warnings_about
 from skitter.run.written import WrittenItems, bytes_elsewhere, describe_unwritten
 from skitter.scope import DEPTH, HOST, LENGTH, PATTERN, SCHEME, UNPARSABLE
 from skitter.secrets import shown_url
@@ -255,12 +254,9 @@ class Crawl:
         await asyncio.to_thread(self._builder.open_files_store)
         self._builder.check_parse()
         _warn_about_user_agent(self._builder.settings)
-        spider_class = type(self._builder.spider)
-        for name, remedy in (*unused_attributes(spider_class), *misspelled_attributes(spider_class)):
-            log.warning("spider %s: skitter does not use %s; %s", self._builder.spider.name, name, remedy)
-        for name, remedy in absent_meta_values(spider_class):
-            text = "spider %s: skitter does not set meta[%r], so meta.get(%r) finds nothing; %s"
-            log.warning(text, self._builder.spider.name, name, name, remedy)
+        spider = self._builder.spider
+        for problem in await asyncio.to_thread(warnings_about, spider, self.spec.arguments):  # reads its file
+            log.warning("spider %s: %s", spider.name, problem)
         await asyncio.to_thread(folder.check_frontier_owner, self.spec)
         if self._fresh:
             await asyncio.to_thread(folder.empty)
