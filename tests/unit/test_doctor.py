@@ -28,7 +28,7 @@ def test_a_missing_package_is_shown_with_the_command_that_installs_it(monkeypatc
     assert shown()["images"] == 'missing; in the clone of skitter: pip install ".[images]"'
 
 
-def test_a_source_tree_without_an_installation_gets_an_explanation(monkeypatch):
+def test_a_source_tree_without_an_installation_is_reported(monkeypatch):
     def missing(name):
         raise PackageNotFoundError(name)
 

@@ -103,6 +103,17 @@ async def test_the_file_of_an_idle_job_is_not_read_on_the_event_loop(tmp_path, m
     assert threading.current_thread() not in threads
 
 
+@pytest.mark.parametrize(
+    ("title", "expected"),
+    [("", "`skitter resume job`"), ("books (Scrapy)", "the next run of books (Scrapy)")],
+)
+def test_a_job_of_another_program_is_continued_by_its_next_run(tmp_path, title, expected):
+    folder = JobFolder("job", tmp_path)
+    folder.path.mkdir()
+    folder.write(JobSpec(job="job", spider="m:S", spider_title=title))
+    assert folder.how_to_continue() == expected
+
+
 def test_a_specification_takes_paths(tmp_path):
     spec = JobSpec(
         job="x", spider=tmp_path / "shop.py", outputs=[tmp_path / "a.jsonl", "b.csv"], home=tmp_path

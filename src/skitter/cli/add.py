@@ -123,7 +123,7 @@ class _Adding:
             parts.append(f"known before: {result.known}")
         if result.banned:
             parts.append(f"of a banned host: {result.banned}")
-        go_on = "" if reached.live or not result.added else f"; `skitter resume {folder.job}` fetches them"
+        go_on = "" if reached.live or not result.added else f"; {folder.how_to_continue()} fetches them"
         say(", ".join(parts) + go_on)
 
     def _seeds(self) -> Iterator[tuple[str, bytes]]:

@@ -184,7 +184,7 @@ async def stop(folder: JobFolder) -> None:
     state = (await job_status(folder)).state
     say(
         f"job {folder.job} is {state}"
-        + (f"; `skitter resume {folder.job}` continues it" if state == "stopped" else "")
+        + (f"; {folder.how_to_continue()} continues it" if state == "stopped" else "")
     )
 
 

@@ -82,7 +82,7 @@ async def retry(folder: JobFolder, ids: tuple[int, ...], kind: str | None) -> No
     chosen, missing = await _choose(folder, ids, kind)
     async with open_frontier(folder) as reached:
         count = await reached.frontier.dead_letters.replay(chosen)
-    go_on = f"; `skitter resume {folder.job}` fetches them" if count and not reached.live else missing
+    go_on = f"; {folder.how_to_continue()} fetches them" if count and not reached.live else missing
     say(f"queued again: {count}{go_on}")
 
 

@@ -199,6 +199,11 @@ class JobFolder:
             )
         return spec
 
+    def how_to_continue(self) -> str:
+        """Return what continues a stopped job, for messages: a command, or the next run of the program that runs the job."""
+        program = self.read().spider_title
+        return f"the next run of {program}" if program else f"`skitter resume {self.job}`"
+
     def write(self, spec: JobSpec) -> None:
         """Store the specification of the job, without secrets; references to them are kept.
 
