@@ -133,7 +133,7 @@ def _status(tables: SqliteTables) -> FrontierStatus | None:
 
 
 def _now(tables: SqliteTables) -> float:
-    """Return the time for what is left of waits. If the clock was set back, the next run continues them."""
+    """Return the time by which waits are shown. If the clock was set back, the next run continues them."""
     return max(time.time(), tables.clock())
 
 

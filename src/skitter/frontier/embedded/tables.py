@@ -187,7 +187,7 @@ class SqliteTables:
         )  # fmt: skip
 
     def _follow_clock(self, now: float) -> None:
-        """Keep what is left of all waits if the clock was set back since the last change.
+        """Keep the remaining time of all waits if the clock was set back since the last change.
 
         The time in between is not known and counts as none. A request is not fetched before a time that it names.
         """
