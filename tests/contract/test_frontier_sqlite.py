@@ -303,6 +303,66 @@ async def test_an_owner_that_only_adds_requests_to_a_killed_job_leaves_it_killed
     assert not backend.owner._is_careful
 
 
+HOURS_BACK = 3 * 3600.0
+
+
+@pytest.mark.parametrize("end", ["stop", "kill"])
+async def test_a_clock_that_is_set_back_prolongs_no_wait_and_shortens_none(start, backend, end):
+    job = await start(HostLimits(delay=0.0, concurrency_per_slot=100, rates=("2/100s",)))
+    begun = job.clock.now
+    await job.add("retried", host="retried.test")
+    await job.retry(await job.one(), after=60.0)
+    await job.add("delayed", host="delayed.test", delay=60.0)
+    await job.add("dated", host="dated.test", not_before=begun + 60.0)
+    await job.add("paused", host="paused.test")
+    await job.frontier.control.pause_slot("paused.test", 60.0)
+    await job.add("first", "second", "third", host="rated.test")
+    await job.done(*await job.lease())
+    await job.frontier.notes.put("note", b"kept", 60.0)
+    await job.clock.advance(20.0)
+    await job.add("last")
+
+    await getattr(backend, end)()
+    job.clock.now -= HOURS_BACK
+    await job.open()
+    assert (await job.status()).next_due == 40.0
+    assert await hosts_within(job, 39.0) == {"h.test"}
+    assert await job.frontier.notes.get("note") == b"kept"
+    assert await hosts_within(job, 1.0) == {"retried.test", "delayed.test", "paused.test"}
+    assert await job.frontier.notes.get("note") is None
+    assert await hosts_within(job, 39.0) == set()
+    assert await hosts_within(job, 3.0) == {"rated.test"}
+    assert await hosts_within(job, begun + 59.0 - job.clock.now) == set()
+    assert await hosts_within(job, 1.0) == {"dated.test"}
+
+
+async def test_a_clock_that_is_set_back_is_followed_once(job, backend):
+    await job.add("a", delay=60.0)
+    await backend.stop()
+    job.clock.now -= HOURS_BACK
+    for _ in range(2):
+        await job.open()
+        await backend.kill()
+    await job.open()
+    assert (await job.status()).next_due == 60.0
+
+
+async def test_the_status_of_an_idle_job_shows_what_the_next_run_waits_for(job, backend, monkeypatch):
+    await job.add("a", delay=60.0)
+    await backend.stop()
+    monkeypatch.setattr(time, "time", lambda: job.clock.now - HOURS_BACK)
+    status = await asyncio.to_thread(read_status, backend.folder / "frontier.db")
+    assert status.next_due == 60.0
+
+
+async def hosts_within(job, seconds):
+    """Fetch what can be leased after some seconds. Return the hosts."""
+    await job.clock.advance(seconds)
+    leases = await job.lease()
+    await job.done(*leases)
+    return {lease.url.split("/")[2] for lease in leases}
+
+
 async def test_a_page_that_is_added_while_a_new_crawl_begins_is_added_once(job):
     await job.add("old")
     await job.seeds_done()

@@ -127,9 +127,14 @@ def _status(tables: SqliteTables) -> FrontierStatus | None:
         counters=tables.counters(),
         slots=len(by_slot), busiest=_slots(tables, by_slot, BUSIEST_SLOTS), oldest_lease=0.0,
         queues=_queues(tables, by_slot),
-        next_due=time_left(tables.next_due(), time.time()),
+        next_due=time_left(tables.next_due(), _now(tables)),
         pass_number=number,
     )  # fmt: skip
+
+
+def _now(tables: SqliteTables) -> float:
+    """Return the time by which waits are shown. If the clock was set back, the next run continues them."""
+    return max(time.time(), tables.clock())
 
 
 def _in_queue(tables: SqliteTables) -> dict[int, int]:
@@ -150,7 +155,7 @@ def _queues(tables: SqliteTables, in_queue: dict[int, int]) -> dict[str, int]:
 
 
 def _slots(tables: SqliteTables, in_queue: dict[int, int], limit: int) -> list[SlotStatus]:
-    now = time.time()
+    now = _now(tables)
     busiest = heapq.nlargest(limit, in_queue.items(), key=itemgetter(1))
     query = "SELECT key, min_delay, paused_until FROM slots WHERE id = ?"
     found = [(count, *tables.file.execute(query, (number,)).fetchone()) for number, count in busiest]

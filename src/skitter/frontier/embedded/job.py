@@ -127,6 +127,7 @@ class EmbeddedJob:
             1, self.state.value, self.added, self.done, self._last_number, self.seeds.position,
             int(self.seeds.is_done), signed, FINGERPRINT_VERSION,
             self.pass_number, self._initial_options.changes or "", pack_counters(self.counters), self._name,
+            self.clock(),
         )  # fmt: skip
 
 

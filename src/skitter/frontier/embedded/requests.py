@@ -320,7 +320,7 @@ class RequestTable:
             sequence, number, rank, entry.fingerprint, entry.url, entry.record,
             entry.priority, int(entry.dedup), 0, 0,
         )  # fmt: skip
-        self._queue_or_delay(row, max(entry.not_before, now + entry.delay), now)
+        self._queue_or_delay(row, max(entry.not_before, now + entry.delay), now, entry.not_before)
 
     def _over_budget(self, key: str, *, limited: bool) -> str:
         """Return the counter for a new request that the budget of its slot refuses; empty if it is accepted."""
@@ -348,10 +348,10 @@ class RequestTable:
         number = self.slot_number(slot.key)
         self._journal.put("set_slot_limits", number, (number, slot.key, slot.min_delay, slot.paused_until))
 
-    def _queue_or_delay(self, row: RequestRow, at: float, now: float) -> None:
-        """Queue a request, or delay it until its time."""
+    def _queue_or_delay(self, row: RequestRow, at: float, now: float, not_before: float = 0.0) -> None:
+        """Queue a request, or delay it until its time. ``not_before``: Unix time that the request names; 0: none."""
         if at > now:
-            self._journal.append("delay", (at, *row))
+            self._journal.append("delay", (at, *row, not_before))
             self._job.delayed += 1
             self._usage.delayed[row.slot] += 1
             self._first_due = min(self._first_due, at)

@@ -36,7 +36,7 @@ from skitter.request import FINGERPRINT_VERSION
 
 APPLICATION_ID = 0x736B6974
 """``skit``: identifies a frontier file, for ``file(1)`` as well."""
-FORMAT_VERSION = 13
+FORMAT_VERSION = 14
 
 COUNTERS_IN_ROWS = "values/"
 """Prefix of the counters with a row each: there may be thousands of them (:mod:`skitter.worker.bounded_counters`). All
@@ -166,6 +166,7 @@ class SqliteTables:
             )
         if changes is not None and changes != (options.changes or ""):
             raise changed_mode(changes, options.changes or "", "the job")
+        self._follow_clock(now)
         self.apply_removals()
         killed = self.count("leases") > 0
         new_dead = self._reclaim_leases(options, now)
@@ -184,6 +185,32 @@ class SqliteTables:
             stats=list(self.file.execute("SELECT * FROM stats")),
             settings_changes=self.settings_changes(), pass_number=number, killed=killed,
         )  # fmt: skip
+
+    def _follow_clock(self, now: float) -> None:
+        """Keep the remaining time of all waits if the clock was set back since the last change.
+
+        The time in between is not known and counts as none. A request is not fetched before a time that it names.
+        """
+        ahead = self.clock() - now
+        if ahead <= 0:
+            return
+        self.file.execute("BEGIN IMMEDIATE")
+        self.file.execute("UPDATE delayed SET at = max(at - ?, not_before)", (ahead,))
+        self.file.execute(
+            "UPDATE slots SET paused_until = paused_until - ? WHERE paused_until <> 0", (ahead,)
+        )
+        for number, limits in self._limits().items():
+            if limits.grants:
+                grants = msgspec.msgpack.encode([[at - ahead for at in times] for times in limits.grants])
+                self.file.execute("UPDATE slots SET grants = ? WHERE id = ?", (grants, number))
+        self.file.execute("UPDATE notes SET until = until - ?", (ahead,))
+        self.file.execute("UPDATE job SET clock = ?", (now,))
+        self.file.execute("COMMIT")
+
+    def clock(self) -> float:
+        """Return the Unix time of the last change, by the clock of its owner; 0 if there is none."""
+        found = self.file.execute("SELECT clock FROM job").fetchone()
+        return 0.0 if found is None else float(found[0])
 
     def _job(self) -> tuple[str, int, int, int, int, int, int, int, str | None]:
         query = (
@@ -214,7 +241,7 @@ class SqliteTables:
                 dead += 1
                 self._mark_dead(seq, last + dead, lost_error(held[0]), now)
             elif held[0] > 1:
-                query = f"INSERT INTO delayed SELECT ?, {_COLUMNS} FROM queue WHERE seq = ?"  # noqa: S608 - constants
+                query = f"INSERT INTO delayed SELECT ?, {_COLUMNS}, 0 FROM queue WHERE seq = ?"  # noqa: S608 - constants
                 self.file.execute(query, (now + retry_delay_after_loss(held[0]), seq))
                 self.file.execute("DELETE FROM queue WHERE seq = ?", (seq,))
         remove_empty_packs(self.file, "unpacked")

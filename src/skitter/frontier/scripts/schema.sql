@@ -1,4 +1,4 @@
--- The file of an embedded frontier, format 13. One owner process writes it; any process may read it.
+-- The file of an embedded frontier, format 14. One owner process writes it; any process may read it.
 
 CREATE TABLE job (                 -- one row: the state of the job as a whole
     id             INTEGER PRIMARY KEY CHECK (id = 1),
@@ -13,7 +13,8 @@ CREATE TABLE job (                 -- one row: the state of the job as a whole
     pass_number    INTEGER NOT NULL,       -- 1: the first crawl
     changes        TEXT    NOT NULL,       -- the setting; '': the job does not remember pages
     counters       TEXT    NOT NULL,       -- JSON: those without a row in `counters`
-    name           TEXT    NOT NULL        -- '': any job may use the file
+    name           TEXT    NOT NULL,       -- '': any job may use the file
+    clock          REAL    NOT NULL        -- Unix time of the last change, by the clock of its owner
 );
 
 CREATE TABLE slots (               -- units of politeness
@@ -58,6 +59,7 @@ CREATE TABLE delayed (             -- requests that may not be fetched before a 
     fingerprint BLOB NOT NULL, url TEXT NOT NULL, record BLOB NOT NULL,
     priority INTEGER NOT NULL, dedup INTEGER NOT NULL,
     attempt INTEGER NOT NULL, lost INTEGER NOT NULL,
+    not_before REAL NOT NULL,      -- Unix time that the request names; 0: none
     PRIMARY KEY (at, seq)
 ) WITHOUT ROWID;
 

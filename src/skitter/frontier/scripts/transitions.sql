@@ -19,7 +19,7 @@ INSERT OR IGNORE INTO unpacked SELECT column1 FROM (VALUES (?)) JOIN packs
 ON packs.seq = (SELECT max(seq) FROM packs WHERE seq <= column1) AND packs.seq + packs.amount > column1
 
 -- name: delay
-INSERT OR REPLACE INTO delayed VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT OR REPLACE INTO delayed VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: remove_dead
 DELETE FROM dead WHERE (id) IN (VALUES (?))
@@ -81,4 +81,4 @@ INSERT OR REPLACE INTO settings_changes VALUES (?, ?)
 INSERT OR REPLACE INTO notes VALUES (?, ?, ?)
 
 -- name: put_job
-INSERT OR REPLACE INTO job VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT OR REPLACE INTO job VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
