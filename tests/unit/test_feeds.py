@@ -1,4 +1,4 @@
-"""Feeds of the three formats give the same entries; rows of CSV; URLs of all of them for sitemaps."""
+"""Feeds of all three formats give the same entries; rows of CSV; their URLs as sitemaps."""
 
 import msgspec
 import pytest

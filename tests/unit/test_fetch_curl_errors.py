@@ -14,7 +14,7 @@ from skitter.fetch.contract import (
 )
 from skitter.fetch.curl_errors import fetch_error, proxy_works
 
-# Codes of protocols other than HTTP, of incorrect use of the library, and of insufficient memory.
+# Codes of other protocols, of incorrect use of the library, and of insufficient memory.
 NOT_OF_A_FETCH = (
     "FTP",
     "TFTP",
@@ -60,7 +60,7 @@ def test_every_code_that_a_fetch_can_meet_has_a_class_of_its_own(name):
     assert "text" in str(error)
 
 
-def test_an_unheard_of_code_is_still_a_fetch_error():
+def test_an_unknown_code_is_still_a_fetch_error():
     assert type(fetch_error(9999, "new", answered=False, by_proxy=False)) is FetchError
 
 

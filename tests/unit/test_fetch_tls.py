@@ -1,4 +1,4 @@
-"""HttpFetcher over TLS: who is trusted, and which HTTP is spoken."""
+"""HttpFetcher over TLS: trusted certificates, and the HTTP version."""
 
 import asyncio
 import ssl
@@ -64,7 +64,7 @@ async def test_a_certificate_for_another_name_is_refused(authority, ca_file):
             await fetch_all([server.url()], ca_file=ca_file)
 
 
-async def test_without_verification_any_certificate_will_do(authority):
+async def test_without_verification_any_certificate_is_accepted(authority):
     tls = server_side(authority, "elsewhere.example")
     async with RawServer({"/": page(b"whatever")}, tls=tls) as server:
         (response,) = await fetch_all([server.url()], verify_tls=False)
@@ -201,7 +201,8 @@ async def test_a_client_certificate_of_one_host_is_not_shown_to_another(authorit
         await fetcher.open()
         try:
             assert (await fetcher.fetch(Request(server.url()))).body == b"known"
-            # The same handle and server under a name with any certificate, which does not see that of the client.
+            # The same handle and server under a name without verification, which does not receive the
+            # client certificate.
             with pytest.raises(FetchError):
                 await fetcher.fetch(Request(server.url().replace("127.0.0.1", "localhost")))
             assert (await fetcher.fetch(Request(server.url()))).body == b"known"

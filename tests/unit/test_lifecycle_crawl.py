@@ -57,7 +57,7 @@ def items(path):
 
 
 class Halting:
-    """A parser that tells when so many pages were read."""
+    """A parser that sets an event after a number of pages."""
 
     def __init__(self, after):
         self.reached = asyncio.Event()
@@ -122,7 +122,7 @@ async def test_a_finished_job_does_not_begin_without_cause_and_says_what_would_b
         await crawl.start()
     assert await crawl.summary() == before
     with pytest.raises(UsageError, match="'managed' is finished"):
-        await crawl.start(f"{url}7")  # which it has met
+        await crawl.start(f"{url}7")  # a known URL
     assert (crawl.status, (await crawl.summary()).runs) == (Status.STOPPED, 1)
     await crawl.start(f"{url}?more")
     assert (await crawl.wait()).status.failed == 1  # the site has no such page
@@ -163,7 +163,7 @@ async def test_calls_that_do_not_fit_a_running_crawl_leave_it_running(made, serv
 
 
 async def test_an_error_before_the_start_leaves_the_status_unchanged(made, serve, tmp_path):
-    # The delay keeps the first crawl at work until the other one has asked for the job.
+    # The delay keeps the first crawl running until the other one has asked for the job.
     crawl, other = await made(settings={"delay": 30}), await made()
     with pytest.raises(UsageError, match="start requests"):
         await crawl.start()
@@ -213,7 +213,7 @@ async def test_no_task_of_a_run_outlives_it(made, serve):
 
 
 async def test_idle_is_exact_while_the_last_page_is_still_under_way(made, serve):
-    """A page that is being read may still give links, so the crawl is not idle, whatever lies in no queue."""
+    """A page that is being read may still yield links, so the crawl is not idle even if all queues are empty."""
     reading, released = asyncio.Event(), asyncio.Event()
 
     async def slow(response):
@@ -325,7 +325,7 @@ async def test_each_queue_has_processes_of_its_own_and_of_one_process_this_is_th
 @pytest.mark.parametrize("queues", [{"a b": 1}, {"a": -1}, {"a": "two"}, {"": 1}, {"a": 2}])
 async def test_queues_that_cannot_be_served_are_refused(made, queues):
     with pytest.raises(UsageError):
-        await made(queues=queues)  # the last: analyzers are of one process
+        await made(queues=queues)  # the last: analyzers run in one process
 
 
 async def test_the_example_stops_continues_and_sums_up(serve, tmp_path):
@@ -391,7 +391,7 @@ async def test_error_streams_end_when_the_crawl_is_initialized_again(made):
 
 
 async def test_a_monitor_may_begin_before_the_crawl_and_needs_one_that_is_initialized(made, serve):
-    """The finder of gopcp starts its monitor first."""
+    """gopcp's finder starts its monitor first."""
     crawl, told = await made(), []
     monitor = Monitor(crawl, check_every=0.1, auto_stop=True, report=lambda _level, text: told.append(text))
     watching = asyncio.create_task(monitor.run())

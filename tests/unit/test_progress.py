@@ -1,4 +1,4 @@
-"""Progress and summary: what people and programs are told of a crawl."""
+"""Progress and summary of a crawl, for people and for programs."""
 
 import io
 import json
@@ -32,7 +32,7 @@ def look(seconds=12.0):
     return Progress(reading(), seconds, workers=2, pages_per_second=45.25)
 
 
-def test_the_pace_is_that_of_the_last_ten_seconds():
+def test_the_rate_is_that_of_the_last_ten_seconds():
     pace = Throughput()
     assert pace.note(0.0, 500) == 0.0
     assert pace.note(5.0, 550) == 10.0
@@ -46,7 +46,7 @@ def test_errors_count_retries_and_failures():
     assert kinds(COUNTERS, "failed") == {"status/404": 3, "timeout": 1}
 
 
-def test_a_line_shows_every_figure():
+def test_a_line_shows_every_value():
     assert progress_line(look()) == (
         "1,200 pages, 45.2 pages/s, 1,100 items, 50 queued, 2 delayed, 32 in flight, 4 failed, 7 hosts;"
         " failed attempts: timeout 5, status/404 3"

@@ -1,4 +1,4 @@
-"""The prose is plain English: phrases that we have retired come back neither in the documentation nor in messages."""
+"""The prose is plain English: retired phrases return neither to the documentation nor to messages."""
 
 import ast
 import re
@@ -9,7 +9,7 @@ import pytest
 from manual import PAGES, ROOT, name_of
 
 CHECK_SOURCE = True
-"""Whether docstrings and messages of the source are checked too."""
+"""Whether docstrings and messages of the source are checked as well."""
 SOURCE = sorted((ROOT / "src").rglob("*.py"))
 PROGRAMS = sorted(
     path for name in ("benchmarks", "deploy", "docs", "examples") for path in (ROOT / name).rglob("*.py")
@@ -23,7 +23,7 @@ DOCUMENTS = [*(ROOT / name for name in READMES), *PAGES]
 LONGEST_LINE = 160
 
 _START = r"(?:^|(?<=[.:;|] )|(?<=\*\* ))"
-"""Where a sentence or a cell of a table begins."""
+"""The start of a sentence or of a table cell."""
 RETIRED = [
     (
         r"(?<!there )\b(?:is|are) no (?!longer|more|less|fewer|better|worse)",
@@ -83,9 +83,9 @@ RETIRED = [
     (r"\bwherefore\b|\bwhereby\b|\bwhereupon\b|\bthenceforth\b|\bhence\b", "use a second sentence"),
     (r"\b(?:costs?|means?|says?|finds?|knows?|gives?) nothing but\b", "write 'only'"),
 ]
-"""Each phrase, as a regular expression that ignores case, and what to write in its place."""
+"""Each phrase, as a case-insensitive regular expression, and what to write instead."""
 EXCEPTIONS = [
-    # (page or source file, the words that may stay there)
+    # (page or source file, allowed words)
     ("src/skitter/testing/generated.py", "go on"),  # the text of a link
 ]
 
@@ -94,12 +94,12 @@ _PATTERNS = [(re.compile(pattern, re.IGNORECASE | re.MULTILINE), hint) for patte
 
 
 def without_code(text):
-    """Blank out code and targets of links; every line stays where it is."""
+    """Blank out code and targets of links, and keep all line numbers."""
     return _CODE.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text)
 
 
 def findings(text, name, first_line=1):
-    """Give a line for each retired phrase of a text: where it is, and what to write."""
+    """Yield a line for each retired phrase of a text: its position, and what to write instead."""
     text = without_code(text)
     flowing = re.sub(r"(?<!\n)\n(?!\n)", " ", text)  # a phrase may be wrapped
     for pattern, hint in _PATTERNS:
@@ -110,7 +110,7 @@ def findings(text, name, first_line=1):
 
 
 def texts_of(source):
-    """Give docstrings, other string literals and comments of Python source with the lines on which they begin."""
+    """Yield docstrings, other string literals and comments of Python source with their first lines."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.lineno, node.value
@@ -137,7 +137,7 @@ def test_docstrings_comments_and_messages_have_no_retired_phrase(path):
 
 @pytest.mark.parametrize("page", DOCUMENTS, ids=name_of)
 def test_the_lines_of_a_page_are_short(page):
-    """Rows of tables and code cannot be wrapped; links count as what a reader sees."""
+    """Rows of tables and code cannot be wrapped; only the text of links counts."""
     text = without_code(page.read_text("utf-8"))
     lines = [line.rstrip() for line in text.splitlines() if not line.lstrip().startswith("|")]
     assert [line for line in lines if len(line) > LONGEST_LINE] == []

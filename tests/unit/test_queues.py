@@ -1,4 +1,4 @@
-"""Named queues: who names them, what they inherit, what a worker asks for, and what is refused."""
+"""Named queues: how requests get their queue, what workers lease, and which values are refused."""
 
 import json
 
@@ -79,7 +79,7 @@ def test_a_rule_and_the_limits_of_a_queue_are_found_by_the_slot():
     assert [changed.policy_of(slot).delay for slot in ("list|h.test", "detail|h.test")] == [3.0, 5.0]
 
 
-# --- what a request says, and what it inherits ----------------------------------------------------------------
+# --- explicit and inherited queues ----------------------------------------------------------------------------
 
 
 def test_children_stay_in_the_queue_of_their_page_unless_they_name_another():
@@ -228,10 +228,10 @@ def test_seeds_are_added_to_the_queue_of_the_option_or_to_their_own(serve, tmp_p
     assert "queue" in refused.stderr
 
 
-# --- what a worker asks for -----------------------------------------------------------------------------------
+# --- leases of a worker ---------------------------------------------------------------------------------------
 
 
-def test_a_worker_without_queues_has_no_appetite_to_reckon():
+def test_a_worker_without_queues_requests_no_shares():
     assert make_queue_budget((), {}) is None
 
 
@@ -283,7 +283,7 @@ async def test_a_worker_never_has_more_of_a_queue_in_flight_than_its_size(serve,
     assert 2 < Counting.most["default"] <= 6
 
 
-async def test_the_frontier_is_asked_as_ever_where_no_queue_is_named(serve, tmp_path):
+async def test_the_frontier_call_is_unchanged_if_no_queue_is_named(serve, tmp_path):
     class One(Spider):
         async def start(self):
             yield self.url
@@ -292,7 +292,7 @@ async def test_the_frontier_is_asked_as_ever_where_no_queue_is_named(serve, tmp_
             yield {}
 
     class Plain(EmbeddedFrontier):
-        async def lease(self, worker, limit, reports=()):  # as it was before there were queues
+        async def lease(self, worker, limit, reports=()):  # as before there were queues
             return await super().lease(worker, limit, reports)
 
     bench = CrawlHarness(One(url=serve(Scripted({"/": page()})).url), tmp_path)
@@ -300,7 +300,7 @@ async def test_the_frontier_is_asked_as_ever_where_no_queue_is_named(serve, tmp_
     assert (await bench.run()).items == [{}]
 
 
-# --- what waits for nobody ------------------------------------------------------------------------------------
+# --- queues without a worker ----------------------------------------------------------------------------------
 
 
 def report(name, *queues):

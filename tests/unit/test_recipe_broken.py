@@ -1,4 +1,4 @@
-"""What is wrong with a recipe is told with the file, the line and the field."""
+"""Mistakes in a recipe are reported with the file, the line and the field."""
 
 import re
 from pathlib import Path

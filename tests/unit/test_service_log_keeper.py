@@ -1,4 +1,4 @@
-"""What keeps the log of a run on a node: nobody waits for it, nothing is told twice, and what people read can be trusted."""
+"""LogKeeper of a node: no caller waits for it, lines are stored once, and displayed text is safe."""
 
 import asyncio
 import itertools
@@ -15,8 +15,8 @@ from skitter.service.log_collector import LogBuffer
 from skitter.service.logs import LogView, as_json_lines, as_text
 
 
-class Kept:
-    """A log in memory that may refuse."""
+class FakeLog:
+    """A log in memory that may refuse lines."""
 
     def __init__(self):
         self.lines, self.calls, self.refusal, self.is_open = [], [], None, True
@@ -46,7 +46,7 @@ class Kept:
 def kept(monkeypatch):
     for name in ("_BATCH_DELAY", "_FIRST_RETRY", "_MAX_RETRY"):
         monkeypatch.setattr(log_collector, name, 0.01)
-    return Kept()
+    return FakeLog()
 
 
 @pytest.fixture
@@ -102,12 +102,12 @@ async def test_a_log_that_cannot_be_kept_is_reported_once_and_nothing_of_it_is_d
 async def test_a_call_whose_answer_was_lost_is_made_again_with_the_same_lines(kept, keeper):
     whole = kept.append
 
-    async def keep_and_lose_the_answer(lines, call):
+    async def append_and_lose_the_answer(lines, call):
         await whole(lines, call)
         kept.append = whole
         raise StoreError("the connection broke")
 
-    kept.append = keep_and_lose_the_answer
+    kept.append = append_and_lose_the_answer
     keeper.take(line("once"))
     await kept.came.wait()
     keeper.take(line("more"))
@@ -123,7 +123,7 @@ async def test_closing_waits_for_the_running_call_and_closes_once(kept, keeper):
 
     async def slow(lines, call):
         begun.set()
-        await whole(lines, 100 + len(kept.calls))  # one that cannot tell a repetition
+        await whole(lines, 100 + len(kept.calls))  # a store that does not recognise a repetition
         await released.wait()
 
     kept.append = slow
@@ -165,7 +165,7 @@ async def test_remaining_lines_are_stored_when_the_run_ends(kept, keeper):
     assert not kept.is_open
 
 
-# --- what callers see ----------------------------------------------------------------------------------------
+# --- reading -------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -207,16 +207,16 @@ async def test_a_follower_gets_all_lines_until_the_end_and_keep_alives(filled, m
     monkeypatch.setattr(logs, "_KEEP_ALIVE_INTERVAL", 0.0)
     view, looks = LogView(lambda: filled, "debug", ""), 0
 
-    async def is_at_work():
+    async def has_started():
         nonlocal looks
         looks += 1
         if looks == 3:
             raise StoreError("the store is away")
         if looks == 5:
-            filled.lines.append(msgspec.json.encode(line("the last")))  # while it was asked
+            filled.lines.append(msgspec.json.encode(line("the last")))  # added while it was read
         return looks < 5
 
-    answers = [lines async for lines in view.follow(await view.page(2400), asyncio.Event(), is_at_work)]
+    answers = [lines async for lines in view.follow(await view.page(2400), asyncio.Event(), has_started)]
     assert [number for lines in answers for number, _ in lines] == list(range(2401, 2502))
     assert answers[-1][-1][1].message == "the last"
     assert [] in answers
@@ -226,11 +226,11 @@ async def test_a_stream_of_a_follower_ends_when_the_node_leaves(filled):
     leaving = asyncio.Event()
     view = LogView(lambda: filled, "debug", "")
 
-    async def is_at_work():
+    async def has_started():
         leaving.set()
         return True
 
-    answers = view.follow(await view.page(2490), leaving, is_at_work)
+    answers = view.follow(await view.page(2490), leaving, has_started)
     assert [number async for lines in answers for number, _ in lines] == list(range(2491, 2501))
 
 

@@ -1,4 +1,4 @@
-"""Sitemaps: the forms that sites publish, and memory that does not grow with their size."""
+"""Sitemaps: the formats that sites publish, and memory that does not grow with their size."""
 
 import gzip
 import subprocess

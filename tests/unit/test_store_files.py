@@ -59,7 +59,7 @@ def test_committed_bytes_that_a_power_failure_left_as_zeros_are_found(tmp_path):
     part.parent.mkdir(parents=True)
     part.write_bytes(3 * line)
     assert committed_lines(tmp_path, marks) == [line[:-1]] * 3
-    with part.open("wb") as file:  # the file system wrote the blocks before and after a gap, but none in it
+    with part.open("wb") as file:  # the file system wrote the blocks before and after a gap, but not the gap
         file.write((3 * line)[: 30 * 4096])
         file.seek(40 * 4096)
         file.write((3 * line)[40 * 4096 :])

@@ -60,7 +60,7 @@ def by_path(collector, crawl):
 
 
 def check_shape(trace):
-    """One root, whose children are the attempts, in which each stage lies; no span is an orphan."""
+    """Check that the attempts are children of one root, that each stage lies in its attempt, and that no span is an orphan."""
     (root,) = trace.roots
     assert root.name == "request"
     ids = {span.id: span for span in trace}
