@@ -167,7 +167,7 @@ def test_a_run_without_a_page_fails_and_names_the_cause(command, site, free_port
     (line,) = [line for line in shown.splitlines() if f"seed {url}" in line]
     assert kind in line
     assert remedy in line
-    if name != "robots":  # a page forbidden by robots.txt is no failure
+    if name != "robots":  # a page forbidden by robots.txt does not count as failed
         assert "`skitter failures retry none`" in shown
     assert "Traceback" not in shown
 

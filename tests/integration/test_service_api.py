@@ -534,7 +534,7 @@ def test_no_generated_call_breaks_the_service(tmp_path, described):
                 nonlocal count
                 (case.query or {}).pop(
                     "follow", None
-                )  # nobody runs these jobs, so the stream would never end
+                )  # no node runs these jobs, so the stream would never end
                 if "name" in (case.path_parameters or {}) and count % 2:
                     case.path_parameters["name"] = "tasks" if "tasks" in case.path else "web"
                 answer = case.call(headers=with_token, timeout=60)

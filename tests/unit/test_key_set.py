@@ -14,7 +14,7 @@ KEYS = st.builds(
     st.integers(0, 3),
     st.integers(0, 40),
 )
-"""Few keys, many of which have the same place in the table; one of them is zero."""
+"""Few keys. Many of them have the same place in the table, and one is zero."""
 
 
 @given(st.lists(st.tuples(st.sampled_from(["add", "discard"]), KEYS), max_size=200))

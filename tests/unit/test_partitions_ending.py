@@ -99,7 +99,7 @@ async def test_a_job_that_has_a_request_all_the_time_never_ends(scan, moments):
 
 
 async def test_a_request_that_was_replayed_and_done_again_shows(scan):
-    """It is no new request, but the partition was not quiet."""
+    """It is not a new request, but the partition was not quiet."""
     first, second = Counted(), Counted()
 
     def replayed_and_done():

@@ -71,7 +71,7 @@ def test_a_url_is_kept_without_its_secrets_and_shown_with_stars(url, kept, shown
 
 
 def passwords():
-    """Return the password for each kind of address if the URL has none, and if it has one."""
+    """Return the password for each kind of address if the URL has no password, and if it has one."""
     alone = parse_address("redis://me@h/0")
     return (
         alone.clients(None)[0].connection_pool.connection_kwargs["password"],

@@ -199,7 +199,7 @@ def test_links_that_are_not_urls_are_counted(gatherer):
 
 
 def test_relative_links_are_resolved_again_on_another_page(gatherer):
-    """``http.html`` is no absolute URL, and ``?page=2`` belongs to its page."""
+    """``http.html`` is not an absolute URL, and ``?page=2`` belongs to its page."""
     one = gatherer()
     hrefs = [
         "http.html",
