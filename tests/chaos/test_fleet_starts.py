@@ -11,7 +11,7 @@ from skitter.testing import GeneratedSite
 
 pytestmark = pytest.mark.chaos
 
-# Only the worker process that creates the file "first" survives its start, unless there is a file "repaired".
+# Only the worker process that creates the file "first" survives its start, unless there is a file "mended".
 # The others die only while it works: five deaths before that would end the crawl.
 SPIDER = """
 import os
@@ -23,7 +23,7 @@ from pathlib import Path
 from skitter import Spider
 
 here = Path(__file__).parent
-if sys.argv[0].endswith("child.py") and not (here / "repaired").exists():
+if sys.argv[0].endswith("child.py") and not (here / "mended").exists():
     try:
         os.close(os.open(here / "{first}", os.O_CREAT | os.O_EXCL))
         (here / "pid").write_text(str(os.getpid()))
@@ -82,7 +82,7 @@ def workers_of(fleet):
 def test_a_fleet_continues_with_fewer_workers_and_reports_it_once(fleet):
     with fleet:
         fleet.wait_for(lambda: SHORT in fleet.log)
-        told = fleet.log.count("a worker died")
+        deaths = fleet.log.count("a worker died")
         known = {*children(fleet)}
         fleet.wait_for(
             lambda: known.update(children(fleet)) or len(known) >= 4
@@ -92,14 +92,14 @@ def test_a_fleet_continues_with_fewer_workers_and_reports_it_once(fleet):
     assert urls_of(fleet.folder / "items.jsonl") == fleet.truth
     assert len(workers_of(fleet)) == 1
     assert fleet.log.count("die as soon as they start") == 1
-    assert fleet.log.count("a worker died") == told
+    assert fleet.log.count("a worker died") == deaths
     assert WHOLE not in fleet.log
 
 
 def test_workers_that_can_be_started_again_join_the_others(fleet):
     with fleet:
         fleet.wait_for(lambda: SHORT in fleet.log)
-        (fleet.folder / "repaired").touch()
+        (fleet.folder / "mended").touch()
         fleet.wait_for(lambda: WHOLE in fleet.log)
         fleet.site.released.set()
         assert fleet.end() == 0, fleet.log
@@ -115,9 +115,9 @@ def test_a_fleet_fails_when_no_worker_is_left_and_the_next_run_continues(fleet):
         assert fleet.end() == 1
     assert fleet.log.count("workers die as soon as they start (status -9); see the log above") == 1
     fleet.site.released.set()
-    (fleet.folder / "repaired").touch()
-    told = skitter(*WORDS, cwd=fleet.folder)
-    assert told.returncode == 0, told.stderr
+    (fleet.folder / "mended").touch()
+    deaths = skitter(*WORDS, cwd=fleet.folder)
+    assert deaths.returncode == 0, deaths.stderr
     assert urls_of(fleet.folder / "items.jsonl") == fleet.truth
 
 

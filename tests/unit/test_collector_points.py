@@ -221,7 +221,7 @@ async def test_on_error_may_retry_what_the_rules_would_not_and_no_more_often_tha
     assert list(ran.letters) == ["/never"]
 
 
-async def test_on_error_hears_of_an_exception_in_a_callback(crawl):
+async def test_on_error_receives_an_exception_of_a_callback(crawl):
     crawler, errors = Collector(), []
 
     @crawler.on_html("p")
@@ -247,7 +247,7 @@ async def test_retry_fetches_the_page_again_and_drops_its_first_results(crawl):
     assert (ran.items, ran.site.counts["/"], ran.letters) == ([{"text": "ready"}], 3, {})
 
 
-async def test_every_status_goes_to_the_callbacks_if_that_is_asked_for(crawl):
+async def test_every_status_goes_to_the_callbacks_on_request(crawl):
     crawler, errors = Collector(parse_http_error_response=True), []
     crawler.on_html("p.a", lambda element: {"status": element.response.status})
     crawler.on_error(lambda response, error: errors.append(error))
@@ -303,7 +303,7 @@ async def test_a_detached_callback_is_not_called_again(crawl):
     assert calls == ["response", "html", "html"]
 
 
-async def test_the_debugger_hears_of_every_event(crawl, caplog):
+async def test_the_debugger_receives_every_event(crawl, caplog):
     crawler = Collector(debugger=LogDebugger())
     crawler.on_html("p.a", lambda element: element.request.visit("/no"))
     crawler.on_xml("//a", lambda element: None)

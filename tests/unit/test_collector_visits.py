@@ -188,8 +188,8 @@ async def test_every_method_sends_its_documented_request(crawl):
 
 
 async def test_forms_may_begin_a_crawl_and_two_different_ones_are_two_requests(crawl):
-    crawler, said = Collector(), []
-    crawler.on_response(lambda response: said.append(response.text))
+    crawler, received = Collector(), []
+    crawler.on_response(lambda response: received.append(response.text))
 
     @crawler.seeds
     def begin(url):
@@ -200,11 +200,11 @@ async def test_forms_may_begin_a_crawl_and_two_different_ones_are_two_requests(c
         crawler.post_multipart(url, {"a": "b"})
 
     ran = await crawl(crawler, {"/": echo}, start=(), seeds_url=True)
-    assert (len(said), ran.site.counts["/"]) == (4, 4)
+    assert (len(received), ran.site.counts["/"]) == (4, 4)
 
 
 async def test_a_form_with_files_is_read_by_the_standard_library_as_it_was_meant(crawl):
-    crawler, said = Collector(), []
+    crawler, received = Collector(), []
 
     @crawler.on_response
     def look(response):
@@ -213,12 +213,12 @@ async def test_a_form_with_files_is_read_by_the_standard_library_as_it_was_meant
             response.request.post_multipart("/form", parts)
 
     def note(visit):
-        said.append(visit)
+        received.append(visit)
         return Answer()
 
     await crawl(crawler, {"/": [], "/form": note})
-    head = f"Content-Type: {said[0].headers['content-type']}\r\n\r\n".encode()
-    message = email.message_from_bytes(head + said[0].body, policy=email.policy.HTTP)
+    head = f"Content-Type: {received[0].headers['content-type']}\r\n\r\n".encode()
+    message = email.message_from_bytes(head + received[0].body, policy=email.policy.HTTP)
     parts = {
         part.get_param("name", header="content-disposition"): (
             part.get_filename(),
@@ -543,19 +543,19 @@ async def test_a_visit_of_a_request_that_is_aborted_is_kept(crawl):
 
 async def test_a_visit_returns_why_it_is_refused(crawl):
     crawler = Collector(allowed_domains=["127.0.0.1"], disallowed_url_filters=["secret"], depth_limit=1)
-    told = []
+    returned = []
 
     @crawler.on_response
     def page(response):
-        told.append([
+        returned.append([
             response.request.visit(url)
             for url in ("/ok", "http://elsewhere.test/", "/secret", "mailto:x@y", "http://[::1")
         ])  # fmt: skip
 
     assert crawler.visit("http://elsewhere.test/") == "host"
     ran = await crawl(crawler, {"/": [], "/ok": []})
-    assert told[0] == [None, "host", "pattern", "scheme", "unparsable"]
-    assert told[1] == ["depth", "depth", "depth", "depth", "unparsable"]
+    assert returned[0] == [None, "host", "pattern", "scheme", "unparsable"]
+    assert returned[1] == ["depth", "depth", "depth", "depth", "unparsable"]
     assert ran.site.counts == {"/": 1, "/ok": 1}
     assert ran.counters["refused/host"] == 2
 

@@ -151,7 +151,7 @@ def test_expired_cookies_do_not_count(monkeypatch):
         assert sent(jars, "http://example.com/") == {"login=1"}
 
 
-def test_odd_cookies_do_no_harm():
+def test_unusual_cookies_raise_no_error():
     jars = CookieJars()
     absorb(
         jars,

@@ -79,7 +79,7 @@ def test_a_broken_connection_is_named_after_how_far_it_came(answered, by_proxy, 
 
 
 @pytest.mark.parametrize("message", ["OpenSSL SSL_connect: SSL_ERROR_SYSCALL", "Send failure: Broken pipe"])
-def test_a_handshake_that_the_network_broke_is_worth_a_retry(message):
+def test_a_handshake_that_the_network_broke_is_retryable(message):
     code = pycurl.E_SSL_CONNECT_ERROR
     broken = fetch_error(code, message, answered=False, by_proxy=False)
     refused = fetch_error(code, "sslv3 alert handshake failure", answered=False, by_proxy=False)

@@ -206,7 +206,9 @@ async def test_before_send_comes_after_robots_txt(serve, tmp_path):
     assert [url.rpartition("/")[2] for url in asked] == [""]
 
 
-async def test_a_fetcher_that_cannot_stop_early_is_asked_when_it_is_through(serve, tmp_path, site):
+async def test_the_headers_of_a_fetcher_that_cannot_stop_early_are_checked_after_the_fetch(
+    serve, tmp_path, site
+):
     class Whole:
         """Hides the other methods of the fetcher."""
 

@@ -48,7 +48,7 @@ async def test_a_certificate_of_a_trusted_authority_is_accepted(authority, ca_fi
     assert response.body == b"safe"
 
 
-async def test_an_unknown_authority_is_refused_and_not_worth_a_retry(authority):
+async def test_an_unknown_authority_is_refused_and_not_retryable(authority):
     async with RawServer({"/": page(b"safe")}, tls=server_side(authority)) as server:
         with pytest.raises(TlsError) as caught:
             await fetch_all([server.url()])
@@ -85,20 +85,20 @@ async def test_an_aborted_handshake_is_a_connection_error():
 
 
 async def test_plain_http_on_a_tls_port_is_a_tls_error():
-    async def speak_plainly(reader, writer):
+    async def answer_without_tls(reader, writer):
         await reader.read(1)
         writer.write(page(b"plain"))
         await writer.drain()
         writer.close()
 
-    server = await asyncio.start_server(speak_plainly, "127.0.0.1", 0)
+    server = await asyncio.start_server(answer_without_tls, "127.0.0.1", 0)
     async with server:
         port = server.sockets[0].getsockname()[1]
         with pytest.raises(TlsError):
             await fetch_all([f"https://127.0.0.1:{port}/"])
 
 
-async def test_http2_is_spoken_where_the_server_can(authority, ca_file):
+async def test_http2_is_used_if_the_server_supports_it(authority, ca_file):
     async with Http2Server(server_side(authority)) as server:
         urls = [f"{server.origin}/{number}" for number in range(20)]
         responses = await fetch_all(urls, ca_file=ca_file)

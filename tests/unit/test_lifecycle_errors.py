@@ -123,11 +123,11 @@ async def test_errors_are_reported_by_component_and_module(serve, tmp_path):
         )
     )
     await crawl.start(serve(Scripted(pages)).url)
-    told = {
+    reported = {
         (error.url.rpartition("/")[2], str(error.component), error.module, error.kind)
         for error in await ended(crawl)
     }
-    assert told == {
+    assert reported == {
         ("gone", "downloader", "", "StatusError"),
         ("b", "analyzer", "reader", "ValueError"),
         ("c", "pipeline", "items", "KeyError"),
@@ -235,8 +235,8 @@ async def test_a_crawl_that_fails_reports_it_as_the_scheduler_and_is_stopped(tmp
         CrawlArguments(job="seedless", spider=Seedless, settings=QUICK, home=str(tmp_path))
     )
     await crawl.start()
-    told = [error async for error in crawl.errors()]
-    assert [(error.component, "no seeds today" in error.message) for error in told] == [
+    reported = [error async for error in crawl.errors()]
+    assert [(error.component, "no seeds today" in error.message) for error in reported] == [
         (ModuleKind.SCHEDULER, True)
     ]
     assert crawl.status == "stopped"

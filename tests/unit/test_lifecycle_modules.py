@@ -277,7 +277,7 @@ async def test_a_downloader_that_is_broken_itself_is_named_too(crawled):
     assert result.status.failed == 1
 
 
-async def test_modules_come_and_go_in_the_middle_of_a_run(tmp_path):
+async def test_modules_are_added_and_removed_during_a_run(tmp_path):
     log, late = Counter(), Counter()
     crawl = ManagedCrawl()
 

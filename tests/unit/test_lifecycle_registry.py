@@ -115,7 +115,7 @@ def test_the_score_of_the_seed_or_one_of_your_own_may_choose():
         ("www.bücher.example", "xn--bcher-kva.example"), ("user.github.io", "user.github.io"),
     ],
 )  # fmt: skip
-def test_the_primary_domain_is_what_somebody_registered(text, domain):
+def test_the_primary_domain_is_the_registered_domain(text, domain):
     assert primary_domain(text) == domain
 
 

@@ -53,12 +53,12 @@ def test_the_published_table_is_that_of_gopcp():
 
 
 def test_each_status_has_its_own_error_message():
-    told = set()
+    messages = set()
     for status in Status:
         with pytest.raises(IllegalTransition) as refused:
             machine_at(status).begin(Status.STOPPED)
-        told.add(str(refused.value))
-    assert len(told) == len(Status)
+        messages.add(str(refused.value))
+    assert len(messages) == len(Status)
 
 
 @pytest.mark.parametrize(("status", "wish"), sorted(ALLOWED))

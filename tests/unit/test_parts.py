@@ -154,17 +154,17 @@ def test_the_value_none_adds_no_source(value):
 
 
 def test_a_component_receives_the_settings_of_the_job():
-    told = []
+    contexts = []
 
     class ReceivesContext:
         def __init__(self, context):
-            told.append(context)
+            contexts.append(context)
 
         def headers(self, request):
             return {}
 
     make_fetcher(build_settings({"user_agents": ReceivesContext, "connect_timeout": 3}))
-    (context,) = told
+    (context,) = contexts
     assert isinstance(context, SourceContext)
     assert (context.settings.connect_timeout, context.notes) == (3, None)
     assert isinstance(context.plain._default, HttpFetcher)
@@ -182,7 +182,7 @@ def test_an_object_in_the_spec_of_a_job_is_refused_for_other_processes_could_not
     assert "custom_settings" in caught.value.remedy
 
 
-async def test_headers_of_the_settings_are_sent_with_a_fetcher_of_ones_own():
+async def test_headers_of_the_settings_are_sent_with_a_user_defined_fetcher():
     seen = []
 
     class Own:

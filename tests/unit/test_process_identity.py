@@ -19,7 +19,7 @@ def child():
     process.communicate()
 
 
-def test_a_process_that_lives_is_not_dead(child):
+def test_a_live_process_is_not_dead(child):
     for identity in (process_identity(), process_identity(child.pid)):
         assert not is_provably_dead(identity)
 

@@ -170,7 +170,7 @@ def test_a_planted_phrase_is_found_with_its_line_and_a_hint(sentence):
     assert all(re.match(r"page\.md:4: '.+': \w", line) for line in found)
 
 
-RIDDLES = re.compile(
+VAGUE_NAMES = re.compile(
     r"\bdef (test_(?:what|who)(?:ever)?_\w*|test_\w+_(?:nobody|anew|is_no|are_no|is_none)(?:_(?!longer|later)\w*)?)\("
 )
 """Names of tests that hide their subject. Write a noun: ``test_an_expired_lease_...``."""
@@ -178,15 +178,15 @@ RIDDLES = re.compile(
 
 def test_names_of_tests_name_their_subject():
     files = sorted((ROOT / "tests").rglob("test_*.py"))
-    assert [found for path in files for found in RIDDLES.findall(path.read_text("utf-8"))] == []
+    assert [found for path in files for found in VAGUE_NAMES.findall(path.read_text("utf-8"))] == []
 
 
 @pytest.mark.parametrize(
     "name", ["test_what_waits_is_kept", "test_a_text_is_no_url", "test_a_bad_url_is_none"]
 )
 def test_a_planted_name_of_a_test_is_found(name):
-    assert RIDDLES.findall(f"def {name}():") == [name]
-    assert RIDDLES.findall("def test_a_lease_is_no_longer_valid():") == []
+    assert VAGUE_NAMES.findall(f"def {name}():") == [name]
+    assert VAGUE_NAMES.findall("def test_a_lease_is_no_longer_valid():") == []
 
 
 def test_code_is_not_prose():

@@ -140,7 +140,7 @@ def test_a_field_of_a_json_page_yields(field, value):
     assert msgspec.json.decode(encode_item(item)) == {"f": value}
 
 
-def test_css_on_a_json_page_is_an_error_that_says_so():
+def test_css_on_a_json_page_is_an_error():
     with pytest.raises(PageError, match="'h1'"):
         item_of({"f": "h1"}, body="{}", kind="application/json")
 

@@ -47,7 +47,7 @@ async def test_an_answer_is_replaced_after_its_ttl(port):
         await fetcher.close()
 
 
-async def test_libcurl_forgets_an_origin_when_it_is_told_to(port, monkeypatch):
+async def test_libcurl_forgets_an_origin_on_request(port, monkeypatch):
     """Otherwise it would continue with the old address."""
     monkeypatch.setattr(resolver, "_MAX_KNOWN", 1)
     with NameServer({"a.test": "127.0.0.1", "b.test": "127.0.0.1"}) as names:

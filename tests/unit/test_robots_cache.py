@@ -136,7 +136,7 @@ async def test_an_unresponsive_origin_is_an_error_for_all_waiting_requests_and_i
     assert (robots.known(URL), notes) == (None, {})
 
 
-async def test_the_notes_are_asked_once_for_soon_repeated_attempts_to_reach_an_origin():
+async def test_the_notes_are_read_once_for_quickly_repeated_attempts_to_reach_an_origin():
     notes, fetcher = Notes(), GatedFetcher(ConnectError("refused"))
     robots = cache_of(fetcher, notes)
     for _ in range(3):

@@ -250,17 +250,17 @@ def test_a_handler_that_cannot_reopen_the_pipe_uses_its_descriptor(monkeypatch):
 
 
 def test_printed_text_without_a_line_end_is_bounded_and_logged_on_flush():
-    said = []
+    emitted = []
     handler = logging.Handler()
-    handler.emit = lambda record: said.append(record.getMessage())
+    handler.emit = lambda record: emitted.append(record.getMessage())
     stream = StreamToLog("stdout", logging.INFO, sys.__stdout__, handler)
     stream.write("a" * 20_000)
     stream.write("b")
-    assert [len(text) for text in said] == [20_000]
+    assert [len(text) for text in emitted] == [20_000]
     stream.flush()
     stream.flush()
     stream.write("\n\n   \n")
-    assert said[1:] == ["b"]
+    assert emitted[1:] == ["b"]
     with pytest.raises(TypeError):
         stream.write(b"bytes")
     assert stream.writable()

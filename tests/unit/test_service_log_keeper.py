@@ -72,8 +72,8 @@ async def test_lines_are_kept_masked_with_their_node_and_those_below_the_level_a
     assert found[1]["traceback"] == "Trace of ***"
     assert found[1]["fields"] == {"password": "***", "n": 1}
     assert {one["node"] for one in found} == {"node"}
-    told = [(record.levelname, record.getMessage()) for record in caplog.records]
-    assert told == [("ERROR", "job.1: grave\nTrace of ***")], "the node's own log has its own level"
+    messages = [(record.levelname, record.getMessage()) for record in caplog.records]
+    assert messages == [("ERROR", "job.1: grave\nTrace of ***")], "the node's own log has its own level"
 
 
 async def test_a_log_that_cannot_be_kept_is_reported_once_and_nothing_of_it_is_duplicated_or_lost(
@@ -93,10 +93,10 @@ async def test_a_log_that_cannot_be_kept_is_reported_once_and_nothing_of_it_is_d
         await kept.came.wait()
     await keeper.close()
     assert kept.messages == ["first", "second", "third"]
-    told = [record.getMessage() for record in caplog.records if record.name == "skitter.service"]
-    assert len(told) == 2
-    assert all("the log of job.1" in text for text in told)
-    assert "the disk is full" in told[0]
+    messages = [record.getMessage() for record in caplog.records if record.name == "skitter.service"]
+    assert len(messages) == 2
+    assert all("the log of job.1" in text for text in messages)
+    assert "the disk is full" in messages[0]
 
 
 async def test_a_call_whose_answer_was_lost_is_made_again_with_the_same_lines(kept, keeper):
@@ -119,16 +119,16 @@ async def test_a_call_whose_answer_was_lost_is_made_again_with_the_same_lines(ke
 
 
 async def test_closing_waits_for_the_running_call_and_closes_once(kept, keeper):
-    whole, begun, released = kept.append, asyncio.Event(), asyncio.Event()
+    whole, started, released = kept.append, asyncio.Event(), asyncio.Event()
 
     async def slow(lines, call):
-        begun.set()
+        started.set()
         await whole(lines, 100 + len(kept.calls))  # a store that does not recognise a repetition
         await released.wait()
 
     kept.append = slow
     keeper.take(line("once"))
-    await begun.wait()
+    await started.wait()
     keeper.take(line("last"))
     closing = asyncio.create_task(keeper.close())
     await asyncio.sleep(0)
@@ -234,7 +234,7 @@ async def test_a_stream_of_a_follower_ends_when_the_node_leaves(filled):
     assert [number async for lines in answers for number, _ in lines] == list(range(2491, 2501))
 
 
-def test_a_page_that_was_crawled_can_neither_add_lines_nor_speak_to_a_terminal():
+def test_a_crawled_page_can_neither_add_lines_nor_control_a_terminal():
     forged = "http://h/\n2026-11-22T00:00:00.000Z ERROR x: forged\r\x1b[2J\x9b2J\0end\n"
     text = as_text([(1, line(forged, "error", node="n", traceback="Trace\n  of it"))]).decode()
     assert text.splitlines() == [

@@ -91,11 +91,11 @@ async def test_an_item_with_ready_made_json_of_two_lines_fails_its_page(tmp_path
 async def test_a_cancelled_write_leaves_the_store_consistent(tmp_path):
     store = await opened(tmp_path, durability="machine")  # other short writes cannot be cancelled
     for number in range(20):
-        doomed = asyncio.create_task(store.write([page(number)]))
+        writing = asyncio.create_task(store.write([page(number)]))
         await asyncio.sleep(0)
-        doomed.cancel()
+        writing.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await doomed
+            await writing
     marks = await store.write([page(100)])
     await store.close()
     assert await asyncio.to_thread(committed_lines, tmp_path, marks) == [b'{"page":100}']

@@ -240,10 +240,10 @@ def test_a_request_is_recorded_with_the_time_of_its_arrival(serve):
 def test_a_site_that_cannot_be_served_from_the_command_line_is_reported_in_one_line(site, words):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        told = subprocess.run(
+        result = subprocess.run(
             [sys.executable, "-m", "skitter.testing", site, "--port", str(port)],
             capture_output=True, text=True, timeout=60, check=False,
         )  # fmt: skip
-    assert (told.returncode, told.stdout) == (2, "")
-    (line,) = told.stderr.splitlines()
+    assert (result.returncode, result.stdout) == (2, "")
+    (line,) = result.stderr.splitlines()
     assert words.format(port=port) in line

@@ -13,7 +13,7 @@ from skitter.testing import Answer
 
 LEAVES = [f"/{number}" for number in range(100)]
 PAGES = {"/": LEAVES, **{path: Answer(b"x") for path in LEAVES}}
-FOR_EVER = 100.0
+FOREVER = 100.0
 
 
 class Follower(Spider):
@@ -29,7 +29,7 @@ class Follower(Spider):
 class Buffered(MemoryStore):
     """Records the sizes of its writes."""
 
-    def __init__(self, groups, items=50, seconds=FOR_EVER):
+    def __init__(self, groups, items=50, seconds=FOREVER):
         super().__init__(groups)
         self.buffering = Buffering(items, seconds)
         self.writes = []
@@ -52,7 +52,7 @@ def make_crawl(serve, tmp_path):
 async def test_pages_are_gathered_up_to_the_size_of_the_buffer_and_the_last_do_not_wait(make_crawl):
     crawl = make_crawl(concurrency=4, delay=0)
     crawl.store = Buffered(crawl.groups)
-    ran = await asyncio.wait_for(crawl.run(), FOR_EVER / 2)
+    ran = await asyncio.wait_for(crawl.run(), FOREVER / 2)
     assert (ran.state, len(ran.items)) == (JobState.FINISHED, 101)
     first, *others = [len(write) for write in crawl.store.writes if write]
     assert first == 1, "nothing else could come before the links of the front page were known"
@@ -76,7 +76,7 @@ async def test_a_stopped_crawl_writes_its_waiting_items_at_once(make_crawl):
     while not crawl.groups:
         await asyncio.sleep(0.01)
     crawl.drain()
-    ran = await asyncio.wait_for(running, FOR_EVER / 2)
+    ran = await asyncio.wait_for(running, FOREVER / 2)
     assert (ran.status.leased, len(ran.items)) == (0, ran.status.done)
 
 

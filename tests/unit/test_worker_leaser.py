@@ -77,7 +77,7 @@ async def test_a_worker_that_is_busy_does_not_keep_asking(make_crawl):
     assert len(crawl.frontier.asked) < 100
 
 
-async def test_a_paused_job_is_not_asked_all_the_time_and_continues_when_it_is_resumed(make_crawl):
+async def test_a_paused_job_is_not_polled_and_continues_when_it_is_resumed(make_crawl):
     paused = threading.Event()
     crawl = make_crawl(wide(8, lambda _: gated(Answer(), paused.is_set)), concurrency=2)
     running = asyncio.create_task(crawl.run())
@@ -130,7 +130,7 @@ async def test_a_drained_worker_finishes_what_is_in_flight_and_hands_back_the_re
     assert (ran.status.leased, ran.status.queued, "leases/lost" in ran.counters) == (0, 8, False)
 
 
-async def test_a_fetch_that_takes_too_long_is_broken_off_when_the_crawl_is_stopped(make_crawl, monkeypatch):
+async def test_a_fetch_that_takes_too_long_is_cancelled_when_the_crawl_is_stopped(make_crawl, monkeypatch):
     monkeypatch.setattr(inflight, "DRAIN_SECONDS", 0.3)
     crawl = make_crawl(wide(4, WireAnswer([], end="stall")), timeout=60)
     running = asyncio.create_task(crawl.run())
