@@ -1,7 +1,6 @@
 """Storm test: machines that join and leave crawl 5,000 pages while servers and network fail, on two kinds of frontier.
 
 Redis itself (in addition to Valkey) is only tested in long runs (``make chaos``): other tests kill it in each run.
-
 """
 
 import contextlib

@@ -3,7 +3,6 @@
 A state is a value, and :func:`step` gives the next state and the answer that a frontier must give. Time is counted
 in ticks of half a lease. All bounds are small, so that all states can be visited: a page is retried once and may be
 lost once, and workers remember only the lease that ended last.
-
 """
 
 from collections import deque

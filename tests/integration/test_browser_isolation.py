@@ -1,6 +1,5 @@
 """Documents that a page in the browser loads: none without a lease, none past the guard, and all with the identity of the
 request.
-
 """
 
 import asyncio

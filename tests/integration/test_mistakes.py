@@ -2,7 +2,6 @@
 
 The commands run in this process, so that many tests take little time. Mistakes on the command line, in outputs and in
 frontiers are in ``test_bad_input.py``; folders and spiders that were moved are in ``test_moved_jobs.py``.
-
 """
 
 import codecs

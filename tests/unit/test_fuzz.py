@@ -2,7 +2,6 @@
 
 Each run draws new examples. ``make fuzz`` draws as many as ``SKITTER_FUZZ`` says and keeps what fails in ``.hypothesis``;
 found cases are added here as examples.
-
 """
 
 import contextlib

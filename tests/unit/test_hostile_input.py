@@ -1,7 +1,6 @@
 """Inputs of a few hundred kilobytes that took minutes or gigabytes: the time of each reader is linear in the input.
 
 A reader that needs quadratic time exceeds the time limit of a test by far.
-
 """
 
 import pytest
