@@ -17,7 +17,6 @@ QUICK = {"retry_delay": 0.01, "connect_timeout": 20, "timeout": 60}
 """Crawls in tests use the default settings, including robots.txt and the adaptive delay, but retry sooner.
 
 The timeouts end a test that hangs. They are longer than any pause of a busy machine, which would count as a failure.
-
 """
 
 

@@ -4,7 +4,6 @@
 
 The first argument is part of the name of a target. All others go to libFuzzer: a folder for the inputs, and options.
 Atheris is not a dependency of the tests, because it does not have wheels for every Python that skitter supports.
-
 """
 
 import importlib

@@ -4,7 +4,6 @@ While the file ``bound`` beside NOTES exists, it contains the number of recorded
 ``python frontier_owner.py FILE NOTES PAGES LIMIT LINKS``: page ``n`` links to ``LINKS * n + 1`` to ``LINKS * (n + 1)``,
 and back to earlier pages. Pages of one parent are on one host, so with four links or more they wait in packs. At most LIMIT
 known URLs are in memory. Some pages are retried, and some fail and are replayed.
-
 """
 
 import asyncio

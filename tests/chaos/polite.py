@@ -10,7 +10,6 @@ class PoliteSite:
         Text of each robots.txt. If it is empty, there is no such file. ``robots_down``: hosts whose file answers 503.
     ``throttled``
         Path that answers the first request with 429 and ``Retry-After: 1``.
-
     """
 
     def __init__(self, pages=10, robots=None, robots_down=(), throttled=None):

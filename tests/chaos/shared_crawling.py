@@ -24,7 +24,7 @@ class SharedCrawling(Crawling):
         )
         self.command.append(f"--frontier={url or server.url}")
         self._server = server
-        self._asleep = set()
+        self._stopped = set()
         self.resumptions = []
         """Times at which stopped workers were resumed, by ``time.monotonic()``."""
 
@@ -53,7 +53,7 @@ class SharedCrawling(Crawling):
         if not victims:  # it was killed after it was found
             return False
         victim = rng.choice(victims)
-        self._asleep.add(victim.pid)
+        self._stopped.add(victim.pid)
         try:
             os.kill(victim.pid, signal.SIGSTOP)
             time.sleep(seconds)
@@ -68,7 +68,7 @@ class SharedCrawling(Crawling):
 
     def never_stopped_workers(self):
         """The workers that are not stopped and never were."""
-        return [worker for worker in self.workers() if worker.pid not in self._asleep]
+        return [worker for worker in self.workers() if worker.pid not in self._stopped]
 
 
 def report_often(machine):

@@ -1,7 +1,6 @@
 """Kills of renderers, browser, watchdog, driver, worker and owner: no page is lost, and no process is left.
 
 Each round makes ten kills. ``make chaos ROUNDS=10`` runs that many rounds, each with its own seed.
-
 """
 
 import json

@@ -82,7 +82,7 @@ def workers_of(fleet):
 def test_a_fleet_continues_with_fewer_workers_and_reports_it_once(fleet):
     with fleet:
         fleet.wait_for(lambda: SHORT in fleet.log)
-        told = fleet.log.count("a worker died")
+        deaths = fleet.log.count("a worker died")
         known = {*children(fleet)}
         fleet.wait_for(
             lambda: known.update(children(fleet)) or len(known) >= 4
@@ -92,7 +92,7 @@ def test_a_fleet_continues_with_fewer_workers_and_reports_it_once(fleet):
     assert urls_of(fleet.folder / "items.jsonl") == fleet.truth
     assert len(workers_of(fleet)) == 1
     assert fleet.log.count("die as soon as they start") == 1
-    assert fleet.log.count("a worker died") == told
+    assert fleet.log.count("a worker died") == deaths
     assert WHOLE not in fleet.log
 
 
@@ -116,8 +116,8 @@ def test_a_fleet_fails_when_no_worker_is_left_and_the_next_run_continues(fleet):
     assert fleet.log.count("workers die as soon as they start (status -9); see the log above") == 1
     fleet.site.released.set()
     (fleet.folder / "mended").touch()
-    told = skitter(*WORDS, cwd=fleet.folder)
-    assert told.returncode == 0, told.stderr
+    deaths = skitter(*WORDS, cwd=fleet.folder)
+    assert deaths.returncode == 0, deaths.stderr
     assert urls_of(fleet.folder / "items.jsonl") == fleet.truth
 
 

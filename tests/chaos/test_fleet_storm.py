@@ -1,7 +1,6 @@
 """Storm test: machines that join and leave crawl 5,000 pages while servers and network fail, on two kinds of frontier.
 
 Redis itself (in addition to Valkey) is only tested in long runs (``make chaos``): other tests kill it in each run.
-
 """
 
 import contextlib
@@ -23,7 +22,7 @@ PARALLELISM = 2
 LEASE = 3.0
 KILLS = 30
 ATTEMPTS = 5
-AWAKENING = 0.5
+RESUMPTION = 0.5
 """Seconds within which a resumed worker sends the requests that it had started."""
 SITE = {"pages": PAGES, "every": HOLES, "hosts": HOSTS, "page_bytes": 3000, "links_per_page": 20}
 SETTINGS = {
@@ -141,13 +140,13 @@ class Storm:
             running = []
             plan = [(moment, do, action) for do, actions in sorts for moment, action in _spread(actions)]
             for moment, do, action in sorted(plan, key=lambda step: step[0]):
-                begun = self.machines[0].wait_for(
+                reached = self.machines[0].wait_for(
                     lambda moment=moment: served(self._site) >= moment, f"{moment} requests"
                 )
-                assert begun, self.errors
+                assert reached, self.errors
                 do(action)
-            for trouble in running:
-                trouble.result()
+            for fault in running:
+                fault.result()
             assert not self.machines[0].has_ended, "the storm outlived the crawl"
 
     @property
@@ -175,7 +174,7 @@ def check_polite(site, resumptions):
     assert max(hit.in_flight for hit in hits) <= PARALLELISM
     by_host = {}
     for hit in hits:
-        if not any(0 <= hit.received - moment < AWAKENING for moment in resumptions):
+        if not any(0 <= hit.received - moment < RESUMPTION for moment in resumptions):
             by_host.setdefault(hit.host, []).append(hit.received)
     assert len(by_host) == HOSTS
     distances = sorted(
@@ -192,8 +191,8 @@ def test_nothing_is_lost_duplicated_or_impolite_in_a_storm(target, storm, site, 
     assert storm.kills >= KILLS - 3
     assert len(storm.resumptions) == 2
     assert all(one.urls() for one in storm.machines), "each of them took part"
-    for told in target.expected_messages:
-        assert told in storm.errors
+    for message in target.expected_messages:
+        assert message in storm.errors
     assert "Traceback" not in storm.errors
     check_exact(Machines(storm.machines), *truth)
     check_polite(site, storm.resumptions)

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.chaos
 PAGES, HOLES, HOSTS = 400, 40, 2
 KILLS = 4
 """Kills in one crawl; one round has 48."""
-IN_HAND = 4 * CONCURRENCY
+IN_PROGRESS = 4 * CONCURRENCY
 """Requests of one worker: those in flight, and three times as many that wait to be committed."""
 OUTPUTS = ["items.jsonl", "items.csv", "items.db"]
 if len(ROUNDS) > 1:
@@ -50,7 +50,7 @@ def check_fetched_twice(crawl, site, dead_workers, *, owner_lives=False):
     An owner that lives counts every lost lease; a killed one has not recorded the last leases.
     """
     twice = sum(count - 1 for count in visits(site).values())
-    counted, at_most = crawl.counters().get("leases/lost", 0), dead_workers * IN_HAND
+    counted, at_most = crawl.counters().get("leases/lost", 0), dead_workers * IN_PROGRESS
     assert counted <= at_most
     assert twice <= (counted if owner_lives else at_most)
 

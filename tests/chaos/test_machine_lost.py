@@ -1,7 +1,6 @@
 """Machines that never return: they are killed and their folders deleted. The outputs contain every item exactly once.
 
 Each test runs one round. ``make chaos ROUNDS=20`` runs that many, each with its own seed.
-
 """
 
 import json

@@ -32,7 +32,7 @@ def valkey():
 
 @pytest.mark.parametrize("victim", ["worker", "all"])
 @pytest.mark.parametrize("seed", ROUNDS)
-def test_a_broken_crawl_is_noticed_by_its_monitor_also_if_its_last_worker_was_killed(
+def test_a_broken_crawl_is_detected_by_its_monitor_also_if_its_last_worker_was_killed(
     crawling, bounded_site, tmp_path, valkey, victim, seed
 ):
     rng = random.Random(f"{victim} {seed}")

@@ -60,8 +60,8 @@ def test_an_unavailable_list_is_reported_while_the_crawl_continues(server, site,
         run.wait_for(lambda: f"{place} is back after" in run.log)
         site.released.set()
         assert run.end() == 0, run.log
-    told = re.findall(rf"{place} is (?:unavailable|back)", run.log)
-    assert told == [f"{place} is unavailable", f"{place} is back"], run.log
+    reported = re.findall(rf"{place} is (?:unavailable|back)", run.log)
+    assert reported == [f"{place} is unavailable", f"{place} is back"], run.log
     assert pushed(server) == site.truth
     assert sorted(json.loads(line)["url"] for line in run.out) == site.truth
 

@@ -126,11 +126,11 @@ def test_a_queue_without_workers_waits_and_the_status_shows_it(staged):
     site, begin = staged()
     crawl = begin("--queue=list", settings=FAST)
     crawl.start()
-    said = []
+    statuses = []
 
     def is_reported():
-        said[:] = [status(crawl)]
-        return "no worker serves queue detail, where 30 requests wait" in said[0]
+        statuses[:] = [status(crawl)]
+        return "no worker serves queue detail, where 30 requests wait" in statuses[0]
 
     assert crawl.wait_for(is_reported, "a line on the queue that waits"), crawl.errors
     assert json.loads(status(crawl, "--json"))["counts"]["queues"] == {"default": 0, "detail": 30, "list": 0}

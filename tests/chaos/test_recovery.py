@@ -1,7 +1,6 @@
 """Recovery: requests of dead workers are leased again long before their leases end, and suspended workers commit nothing twice.
 
 Leases last ten minutes here, far longer than a test may take. Only the proof of a death, or missing heartbeats, can free them.
-
 """
 
 import os

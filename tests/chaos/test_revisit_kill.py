@@ -1,7 +1,6 @@
 """Kills during both passes of a job that remembers its pages change neither its report nor its items.
 
 A test runs one seed with five kills. ``SKITTER_CHAOS_ROUNDS=10 make chaos`` runs ten seeds: 50 kills.
-
 """
 
 import json

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.chaos
 
 PAGES, HOLES, HOSTS = 200, 20, 2
 KILLS = 4
-IN_HAND = 4 * CONCURRENCY
+IN_PROGRESS = 4 * CONCURRENCY
 SUSPENDED = 13.0
 """Seconds after which a suspended process counts as dead, with a margin."""
 MOVING = {
@@ -80,7 +80,7 @@ def test_nothing_is_lost_or_duplicated_by_killing_scrapy(job, site, truth, outpu
     assert crawl.wait() == 0, crawl.errors
     assert kills >= KILLS - 1
     check_exact(crawl, *truth)
-    assert sum(count - 1 for count in visits(site).values()) <= kills * IN_HAND
+    assert sum(count - 1 for count in visits(site).values()) <= kills * IN_PROGRESS
 
 
 @pytest.mark.parametrize("seed", ROUNDS)
@@ -95,7 +95,7 @@ def test_two_processes_share_a_crawl_and_one_of_them_is_killed(processes, site, 
     assert survivor.wait() == 0, survivor.errors
     assert kills == 1
     check_exact(survivor, *truth)
-    assert sum(count - 1 for count in visits(site).values()) <= IN_HAND
+    assert sum(count - 1 for count in visits(site).values()) <= IN_PROGRESS
 
 
 @pytest.mark.parametrize("seed", ROUNDS)
@@ -121,7 +121,7 @@ def test_a_process_that_is_suspended_for_long_ends_with_the_others(processes, si
     for crawl in both:
         assert crawl.wait() == 0, crawl.errors
     check_exact(other, *truth)
-    assert sum(count - 1 for count in visits(site).values()) <= IN_HAND
+    assert sum(count - 1 for count in visits(site).values()) <= IN_PROGRESS
 
 
 def kill_either(both, site, rng):
@@ -197,7 +197,7 @@ def test_retries_and_redirects_survive_killing_scrapy(job, moving, seed):
     assert crawl.wait() == 0, crawl.errors
     assert kills >= 2 * KILLS - 1
     check_moving(crawl, moving)
-    assert sum(visits(moving).values()) <= requests_of(moving) + kills * IN_HAND
+    assert sum(visits(moving).values()) <= requests_of(moving) + kills * IN_PROGRESS
 
 
 @pytest.mark.parametrize("seed", ROUNDS)

@@ -44,10 +44,10 @@ def wait_for_done(folder, pages):
     """Wait until a number of pages is committed."""
     deadline = time.monotonic() + 60
     while True:
-        told = skitter("status", "job", "--json", cwd=folder)
-        if told.returncode == 0 and json.loads(told.stdout)["counts"]["done"] >= pages:
+        result = skitter("status", "job", "--json", cwd=folder)
+        if result.returncode == 0 and json.loads(result.stdout)["counts"]["done"] >= pages:
             return
-        assert time.monotonic() < deadline, told
+        assert time.monotonic() < deadline, result
 
 
 @pytest.mark.chaos

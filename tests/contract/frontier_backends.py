@@ -5,7 +5,6 @@ keys of jobs that it has started itself.
 
 To add a backend, add a subclass of :class:`Backend` to ``BACKENDS``. All times are those of a :class:`Clock`. A backend
 that uses a server's clock follows it through an offset.
-
 """
 
 import contextlib

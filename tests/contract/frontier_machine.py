@@ -251,7 +251,7 @@ class FrontierMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.backend.durable)
     @rule()
-    def end_in_good_order(self):
+    def restart_after_close(self):
         self.run(self.job.reopen())
         for lease_id in list(self.model.leases):
             self.model.release(lease_id)
@@ -294,14 +294,14 @@ class FrontierMachine(RuleBasedStateMachine):
         assert status.state is (JobState.FINISHED if over else paused)
 
     @invariant()
-    def the_same_is_known(self):
+    def known_urls_agree(self):
         if hasattr(self, "model"):
             prints = [self.job.entry(name, host).fingerprint for name in NAMES for host in HOSTS]
             known = [not new for new in self.run(self.job.frontier.unknown(prints))]
             assert known == [self.model.is_known(one) for one in prints]
 
     @invariant()
-    def dead_letters_are_what_failed(self):
+    def dead_letters_agree(self):
         if hasattr(self, "model"):
             letters = self.run(self.job.frontier.dead_letters.list(0, 10_000))
             failed = {key_of(one.entry): one for one in self.model.in_state("failed")}

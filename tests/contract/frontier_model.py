@@ -1,7 +1,6 @@
 """A simple model of a frontier: one list of requests, each in one state. It implements only the contract.
 
 If a value is random (when a request that was lost twice returns), the model knows its bounds.
-
 """
 
 from collections import Counter

@@ -3,7 +3,6 @@
 A state is a value, and :func:`step` gives the next state and the answer that a frontier must give. Time is counted
 in ticks of half a lease. All bounds are small, so that all states can be visited: a page is retried once and may be
 lost once, and workers remember only the lease that ended last.
-
 """
 
 from collections import deque
@@ -143,8 +142,8 @@ def _end(state: State, number: int, page: Page) -> State:
 
 def _lose(state: State, number: int) -> State:
     page = state.pages[number]
-    fate = "failed" if page.lost + 1 > MAX_LOST else "queued"
-    return _end(state, number, page._replace(state=fate, lost=page.lost + 1))
+    new_state = "failed" if page.lost + 1 > MAX_LOST else "queued"
+    return _end(state, number, page._replace(state=new_state, lost=page.lost + 1))
 
 
 def _add(state: State, *numbers: int) -> tuple[State, int]:
@@ -178,8 +177,10 @@ def _lease(state: State, action: Action) -> Transition:
 def _commit(state: State, action: Action) -> Transition:
     """Each outcome has links to all pages."""
     page = state.pages[action.page]
-    fate = {"done": "done", "fail": "failed", "retry": "queued"}[action.name]
-    state = _end(state, action.page, page._replace(state=fate, attempt=page.attempt + (fate == "queued")))
+    new_state = {"done": "done", "fail": "failed", "retry": "queued"}[action.name]
+    state = _end(
+        state, action.page, page._replace(state=new_state, attempt=page.attempt + (new_state == "queued"))
+    )
     return _add(state, *range(len(state.pages)))[0], [True]
 
 

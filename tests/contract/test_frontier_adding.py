@@ -169,7 +169,7 @@ async def test_higher_priorities_first_then_first_come(job):
 
 
 @pytest.mark.parametrize("order", ["fifo", "lifo"])
-async def test_fifo_and_lifo_look_at_no_priority(start, order):
+async def test_fifo_and_lifo_ignore_priorities(start, order):
     job = await start(queue_order=order)
     names = [f"{n}" for n in range(600)]
     for n in range(0, 600, 50):

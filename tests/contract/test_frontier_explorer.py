@@ -2,7 +2,6 @@
 
 Each transition is executed on the frontier in memory. Other backends execute random walks. ``make chaos`` explores
 larger parts of the protocol with longer walks. ``lease_protocol.py`` is the model.
-
 """
 
 import itertools

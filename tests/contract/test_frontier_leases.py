@@ -224,7 +224,7 @@ async def test_a_retry_waits_for_its_delay(job, held):
     assert (await job.one()).attempt == 1
 
 
-async def test_the_status_tells_how_long_the_first_delayed_request_waits(job):
+async def test_the_status_contains_the_wait_of_the_first_delayed_request(job):
     await job.add("a", "b")
     assert (await job.status()).next_due == 0.0
     first, second = await job.lease()

@@ -13,7 +13,7 @@ A_MOMENT = 0.01
 
 
 WITH_HEARTBEATS = [name for name, backend in BACKENDS.items() if backend.has_heartbeats]
-SEEING_THE_END = [name for name in BACKENDS if name not in WITH_HEARTBEATS]
+WITHOUT_HEARTBEATS = [name for name in BACKENDS if name not in WITH_HEARTBEATS]
 
 
 @pytest.fixture(params=WITH_HEARTBEATS)
@@ -28,7 +28,7 @@ async def liveness(job):
     await job.frontier.liveness.close()
 
 
-@pytest.mark.parametrize("backend", SEEING_THE_END, indirect=True)
+@pytest.mark.parametrize("backend", WITHOUT_HEARTBEATS, indirect=True)
 async def test_the_owner_of_a_frontier_needs_no_heartbeats(job):
     assert job.frontier.liveness is None
     assert not job.frontier.shared

@@ -10,7 +10,7 @@ from skitter.request import Request, encode_request
 
 pytestmark = pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
 
-HELD_UP = 0.3
+WAIT_SECONDS = 0.3
 """Seconds for which a call runs that must wait for another one."""
 
 
@@ -29,7 +29,7 @@ def before_change(backend, act):
 
 async def run_for_a_moment(task):
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(HELD_UP):
+        async with asyncio.timeout(WAIT_SECONDS):
             await asyncio.shield(task)
 
 

@@ -99,7 +99,7 @@ async def test_grants_are_spaced_by_delay_and_grace(start):
     assert len(await job.lease(worker="other")) == 1
 
 
-async def test_once_all_fetches_have_ended_the_delay_alone_is_waited_for(start):
+async def test_once_all_fetches_have_ended_only_the_delay_remains(start):
     job = await start(HostLimits(delay=2.0, concurrency_per_slot=100))
     await job.add(*range(4))
     await job.end_fetch(await job.one())

@@ -136,7 +136,7 @@ async def test_a_worker_learns_that_the_owner_has_gone(job, worker, backend):
         await worker.status()
 
 
-async def test_a_worker_that_finds_no_owner_says_so(tmp_path, backend):
+async def test_a_missing_owner_is_reported_to_the_worker(tmp_path, backend):
     with pytest.raises(OwnerGone, match="no frontier listens"):
         await remote_frontier(tmp_path / "nothing").open()
 

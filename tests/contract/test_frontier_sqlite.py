@@ -515,7 +515,7 @@ async def test_the_file_of_a_closed_frontier_lists_the_same_slots_and_counts(sta
     assert [row.fetch_time for row in stats] == [2.0]
 
 
-async def test_the_file_of_a_closed_frontier_tells_how_long_the_first_delayed_request_waits(start, backend):
+async def test_the_file_of_a_closed_frontier_contains_the_wait_of_the_first_delayed_request(start, backend):
     job = await start()
     job.clock.now = time.time()
     await job.add("page")

@@ -92,7 +92,7 @@ async def test_a_job_can_be_paused_and_ended(job):
 # --- changed settings -----------------------------------------------------------------------------------------
 
 
-async def test_a_changed_delay_holds_at_once_for_slots_under_way(start):
+async def test_a_changed_delay_holds_at_once_for_active_slots(start):
     job = await start(HostLimits(delay=0.0, concurrency_per_slot=10))
     await job.add(*range(10))
     await job.done(*await job.lease(1))
@@ -105,7 +105,7 @@ async def test_a_changed_delay_holds_at_once_for_slots_under_way(start):
     assert 0.9 <= waited <= 1.5, "a shorter delay does not wait for the end of the longer one"
 
 
-async def test_changed_parallelism_holds_for_slots_under_way(start):
+async def test_changed_parallelism_holds_for_active_slots(start):
     job = await start(HostLimits(delay=0.0, concurrency_per_slot=2))
     await job.add(*range(20))
     first = await job.lease()
@@ -117,7 +117,7 @@ async def test_changed_parallelism_holds_for_slots_under_way(start):
     assert await job.lease() == []
 
 
-async def test_changed_rates_hold_for_slots_under_way(start):
+async def test_changed_rates_hold_for_active_slots(start):
     job = await start(HostLimits(delay=0.0, concurrency_per_slot=100))
     await job.add(*range(20))
     await job.frontier.control.change_settings(SettingsChanges({"rates": ("3/60s",)}))

@@ -17,7 +17,6 @@ MOST_MB = 12
 GROWTH_MB = 40
 """For outputs with large blocks. The difference between 20,000 and 100,000 items is 28 MB of JSON. As objects, they
 would take more than 120 MB.
-
 """
 
 

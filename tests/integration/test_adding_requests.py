@@ -60,7 +60,7 @@ def frontier(request):
 
 
 @pytest.fixture
-def made(tmp_path):
+def make_crawl(tmp_path):
     job = f"j{uuid.uuid4().hex}"  # the server stores the jobs of all tests
 
     def make(*urls, frontier="sqlite:", **settings):
@@ -81,10 +81,10 @@ def items(folder):
     return sorted((item["url"], item.get("name", "")) for item in lines_of(folder / "items.jsonl"))
 
 
-async def test_requests_are_added_checked_and_recognized(serve, tmp_path, made):
+async def test_requests_are_added_checked_and_recognized(serve, tmp_path, make_crawl):
     site = site_of(3)
     url = serve(site).url
-    crawl = made(url)
+    crawl = make_crawl(url)
     with pytest.raises(UsageError) as early:
         await crawl.add([f"{url}0"])
     assert "before the run" in str(early.value)
@@ -114,10 +114,10 @@ async def test_requests_are_added_checked_and_recognized(serve, tmp_path, made):
         ([None], "requests cannot be None"),
     ],
 )
-async def test_one_invalid_request_means_that_none_is_added(serve, made, wrong, message):
+async def test_one_invalid_request_means_that_none_is_added(serve, make_crawl, wrong, message):
     site = site_of(1)
     url = serve(site).url
-    crawl = made(url)
+    crawl = make_crawl(url)
     task = asyncio.create_task(crawl.run())
     with pytest.raises(UsageError) as refusal:
         await crawl.add([f"{url}0", *wrong])
@@ -130,11 +130,11 @@ async def test_one_invalid_request_means_that_none_is_added(serve, made, wrong, 
     assert site.counts == {"/": 1}
 
 
-async def test_a_run_fetches_every_request_that_it_accepts(serve, tmp_path, made, frontier):
+async def test_a_run_fetches_every_request_that_it_accepts(serve, tmp_path, make_crawl, frontier):
     count = 400
     site = site_of(count)
     url = serve(site).url
-    crawl = made(url, frontier=frontier)
+    crawl = make_crawl(url, frontier=frontier)
     accepted, refused = [], []
     numbers = iter(range(count))
 
@@ -158,11 +158,11 @@ async def test_a_run_fetches_every_request_that_it_accepts(serve, tmp_path, made
 
 
 async def test_requests_that_are_added_when_the_workers_have_ended_are_fetched(
-    serve, tmp_path, made, frontier, monkeypatch
+    serve, tmp_path, make_crawl, frontier, monkeypatch
 ):
     site = site_of(2)
     url = serve(site).url
-    crawl = made(url, frontier=frontier)
+    crawl = make_crawl(url, frontier=frontier)
     work, rounds = Crawl._work, []
 
     async def add_when_the_workers_have_ended(self, *arguments):
@@ -179,15 +179,15 @@ async def test_requests_that_are_added_when_the_workers_have_ended_are_fetched(
 
 
 @pytest.mark.parametrize("frontier", ["sqlite:", "redis"], indirect=True)
-async def test_a_finished_job_continues_with_new_requests(serve, tmp_path, made, frontier):
+async def test_a_finished_job_continues_with_new_requests(serve, tmp_path, make_crawl, frontier):
     site = site_of(1)
     url = serve(site).url
-    assert (await made(url, frontier=frontier).run()).state is JobState.FINISHED
-    crawl = made(url, frontier=frontier)
+    assert (await make_crawl(url, frontier=frontier).run()).state is JobState.FINISHED
+    crawl = make_crawl(url, frontier=frontier)
     task = asyncio.create_task(crawl.run())
     assert await crawl.add([url]) == AddResult(0, 1)
     assert (await task).already_finished
-    crawl = made(url, frontier=frontier)
+    crawl = make_crawl(url, frontier=frontier)
     task = asyncio.create_task(crawl.run())
     assert await crawl.add([url, f"{url}0"]) == AddResult(1, 1)
     result = await task
@@ -196,12 +196,12 @@ async def test_a_finished_job_continues_with_new_requests(serve, tmp_path, made,
 
 
 @pytest.mark.parametrize("frontier", ["sqlite:", "redis"], indirect=True)
-async def test_a_run_does_not_end_between_two_calls_of_one_task(serve, tmp_path, made, frontier):
+async def test_a_run_does_not_end_between_two_calls_of_one_task(serve, tmp_path, make_crawl, frontier):
     count = 1500
     site = site_of(count)
     url = serve(site).url
-    assert (await made(url, frontier=frontier).run()).state is JobState.FINISHED
-    crawl = made(url, frontier=frontier)
+    assert (await make_crawl(url, frontier=frontier).run()).state is JobState.FINISHED
+    crawl = make_crawl(url, frontier=frontier)
     task = asyncio.create_task(crawl.run())
     assert await crawl.add([url]) == AddResult(0, 1)
     assert (await crawl.add([f"{url}{number}" for number in range(count)])).added == count
@@ -209,11 +209,11 @@ async def test_a_run_does_not_end_between_two_calls_of_one_task(serve, tmp_path,
     assert len(items(tmp_path)) == count + 1
 
 
-async def test_requests_are_fetched_while_a_program_makes_one_call_after_the_other(serve, made):
+async def test_requests_are_fetched_while_a_program_makes_one_call_after_the_other(serve, make_crawl):
     site = site_of(1)
     url = serve(site).url
-    assert (await made(url).run()).state is JobState.FINISHED
-    crawl = made(url)
+    assert (await make_crawl(url).run()).state is JobState.FINISHED
+    crawl = make_crawl(url)
     task = asyncio.create_task(crawl.run())
     async with asyncio.timeout(60):
         while not site.counts["/0"]:
@@ -221,10 +221,10 @@ async def test_requests_are_fetched_while_a_program_makes_one_call_after_the_oth
     assert (await task).state is JobState.FINISHED
 
 
-async def test_a_run_that_waits_for_seeds_takes_them_until_it_is_stopped(serve, tmp_path, made):
+async def test_a_run_that_waits_for_seeds_takes_them_until_it_is_stopped(serve, tmp_path, make_crawl):
     site = site_of(4)
     url = serve(site).url
-    crawl = made(wait_for_seeds=True)
+    crawl = make_crawl(wait_for_seeds=True)
     task = asyncio.create_task(crawl.run())
     for number in range(3):
         assert (await crawl.add([f"{url}{number}"])).added == 1
@@ -235,24 +235,24 @@ async def test_a_run_that_waits_for_seeds_takes_them_until_it_is_stopped(serve, 
     assert (await crawl.add([f"{url}3"])).added == 1  # for the next run
     result = await task
     assert (result.state, result.reason) == (JobState.STOPPED, "enough")
-    assert (await made().run()).state is JobState.FINISHED
+    assert (await make_crawl().run()).state is JobState.FINISHED
     assert items(tmp_path) == [(f"{url}{number}", "") for number in range(4)]
 
 
-async def test_a_run_that_is_stopped_before_its_workers_start_is_stopped_and_not_running(serve, made):
+async def test_a_run_that_is_stopped_before_its_workers_start_is_stopped_and_not_running(serve, make_crawl):
     site = site_of(0)
     url = serve(site).url
-    crawl = made(url)
+    crawl = make_crawl(url)
     crawl.stop("enough")
     result = await crawl.run()
     assert (result.state, result.reason, site.visits) == (JobState.STOPPED, "enough", [])
     assert result.status.state is JobState.STOPPING, "the frontier knows it, too"
-    assert (await made(url).run()).state is JobState.FINISHED
+    assert (await make_crawl(url).run()).state is JobState.FINISHED
 
 
-async def test_a_call_that_waits_for_a_run_that_fails_is_refused(made, tmp_path):
+async def test_a_call_that_waits_for_a_run_that_fails_is_refused(make_crawl, tmp_path):
     (tmp_path / "items.jsonl").write_text("somebody else's")
-    crawl = made("http://127.0.0.1:9/")
+    crawl = make_crawl("http://127.0.0.1:9/")
     task = asyncio.create_task(crawl.run())
     with pytest.raises(UsageError, match="nothing was added"):
         await crawl.add(["http://127.0.0.1:9/1"])
@@ -260,10 +260,10 @@ async def test_a_call_that_waits_for_a_run_that_fails_is_refused(made, tmp_path)
         await task
 
 
-async def test_a_second_call_of_run_is_refused_and_the_run_continues(serve, made):
+async def test_a_second_call_of_run_is_refused_and_the_run_continues(serve, make_crawl):
     site = site_of(1)
     url = serve(site).url
-    crawl = made(url, wait_for_seeds=True)
+    crawl = make_crawl(url, wait_for_seeds=True)
     task = asyncio.create_task(crawl.run())
     await crawl.add([url])
     with pytest.raises(UsageError, match="is running already") as refusal:
@@ -276,10 +276,10 @@ async def test_a_second_call_of_run_is_refused_and_the_run_continues(serve, made
 
 @pytest.mark.parametrize("frontier", ["sqlite:", "memory:"], indirect=True)
 async def test_a_run_that_was_cancelled_accepts_nothing_while_it_writes_its_outputs(
-    serve, made, frontier, monkeypatch
+    serve, make_crawl, frontier, monkeypatch
 ):
     url = serve(site_of(1)).url
-    crawl = made(url, frontier=frontier, wait_for_seeds=True)
+    crawl = make_crawl(url, frontier=frontier, wait_for_seeds=True)
     end, refusals = Crawl._end, []
 
     async def add_at_the_end(self, *arguments):
@@ -297,10 +297,10 @@ async def test_a_run_that_was_cancelled_accepts_nothing_while_it_writes_its_outp
     assert len(refusals) == 1
 
 
-def test_a_crawl_that_runs_again_on_another_event_loop_takes_requests(serve, tmp_path, made):
+def test_a_crawl_that_runs_again_on_another_event_loop_takes_requests(serve, tmp_path, make_crawl):
     site = site_of(2)
     url = serve(site).url
-    crawl = made(url)
+    crawl = make_crawl(url)
 
     async def run(*numbers):
         task = asyncio.create_task(crawl.run())

@@ -1,6 +1,5 @@
 """Documents that a page in the browser loads: none without a lease, none past the guard, and all with the identity of the
 request.
-
 """
 
 import asyncio
@@ -227,7 +226,7 @@ async def test_a_page_sees_the_identity_that_its_server_sees(tmp_path, serve):
     """The address is loopback, so the page may read the client hints as over TLS."""
     headers = ("user-agent", "sec-ch-ua", "sec-ch-ua-platform", "accept-language")
 
-    def heard(visit):
+    def received(visit):
         value = json.dumps([visit.headers.get(name) for name in headers])
         return Answer(value.encode(), content_type="application/json")
 
@@ -237,7 +236,7 @@ async def test_a_page_sees_the_identity_that_its_server_sees(tmp_path, serve):
         documents.append([visit.headers.get(name) for name in headers])
         return html(SEEN)
 
-    url = serve(Scripted({"/mac": document, "/own": document, "/heard": heard})).url_of
+    url = serve(Scripted({"/mac": document, "/own": document, "/heard": received})).url_of
     wait = {"wait_for": Wait(function="document.querySelector('h1').textContent")}
     mac = {"User-Agent": AGENT, "Sec-CH-UA": BRANDS, "Sec-CH-UA-Platform": '"macOS"', "Accept-Language": "de"}
     requests = [Request(url("/mac"), headers=mac, browsing=wait), Request(url("/own"), browsing=wait)]

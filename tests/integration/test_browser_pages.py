@@ -370,13 +370,13 @@ def first_bytes(names):
     ids=["renderer dies", "watchdog dies", "browser hangs", "driver hangs"],
 )
 async def test_a_process_that_dies_or_hangs_costs_a_retry(serve, tmp_path, process, number, other_processes):
-    hurt, asked = [], threading.Event()
+    killed, asked = [], threading.Event()
 
     def break_all():
         asked.wait(60)
         found = descendants(os.getpid()).items()
-        hurt.extend(pid for pid, line in found if PROCESSES[process](line))
-        for pid in hurt:
+        killed.extend(pid for pid, line in found if PROCESSES[process](line))
+        for pid in killed:
             kill(pid, number)
 
     def site(visit):
@@ -394,7 +394,7 @@ async def test_a_process_that_dies_or_hangs_costs_a_retry(serve, tmp_path, proce
     )
     ran = await CrawlHarness(spider, tmp_path, **BROWSER | {"page_timeout": 10, "max_retries": 10}).run()
     await asyncio.to_thread(killer.join)
-    assert hurt
+    assert killed
     assert ran.letters == {}
     assert sorted(item["texts"][0] for item in ran.items) == ["alive", "page 0", "page 1", "page 2"]
     assert survivors(descendants(os.getpid()).keys() - other_processes) == []

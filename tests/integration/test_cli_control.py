@@ -150,7 +150,7 @@ def test_the_status_of_an_ended_job_does_not_change_its_folder(site, serve, tmp_
     assert digests() == before
 
 
-def test_a_paused_job_says_so_does_not_crawl_and_continues_when_it_is_resumed(site, slow, server, tmp_path):
+def test_a_paused_job_reports_its_pause_and_continues_when_it_is_resumed(site, slow, server, tmp_path):
     with Running(*crawl(server), cwd=tmp_path) as running:
         assert slow.reached.wait(60)
         running.interrupt()

@@ -187,7 +187,7 @@ def test_a_file_that_a_spider_does_not_close_is_written(serve, tmp_path, workers
         assert sorted(kept) == expected_urls(site, server)
 
 
-def test_a_finished_job_says_so_names_fresh_and_keeps_its_output(serve, tmp_path):
+def test_a_finished_job_is_reported_with_fresh_as_remedy_and_keeps_its_output(serve, tmp_path):
     site = GeneratedSite(pages=10, links_per_page=12)
     server = serve(site)
     command = ("crawl", server.url, "--delay", 0, "-o", "items.jsonl")
@@ -301,17 +301,17 @@ def test_a_crawl_that_fails_while_it_runs_reports_the_cause_in_one_line_and_exit
 
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize(
-    ("start", "said"),
+    ("start", "expected"),
     [
         ("pass", "has no start requests"),
         ("async def start(self): yield 7", "unsupported int"),
     ],
 )
-def test_a_mistake_in_the_seeds_is_reported_in_one_line_and_exits_with_2(tmp_path, start, said, workers):
+def test_a_mistake_in_the_seeds_is_reported_in_one_line_and_exits_with_2(tmp_path, start, expected, workers):
     (tmp_path / "wrong.py").write_text(f"from skitter import Spider\nclass Wrong(Spider):\n    {start}\n")
     options = ("--workers", workers, "--summary", "sum.json", "-s", "deny=127[.]0")
     line = usage_error("run", "wrong.py", "-o", "items.jsonl", *options, cwd=tmp_path)
-    assert said in line
+    assert expected in line
     summary = counts(tmp_path / "sum.json")
     assert (summary["state"], summary["exit_code"]) == ("failed", 2)
 

@@ -12,12 +12,12 @@ class ShakySite:
     """Three pages that fail until they are repaired: two with 404, one with 500."""
 
     def __init__(self):
-        self.mended = False
+        self.repaired = False
 
     def __call__(self, visit):
         if visit.path == "/":
             return Answer(b'<title>Home</title><a href="/a">a</a><a href="/b">b</a><a href="/c">c</a>')
-        if self.mended:
+        if self.repaired:
             return Answer(b"<title>Here</title>")
         return Answer(status=500 if visit.path == "/c" else 404)
 
@@ -66,7 +66,7 @@ def test_a_kind_chooses_by_the_error_or_its_group(job, tmp_path):
 
 
 def test_replayed_requests_are_crawled_by_the_next_run(job, shaky, tmp_path):
-    shaky.mended = True
+    shaky.repaired = True
     result = skitter("failures", "retry", "j", "--kind", "status/404", cwd=tmp_path)
     assert result.stderr == "queued again: 2; `skitter resume j` fetches them\n"
     assert skitter("resume", "j", cwd=tmp_path).returncode == 0

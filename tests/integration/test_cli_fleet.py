@@ -444,7 +444,7 @@ def test_items_are_exported_whole_also_of_a_job_that_runs(site, serve, tmp_path)
     assert urls_of(tmp_path / "part.jsonl") == expected_urls(site, server)
 
 
-def test_an_export_of_a_job_whose_items_are_in_a_database_says_so(server, tmp_path):
+def test_an_export_refers_to_the_database_with_the_items(server, tmp_path):
     command = ("crawl", server.url, "--delay", 0, "--job", "shop", "-o", "items.db")
     assert skitter(*command, cwd=tmp_path).returncode == 0
     line = usage_error("export", "shop", "-o", "all.jsonl", cwd=tmp_path)

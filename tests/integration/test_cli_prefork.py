@@ -195,7 +195,7 @@ def test_a_process_that_the_spider_forks_does_not_keep_the_workers_waiting(tmp_p
     assert urls_of(tmp_path / "items.jsonl") == expected_urls(web, server)
 
 
-def test_leases_of_a_killed_worker_return_although_a_process_of_its_spider_lives_on(tmp_path, serve):
+def test_leases_of_a_killed_worker_return_although_a_process_of_its_spider_survives(tmp_path, serve):
     pool = """
 
     def on_start(self, worker):
@@ -305,8 +305,8 @@ def test_only_modules_of_skitter_are_imported_for_a_frontier_before_the_fork(url
         "import sys; from skitter.frontier.registry import load_frontier_modules; load_frontier_modules(sys.argv[1])\n"
         "print(*({*sys.argv[2].split()} & {*sys.modules}))"
     )
-    told = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", code, url, modules], cwd=tmp_path, capture_output=True, text=True, check=True
     )
-    assert {*told.stdout.split()} >= loaded
-    assert bool(told.stdout.split()) == bool(loaded)
+    assert {*result.stdout.split()} >= loaded
+    assert bool(result.stdout.split()) == bool(loaded)

@@ -45,7 +45,7 @@ def test_no_figure_of_the_live_table_is_cut(width, name):
     assert lines == [" ".join(row).split() for row in top_rows([job], width)]
 
 
-def test_the_status_shows_how_long_the_first_delayed_request_waits():
+def test_the_status_shows_the_wait_of_the_first_delayed_request():
     counts = FrontierStatus(JobState.RUNNING, 2, 0, 2, 0, 0, 0, False, {}, 0, [], 0.0, next_due=200.0)
     job = JobStatus(job="a", state="running", live=True, spider="s", outputs=[], frontier="", counts=counts)
     (line,) = [line for line in status_lines(job).splitlines() if line.startswith("delayed")]
@@ -151,11 +151,11 @@ def test_the_live_table_has_colours_unless_no_color_forbids_them(serve, tmp_path
     site = serve(lambda _visit: Answer(b"x"))
     (tmp_path / "shop.py").write_text(SHOP.format(url=site.url))
     assert skitter("run", "shop.py", "--job", "shop", "--quiet", cwd=tmp_path).returncode == 0
-    quits = {"typed": b"q", "after": b"quit"}
-    status, shown = run_in_terminal("top", cwd=tmp_path, TERM="xterm", **quits)
+    quit_key = {"typed": b"q", "after": b"quit"}
+    status, shown = run_in_terminal("top", cwd=tmp_path, TERM="xterm", **quit_key)
     assert status == 0
     assert "\x1b[32mfinished" in shown
-    status, shown = run_in_terminal("top", cwd=tmp_path, TERM="xterm", NO_COLOR="1", **quits)
+    status, shown = run_in_terminal("top", cwd=tmp_path, TERM="xterm", NO_COLOR="1", **quit_key)
     assert status == 0
     assert "finished" in shown
     assert not COLOR.search(shown)

@@ -124,7 +124,7 @@ def test_a_second_run_crawls_pages_visited_since_the_first(site):
         crawler.run()
 
 
-def test_a_script_that_runs_again_replaces_its_file_only_if_it_says_so(serve, tmp_path):
+def test_a_script_that_runs_again_replaces_its_file_only_on_request(serve, tmp_path):
     server, output = serve(Scripted({"/": []})), tmp_path / "items.jsonl"
 
     def run(number, **options):

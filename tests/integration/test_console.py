@@ -1,7 +1,6 @@
 """The web console in a real browser: all views and actions, live updates, hostile text, and users with different scopes.
 
 ``make screenshots`` takes the screenshots of the documentation.
-
 """
 
 import asyncio

@@ -186,16 +186,16 @@ async def test_every_failed_request_is_reported_once(serve, tmp_path, free_port,
     }
     dead = [f"http://127.0.0.1:{free_port}/closed", "http://no-such-name.invalid/unknown"]
     server = serve(Scripted(pages))
-    heard = []
+    received = []
 
     class RecordingErrors(Watching):
         def on_error(self, request, error):
-            heard.append(request.url)
+            received.append(request.url)
 
     spider = RecordingErrors([server.url])
     ran = await CrawlHarness(spider, tmp_path, max_retries=0).run(workers)
     expected = sorted([*dead, *(server.url_of(path) for path in ("/loop", "/ftp", "/gone"))])
-    assert sorted(spider.failures) == sorted(heard) == expected
+    assert sorted(spider.failures) == sorted(received) == expected
     kinds = {path: error.partition(":")[0] for path, error in ran.letters.items()}
     assert kinds == {
         "/closed": "connect", "/unknown": "dns", "/loop": "redirect/loop", "/ftp": "redirect/scheme", "/gone": "status/404",

@@ -43,8 +43,10 @@ def test_the_files_of_several_jobs_become_one_without_duplicates(tmp_path):
         write(tmp_path / name, [item for item in items if item["job"] == number])
     files = ("a.jsonl", "b.jsonl.gz", "c.parquet")
     result = skitter("dedup", *files, "-o", "unique.jsonl", cwd=tmp_path)
-    said = f"unique.jsonl: {len(items)} items read from 3 files; near duplicates among them are left out\n"
-    assert (result.returncode, result.stderr) == (0, said)
+    expected = (
+        f"unique.jsonl: {len(items)} items read from 3 files; near duplicates among them are left out\n"
+    )
+    assert (result.returncode, result.stderr) == (0, expected)
     marking = skitter("dedup", *reversed(files), "-o", "marked.jsonl?duplicates=mark", cwd=tmp_path)
     assert (marking.returncode, marking.stderr) == (
         0,

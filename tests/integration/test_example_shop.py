@@ -59,8 +59,8 @@ async def test_each_product_of_each_task_is_stored_once_with_many_user_agents_an
 ):
     proxies = await crawl(tmp_path, site, "--workers", 2, "-o", mongodb + "/shop/{task}")
     assert await asyncio.to_thread(documents, mongodb) == {"books": 29, "games": 17}
-    told = await asyncio.to_thread(skitter, "stats", "shop", "--by", "group", "--json", cwd=tmp_path)
-    assert {row["key"]: row["items"] for row in json.loads(told.stdout)} == {"books": 29, "games": 17}
+    result = await asyncio.to_thread(skitter, "stats", "shop", "--by", "group", "--json", cwd=tmp_path)
+    assert {row["key"]: row["items"] for row in json.loads(result.stdout)} == {"books": 29, "games": 17}
     items = lines_of(tmp_path / "shop.jsonl")
     assert Counter(item["task"] for item in items) == {"books": 29, "games": 17}
     assert len({item["name"] for item in items}) == 46

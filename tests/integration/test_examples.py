@@ -182,9 +182,9 @@ def test_a_producer_adds_urls_to_the_crawl_that_runs(tmp_path, site):
         [sys.executable, EXAMPLES / "producer.py"], cwd=tmp_path, capture_output=True, text=True, timeout=100,
         input="\n".join([*quotes, "ftp://127.0.0.1/", quotes[0], ""]), check=True,
     )  # fmt: skip
-    *told, last, end = result.stdout.splitlines()
-    assert told[:2] == [f"new {quotes[0]}", f"new {quotes[1]}"]
-    assert "'ftp://127.0.0.1/' was refused: scheme" in told[2]
+    *lines, last, end = result.stdout.splitlines()
+    assert lines[:2] == [f"new {quotes[0]}", f"new {quotes[1]}"]
+    assert "'ftp://127.0.0.1/' was refused: scheme" in lines[2]
     assert (last, end) == (f"known {quotes[0]}", "finished")
     assert urls_of(tmp_path / "titles.jsonl") == quotes
 

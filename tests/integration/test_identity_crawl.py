@@ -101,7 +101,7 @@ async def test_values_of_a_request_take_precedence_over_the_sources(run, proxies
     assert len(proxy.heads) == 1
 
 
-async def test_requests_go_round_the_proxies(run, proxies_of):
+async def test_requests_use_the_proxies_in_turn(run, proxies_of):
     proxies = await proxies_of(3)
     ran = await run(proxies=",".join(proxy.http for proxy in proxies))
     assert len(ran.items) == 13

@@ -205,8 +205,8 @@ def test_a_selection_that_cannot_be_written_is_refused_before_anything_is_fetche
     serve, tmp_path, outputs, message
 ):
     site, _ = shop(serve, tmp_path)
-    told = usage_error(*RUN, *(word for output in outputs for word in ("-o", output)), cwd=tmp_path)
-    assert message in told
+    error = usage_error(*RUN, *(word for output in outputs for word in ("-o", output)), cwd=tmp_path)
+    assert message in error
     assert site.visits == []
     assert list(tmp_path.glob("a.*")) == []
 
@@ -218,8 +218,8 @@ def test_standard_output_and_an_export_hold_the_selected_items(serve, tmp_path):
     assert "?item_classes=Book or ?item_classes=Map" in usage_error(
         "export", "books", "-o", "x.csv", cwd=tmp_path
     )
-    told = usage_error("export", "books", "-o", "x.csv?item_classes=Shop", cwd=tmp_path)
-    assert "has no output of these classes (Shop)" in told
+    error = usage_error("export", "books", "-o", "x.csv?item_classes=Shop", cwd=tmp_path)
+    assert "has no output of these classes (Shop)" in error
     assert skitter("export", "books", "-o", "x.jsonl?item_classes=Map", cwd=tmp_path).returncode == 0
     assert urls(tmp_path / "x.jsonl") == twice(pages)
     # `all` contains the items that an output without the option stores, and not in addition the selected ones.

@@ -2,7 +2,6 @@
 
 The commands run in this process, so that many tests take little time. Mistakes on the command line, in outputs and in
 frontiers are in ``test_bad_input.py``; folders and spiders that were moved are in ``test_moved_jobs.py``.
-
 """
 
 import codecs
@@ -167,7 +166,7 @@ def test_a_run_without_a_page_fails_and_names_the_cause(command, site, free_port
     (line,) = [line for line in shown.splitlines() if f"seed {url}" in line]
     assert kind in line
     assert remedy in line
-    if name != "robots":  # a page forbidden by robots.txt is no failure
+    if name != "robots":  # a page forbidden by robots.txt does not count as failed
         assert "`skitter failures retry none`" in shown
     assert "Traceback" not in shown
 

@@ -106,10 +106,10 @@ def frontier(request):
 def shop(serve, tmp_path, clock, frontier):
     """Run the shop's job once more: ``await shop("fault", **settings)``."""
 
-    def take_hours():
+    def advance_clock():
         clock.offset += 3600.0
 
-    site = Shop(when_slow=take_hours)
+    site = Shop(when_slow=advance_clock)
     server = serve(site)
 
     async def run(fault="", products=PRODUCTS, **settings):

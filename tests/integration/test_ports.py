@@ -194,20 +194,22 @@ async def test_gopcps_finder_saves_the_pictures_of_a_site_and_its_monitor_begins
         await asyncio.to_thread((folder / item["name"]).write_bytes, item["body"])
         return {"path": item["name"], "size": len(item["body"])}
 
-    crawl, told = ManagedCrawl(), []
+    crawl, reported = ManagedCrawl(), []
     await crawl.initialize(
         CrawlArguments(
             job="finder", home=str(tmp_path), allowed_domains=["zhihu.com"], depth_limit=2, downloaders=[Downloader()],
             analyzers=[Analyzer(links, pictures)], pipelines=[Pipeline(save, fail_fast=True)],
         )
     )  # fmt: skip
-    monitor = Monitor(crawl, check_every=0.1, auto_stop=True, report=lambda _level, text: told.append(text))
+    monitor = Monitor(
+        crawl, check_every=0.1, auto_stop=True, report=lambda _level, text: reported.append(text)
+    )
     watching = asyncio.create_task(monitor.run())
     await asyncio.sleep(0)
     await crawl.start(serve(site).url)
     await watching
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == {"1.png": b"one", "2.png": b"two"}
-    assert ("/c" in site.counts, str(crawl.status), "5 done" in told[-1]) == (False, "stopped", True)
+    assert ("/c" in site.counts, str(crawl.status), "5 done" in reported[-1]) == (False, "stopped", True)
 
 
 async def test_zhengs_douban_book_task_keeps_its_names_its_cookie_text_and_a_column_for_each_field(

@@ -576,7 +576,7 @@ def test_feeds_that_scrapy_has_to_write_are_named(site, tmp_path):
     assert len(items_of(tmp_path / "items.jsonl")) == ENTRIES
 
 
-def test_commands_that_look_at_a_page_leave_the_job_alone(site, tmp_path):
+def test_commands_that_fetch_a_single_page_do_not_touch_the_job(site, tmp_path):
     result = scrapy("fetch", "--nolog", f"{site.url}plain", cwd=tmp_path, settings=ADDON)
     assert result.stdout.strip() == "<title>/plain</title>"
     assert not (tmp_path / ".skitter").exists()

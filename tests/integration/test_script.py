@@ -143,7 +143,7 @@ def test_a_rule_reads_its_page_and_yields_items_and_requests(engine):
         ("while (1) {}", "ran longer"),
     ],
 )  # fmt: skip
-def test_a_rule_that_fails_says_so(engine, code, message):
+def test_a_failing_rule_raises_an_error(engine, code, message):
     with pytest.raises(ScriptError, match="script: ") as caught:
         engine.run_rule(code, PAGE, {})
     assert message in str(caught.value)
@@ -258,7 +258,7 @@ def test_a_rule_has_the_whole_context_of_zhengs_crawler(engine):
         ("ctx.OutputJS('(x+x+)+y')", "ran longer"),
     ],
 )  # fmt: skip
-def test_a_rule_of_zhengs_crawler_that_fails_says_so(engine, code, message):
+def test_a_failing_rule_of_zhengs_crawler_raises_an_error(engine, code, message):
     with pytest.raises(ScriptError, match="script: ") as caught:
         engine.run_rule(code, ScriptPage("http://x/", "x" * 60), {})
     assert message in str(caught.value)

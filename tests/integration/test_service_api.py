@@ -482,7 +482,7 @@ async def test_the_log_of_a_job_is_found_by_its_run_and_parameters_that_do_not_f
 
 
 @pytest.mark.parametrize(
-    ("options", "token", "said"),
+    ("options", "token", "expected"),
     [
         ((), "", "SKITTER_SERVE_TOKEN"),
         ((), "short", "16"),
@@ -493,9 +493,11 @@ async def test_the_log_of_a_job_is_found_by_its_run_and_parameters_that_do_not_f
         (("--output", "items.xyz"), TOKEN, "items.xyz"),
     ],
 )  # fmt: skip
-def test_a_node_that_cannot_start_reports_the_cause_in_one_line(tmp_path, monkeypatch, options, token, said):
+def test_a_node_that_cannot_start_reports_the_cause_in_one_line(
+    tmp_path, monkeypatch, options, token, expected
+):
     monkeypatch.setenv("SKITTER_SERVE_TOKEN", token)
-    assert said in usage_error("serve", "--port", "0", *options, cwd=tmp_path)
+    assert expected in usage_error("serve", "--port", "0", *options, cwd=tmp_path)
 
 
 def test_a_port_that_is_taken_is_reported(tmp_path, monkeypatch):
@@ -534,7 +536,7 @@ def test_no_generated_call_breaks_the_service(tmp_path, described):
                 nonlocal count
                 (case.query or {}).pop(
                     "follow", None
-                )  # nobody runs these jobs, so the stream would never end
+                )  # no node runs these jobs, so the stream would never end
                 if "name" in (case.path_parameters or {}) and count % 2:
                     case.path_parameters["name"] = "tasks" if "tasks" in case.path else "web"
                 answer = case.call(headers=with_token, timeout=60)

@@ -249,7 +249,7 @@ async def test_a_new_operation_is_in_both(tmp_path):
     await jobs.store.close()
 
 
-def test_a_node_with_a_certificate_speaks_tls_only(tmp_path, monkeypatch):
+def test_a_node_with_a_certificate_accepts_tls_only(tmp_path, monkeypatch):
     monkeypatch.setenv("SKITTER_SERVE_TOKEN", TOKEN)
     authority = trustme.CA()
     own = authority.issue_cert("localhost", "127.0.0.1")

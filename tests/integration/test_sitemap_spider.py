@@ -99,7 +99,7 @@ def test_a_filter_by_date_keeps_the_sitemaps_of_robots_txt_and_one_that_chooses_
     assert "no callback yielded an item" in result.stderr
 
 
-def test_a_crawl_of_a_sitemap_without_pages_says_so(serve, tmp_path):
+def test_a_crawl_of_a_sitemap_without_pages_is_reported(serve, tmp_path):
     empty = b'<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"></urlset>'
     server = serve(lambda visit: Answer(empty, content_type="application/xml"))
     result = skitter(

@@ -309,13 +309,13 @@ async def test_a_worker_waits_for_a_task_that_only_another_worker_has_read(tmp_p
 
 def test_mistakes_are_reported_in_one_line(tmp_path):
     (tmp_path / "one.yaml").write_text(recipe("one", "http://x/"))
-    said = usage_error("run", "skitter.frontends.tasks:TaskFileSpider", "-a", "task_file=none", cwd=tmp_path)
-    assert said.startswith("skitter: none ")
-    assert "skitter task add none" in said
+    error = usage_error("run", "skitter.frontends.tasks:TaskFileSpider", "-a", "task_file=none", cwd=tmp_path)
+    assert error.startswith("skitter: none ")
+    assert "skitter task add none" in error
     assert "missing.yaml" in usage_error("task", "add", "task_file", "missing.yaml", cwd=tmp_path)
     (tmp_path / "task_file").write_text("nonsense\n")
     assert "is not a task file" in usage_error("task", "list", "task_file", cwd=tmp_path)
-    told = usage_error(
+    error = usage_error(
         "run",
         "skitter.frontends.tasks:TaskFileSpider",
         "-a",
@@ -324,5 +324,5 @@ def test_mistakes_are_reported_in_one_line(tmp_path):
         "watch=maybe",
         cwd=tmp_path,
     )
-    assert "watch" in told
-    assert "'maybe'" in told
+    assert "watch" in error
+    assert "'maybe'" in error

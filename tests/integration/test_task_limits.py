@@ -71,7 +71,7 @@ def test_the_limits_of_a_task_that_is_added_hold_at_once_in_every_worker(serve, 
     assert (most["localhost"], most["127.0.0.1"] > 1) == (1, True)
 
 
-async def test_the_frontier_knows_the_limits_of_all_tasks_before_their_first_requests(
+async def test_the_frontier_has_the_limits_of_all_tasks_before_their_first_requests(
     serve, tmp_path, task_file
 ):
     site = Scripted({"/": []})

@@ -55,8 +55,8 @@ def test_items_go_to_the_outputs_of_their_task_and_to_those_of_the_job_only_with
     add(tmp_path, url, "three", outputs=["shared.db"])
     add(tmp_path, url, "four", "outputs: [unused.jsonl]", outputs=["shared.db", "two.jsonl"])
     add(tmp_path, url, "five", outputs=["./job.jsonl", "five.jsonl.gz"])  # the job's, and one more
-    told = skitter(*RUN, "-o", "job.jsonl", "--workers", 2, "--summary", "sum.json", cwd=tmp_path)
-    assert told.returncode == 0, told.stderr
+    result = skitter(*RUN, "-o", "job.jsonl", "--workers", 2, "--summary", "sum.json", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
     assert urls_of(tmp_path / "job.jsonl") == sorted(pages(url, "one", "five"))
     assert urls_of(tmp_path / "two.jsonl") == sorted(pages(url, "two", "four"))
     with (tmp_path / "two.csv").open() as file:
@@ -99,14 +99,14 @@ def test_an_output_of_a_later_task_that_cannot_be_filled_is_reported_at_the_end_
 ):
     began, came = threading.Event(), threading.Event()
 
-    def telling(event):
+    def set_on_visit(event):
         def page(_visit):
             event.set()
             return Answer(b"")
 
         return page
 
-    site = Scripted({"/one": ["/one/1"], "/one/1": telling(began), "/late": telling(came)})
+    site = Scripted({"/one": ["/one/1"], "/one/1": set_on_visit(began), "/late": set_on_visit(came)})
     url = serve(site).url
     add(tmp_path, url, "one")
     (tmp_path / "late.jsonl").write_text('{"somebody": "else"}\n')

@@ -69,7 +69,7 @@ async def test_a_paused_task_waits_while_the_others_continue_and_its_job_ends_af
 def test_a_task_of_a_running_fleet_is_paused_and_resumed_from_the_command_line(serve, tmp_path):
     halfway, paused, more = threading.Event(), threading.Event(), threading.Event()
 
-    def telling(event, *links):
+    def set_on_visit(event, *links):
         def page(_visit):
             event.set()
             return Answer("".join(f"<a href={link}>x</a>" for link in links).encode())
@@ -89,7 +89,7 @@ def test_a_task_of_a_running_fleet_is_paused_and_resumed_from_the_command_line(s
         return WireAnswer(steps())
 
     chain = {f"/{n}": [f"/{n + 1}"] for n in range(40)}
-    pages = {"/5": telling(halfway, "/6"), "/6": answer_when_it_is_paused, "/40": telling(more)}
+    pages = {"/5": set_on_visit(halfway, "/6"), "/6": answer_when_it_is_paused, "/40": set_on_visit(more)}
     site = Scripted({**chain, **pages})
     url = serve(site).url
     (tmp_path / "slow.yaml").write_text(
@@ -102,8 +102,8 @@ def test_a_task_of_a_running_fleet_is_paused_and_resumed_from_the_command_line(s
     )  # fmt: skip
     with Running(*run, cwd=tmp_path) as running:
         assert halfway.wait(60)
-        told = skitter("task", "pause", "task_file", "slow", cwd=tmp_path)
-        assert (told.returncode, told.stderr) == (0, "paused slow\n")
+        result = skitter("task", "pause", "task_file", "slow", cwd=tmp_path)
+        assert (result.returncode, result.stderr) == (0, "paused slow\n")
         paused.set()
         assert "paused" in skitter("task", "list", "task_file", cwd=tmp_path).stdout.splitlines()[1]
         assert not more.is_set()
@@ -135,15 +135,15 @@ def test_a_scheduled_task_begins_each_round_at_its_time_and_once():
 
     assert due(NOON - 1) is None, "not before"
     assert due(NOON) == due(NOON + 50_000) == int(NOON)
-    begun = TaskChange(task="t", recrawl=int(NOON))
-    assert due(NOON + 10, begun) is None
-    assert due(NOON + 86_400, begun) == int(NOON) + 86_400
-    assert due(NOON + 3 * 86_400, begun) == int(NOON) + 3 * 86_400, "what was missed is one round"
+    started = TaskChange(task="t", recrawl=int(NOON))
+    assert due(NOON + 10, started) is None
+    assert due(NOON + 86_400, started) == int(NOON) + 86_400
+    assert due(NOON + 3 * 86_400, started) == int(NOON) + 3 * 86_400, "what was missed is one round"
     pause = TaskChange(task="t", paused=True, at=NOON + 100)
-    assert due(NOON + 86_400, begun, pause) is None
+    assert due(NOON + 86_400, started, pause) is None
     resumed = TaskChange(task="t", paused=False, at=NOON + 86_500)
-    assert due(NOON + 86_600, begun, pause, resumed) is None, "what came in the pause is left out"
-    assert due(NOON + 2 * 86_400, begun, pause, resumed) == int(NOON) + 2 * 86_400
+    assert due(NOON + 86_600, started, pause, resumed) is None, "what came in the pause is left out"
+    assert due(NOON + 2 * 86_400, started, pause, resumed) == int(NOON) + 2 * 86_400
     assert due(NOON + 1, TaskChange(task="t", closed=True)) is None
 
 
@@ -168,8 +168,8 @@ def test_an_invalid_schedule_is_rejected(tmp_path, task_file):
         assert "invalid schedule" in usage_error(
             "task", "add", "task_file", "r.yaml", "--schedule", text, cwd=tmp_path
         )
-    told = usage_error("task", "add", "task_file", "r.yaml", "--schedule", "0 0 * * *", cwd=tmp_path)
-    assert "both reload and a schedule" in told
+    result = usage_error("task", "add", "task_file", "r.yaml", "--schedule", "0 0 * * *", cwd=tmp_path)
+    assert "both reload and a schedule" in result
     moment = time.time()
     schedule = "*/7 * * * *"
     last, following = last_scheduled(schedule, moment), next_scheduled(schedule, moment)

@@ -9,7 +9,7 @@ import pytest
 from sites.charsets import CHARSETS
 from sites.faults import FAULTS
 from sites.faulty import RETRIES, FaultySite
-from sites.redirects import ASTRAY, HOPS
+from sites.redirects import FAILING_REDIRECTS, HOPS
 
 LIMIT = 32_000_000
 PATIENCE = aiohttp.ClientTimeout(total=100.0)
@@ -20,7 +20,7 @@ STALLS = {
     "trickle without end": 1,
 }
 """Attempts that end only when the client gives up. All others end by themselves, however slow the machine is."""
-GIVES_UP = aiohttp.ClientTimeout(total=12.0, sock_read=4.0)
+SHORT_TIMEOUT = aiohttp.ClientTimeout(total=12.0, sock_read=4.0)
 
 
 class Lost(Exception):
@@ -44,7 +44,7 @@ def unpack(body, coding):
 async def obtain(session, url, attempts, stalls=0):
     """Return status and body, or raise the last error. The first attempts may stall."""
     for attempt in range(attempts):
-        patience = GIVES_UP if attempt < stalls else PATIENCE
+        patience = SHORT_TIMEOUT if attempt < stalls else PATIENCE
         try:
             async with session.get(url, allow_redirects=False, timeout=patience) as response:
                 body = bytearray()
@@ -138,4 +138,4 @@ async def test_redirects_go_where_the_table_says(serve, site):
         assert await location("/r/chain") == (302, "/r/chain/1")
         assert await location(f"/r/hop/{HOPS - 1}") == (302, f"/r/hop/{HOPS}")
         assert (await location("/r/other-host"))[1] == server.url_of("/target/other-host.html", 1)
-    assert sum(len(group) for group in ASTRAY) == HOPS + 6
+    assert sum(len(group) for group in FAILING_REDIRECTS) == HOPS + 6

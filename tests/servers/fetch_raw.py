@@ -71,7 +71,7 @@ class RawServer:
     def __init__(self, answers, *, closing=(), tls=None):
         self.answers = answers
         self.closing = closing
-        self.request = []
+        self.asked = []
         self.connections = 0
         self.open_now = 0
         self.open_most = 0
@@ -117,7 +117,7 @@ class RawServer:
             head = await reader.readuntil(b"\r\n\r\n")
             request = ReceivedRequest(head, b"", number)
             request.body = await reader.readexactly(int(request.header("Content-Length") or 0))
-            self.request.append(request)
+            self.asked.append(request)
             answer = self.answers[request.path]
             if callable(answer):
                 if await answer(wire) is False:

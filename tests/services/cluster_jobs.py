@@ -34,7 +34,7 @@ def node_of(cluster, job: str, partition: int):
 
 
 def apart(cluster, job: str) -> tuple[int, int]:
-    """Return two partitions on two nodes, neither of which is the node of the first partition."""
+    """Return two partitions on different nodes other than that of the first partition."""
     home = node_of(cluster, job, 0)
     numbers = [n for n in range(1, PARTITIONS) if node_of(cluster, job, n) is not home]
     first = numbers[0]

@@ -1,7 +1,6 @@
 """Real Valkey and Redis servers on free loopback ports. Each ends with the test process that started it.
 
 If ``SKITTER_TEST_KVROCKS`` is the path of Kvrocks, it is one more kind of server.
-
 """
 
 import atexit

@@ -62,10 +62,10 @@ async def test_the_rest_continues_while_a_node_is_unavailable_and_one_message_re
         node.kill()
         child = entries("child", host=host_in(away))
         waiting = [asyncio.create_task(frontier.commit(done(held[n]))) for n in sorted(lost)]
-        going = await frontier.commit(
+        committed = await frontier.commit(
             [o for n in held if n not in lost for o in done(held[n], entries=child if n == there else [])]
         )
-        assert all(going)
+        assert all(committed)
         others = await finish_all(frontier)
         assert len(others) == 2 * (PARTITIONS - len(lost))
         assert (await frontier.lease("w", 10)).state is JobState.RUNNING
@@ -86,9 +86,9 @@ async def test_the_rest_continues_while_a_node_is_unavailable_and_one_message_re
     assert await counts(frontier) == {"done": len(pages) + 1}
     with caplog.at_level(logging.WARNING, "skitter.frontier"):
         await frontier.close()  # reports the end of the outage, unless that has happened already
-    told = [record.getMessage() for record in caplog.records]
-    assert len([text for text in told if "a part of the cluster" in text]) == 1, told
-    assert len([text for text in told if "all parts of the cluster" in text]) == 1, told
+    messages = [record.getMessage() for record in caplog.records]
+    assert len([text for text in messages if "a part of the cluster" in text]) == 1, messages
+    assert len([text for text in messages if "all parts of the cluster" in text]) == 1, messages
 
 
 def take_over(cluster, master):

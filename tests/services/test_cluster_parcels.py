@@ -63,7 +63,7 @@ def wait_calls_of(cluster):
     return sum(int(match[1]) for match in found if match)
 
 
-async def test_replicas_are_asked_what_they_have(frontier, cluster):
+async def test_masters_wait_for_their_replicas(frontier, cluster):
     partition = partition_of(frontier, THERE)
     await partition.replication_offset()  # notes that there are replicas
     before = await asyncio.to_thread(wait_calls_of, cluster)

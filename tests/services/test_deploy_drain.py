@@ -26,14 +26,14 @@ def container(name):
 
 def localized(words, server, folder):
     """Replace the pod's paths and addresses with those of the test."""
-    said = {
+    output = {
         "/spiders/pages.py": str(DEPLOY / "pages.py"),
         "--file=/seeds/seeds.txt": f"--file={folder / 'seeds.txt'}",
         "--frontier=redis://valkey/0": f"--frontier={server.url}",
         "--output=postgresql://skitter@postgres/crawl?table=pages": "--output=items.jsonl",
     }
-    assert sum(word in said for word in words) >= 2
-    return [*SKITTER, *(said.get(word, word) for word in words)]
+    assert sum(word in output for word in words) >= 2
+    return [*SKITTER, *(output.get(word, word) for word in words)]
 
 
 @pytest.fixture
@@ -65,11 +65,11 @@ def test_a_pod_that_is_ended_drains_in_its_time_and_hands_everything_back(server
             assert time.monotonic() < deadline
             time.sleep(0.01)
         worker.send_signal(signal.SIGTERM)
-        _, said = worker.communicate(timeout=grace)
+        _, output = worker.communicate(timeout=grace)
     finally:
         worker.kill()
         worker.wait()
-    assert worker.returncode == 130, said
+    assert worker.returncode == 130, output
     status = [*SKITTER, "status", "pages", "--json", f"--frontier={server.url}"]
     counts = json.loads(subprocess.run(status, cwd=tmp_path, capture_output=True, check=True).stdout)[
         "counts"

@@ -80,12 +80,12 @@ def test_each_face_takes_seeds_from_a_key_in_the_order_that_the_job_wants(
     (tmp_path / face).write_text(text.format(url=url) if face.endswith(".yaml") else text)
     key = f"seeds{uuid.uuid4().hex}"
     server.ask("LPUSH", key, *seeds_for(face, url))
-    told = skitter(
+    result = skitter(
         "run", face, "--job", f"job{uuid.uuid4().hex}", "--frontier", server.url, "--seed-key", key, "-o", "out.jsonl",
         "-s", f"queue_order={order}", "-s", "concurrency=1", "-s", "concurrency_per_slot=1", "--delay", 0, "--no-robots", "-q",
         cwd=tmp_path,
     )  # fmt: skip
-    assert told.returncode == 0, told.stderr
+    assert result.returncode == 0, result.stderr
     seeds = [visit.target for visit in site.visits if visit.target in SEEDS]
     assert seeds == [path for path in ORDERS[order] if path in SEEDS]
     extra = ["/start"] if face == "recipe.yaml" else []
@@ -148,13 +148,13 @@ def test_a_project_of_scrapy_redis_works_with_the_keys_that_its_templates_name(s
     (tmp_path / "project.py").write_text(PROJECT.format(name=name))
     known = json.dumps({"url": f"{url}1", "meta": {"task": "again"}, "cookies": {"sid": "x"}})
     server.ask("RPUSH", f"{name}:start_urls", *[url + seed[1:] for seed in SEEDS], known)
-    told = skitter(
+    result = skitter(
         "run", "project.py", "--job", f"job-{name}", "--frontier", server.url, "--workers", 2, "-q",
         "-o", f"{server.url}/%(spider)s:%(kind)s?serializer=project:write", "-o", "%(name)s-%(job)s.jsonl",
         cwd=tmp_path,
     )  # fmt: skip
-    assert told.returncode == 0, told.stderr
-    assert told.stderr.count("parsed") == 5
+    assert result.returncode == 0, result.stderr
+    assert result.stderr.count("parsed") == 5
     assert site.counts == {"/1": 2, "/2": 1, "/3": 1, "/4": 1}
     written = {
         kind: sorted(item.decode() for item in server.ask("LRANGE", f"{name}:{kind}", 0, -1))
@@ -175,8 +175,8 @@ def test_a_project_of_scrapy_redis_works_with_the_keys_that_its_templates_name(s
 @pytest.mark.parametrize("kind", ["valkey"])
 def test_an_unknown_name_in_a_seed_key_is_an_error_before_the_run(server, tmp_path):
     (tmp_path / "spider.py").write_text(FACES["spider.py"])
-    told = skitter(
+    result = skitter(
         "run", "spider.py", "--frontier", server.url, "--seed-key", "%(shop)s:seeds", "-q", cwd=tmp_path
     )
-    assert told.returncode == 2
-    assert "%(shop)s:seeds" in told.stderr
+    assert result.returncode == 2
+    assert "%(shop)s:seeds" in result.stderr

@@ -142,7 +142,7 @@ async def test_its_jobs_are_listed(start, join):
     assert await type(frontier)(server.url, "any").catalog.jobs() == [frontier.job.name]
 
 
-async def test_an_outage_is_waited_for_and_reported_once(start, join, caplog):
+async def test_calls_wait_for_the_end_of_an_outage_which_is_reported_once(start, join, caplog):
     caplog.set_level(logging.WARNING, "skitter")
     server = start("--appendfsync", "always")
     frontier = await join(server.url)
@@ -154,6 +154,6 @@ async def test_an_outage_is_waited_for_and_reported_once(start, join, caplog):
     await asyncio.to_thread(server.start)
     assert (await adding).added == 1
     assert await counts(frontier) == {"queued": 2}
-    said = [record.getMessage() for record in caplog.records]
-    assert sum("it does not respond" in line for line in said) == 1
-    assert sum("is back after" in line for line in said) == 1
+    messages = [record.getMessage() for record in caplog.records]
+    assert sum("it does not respond" in line for line in messages) == 1
+    assert sum("is back after" in line for line in messages) == 1

@@ -16,7 +16,7 @@ def follow(response):
     yield response.follow_all("a")
 
 
-async def made(server, folder, job, parser=follow, **settings):
+async def make_crawl(server, folder, job, parser=follow, **settings):
     crawl = ManagedCrawl()
     await crawl.initialize(
         CrawlArguments(
@@ -49,7 +49,7 @@ async def test_a_stop_is_of_this_crawl_alone_and_the_job_continues(server, serve
         await both_at_work.wait()
         return list(follow(response))
 
-    one, two = [await made(server, folder, job, wait_and_follow, concurrency=2) for folder in folders]
+    one, two = [await make_crawl(server, folder, job, wait_and_follow, concurrency=2) for folder in folders]
     await one.start(url)
     await one.stop()
     assert one.status is Status.STOPPED
@@ -69,7 +69,7 @@ async def test_a_crawl_that_waits_for_seeds_is_stopped_when_it_is_idle_and_takes
 ):
     site = Scripted({"/": ["/a"], "/a": [], "/b": []})
     url = serve(site).url
-    crawl = await made(server, tmp_path, f"job{uuid.uuid4().hex}", wait_for_seeds=True)
+    crawl = await make_crawl(server, tmp_path, f"job{uuid.uuid4().hex}", wait_for_seeds=True)
     for first, done in ((url, 2), (f"{url}b", 3)):
         await crawl.start(first)
         await Monitor(crawl, check_every=0.1, auto_stop=True, report=lambda *_: None).run()

@@ -298,7 +298,7 @@ async def test_a_missing_lookupd_is_one_clear_error(free_port):
         await consumer.open()
 
 
-async def test_a_missing_lookupd_does_no_harm_if_nsqd_are_named(nsqd, topic, open_all, free_port):
+async def test_a_missing_lookupd_is_ignored_if_nsqd_are_named(nsqd, topic, open_all, free_port):
     nobody = NsqLookup("127.0.0.1", free_port)
     producer = await open_all(Producer([nsqd.address], [nobody]))
     consumer = await open_all(Consumer(topic, "c", [nsqd.address], [nobody], QUICK))

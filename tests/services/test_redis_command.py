@@ -118,7 +118,7 @@ def test_a_job_of_another_format(refusal):
     assert "--fresh" in line
 
 
-def test_a_key_of_somebody_else(refusal):
+def test_a_key_of_another_program(refusal):
     server = running("valkey")
     server.ask("SET", "skitter:{foreign}:job", "mine")
     assert "skitter:{foreign}:job" in refusal(server.url, "--job=foreign")

@@ -50,7 +50,7 @@ async def listed(ask):
     return [json.loads(item)["n"] for item in await ask.lrange("shop:items", 0, -1)]
 
 
-async def test_committed_items_are_pushed_once_however_often_it_is_asked_for(shop, ask):
+async def test_committed_items_are_pushed_once_by_repeated_calls(shop, ask):
     output = shop.output()
     await output.check(shop.context)
     one = await shop.write("w1", [1, 2], [3])

@@ -13,7 +13,7 @@ from skitter.frontier.redis.address import parse_address
 from skitter.frontier.redis.server import RedisServer
 
 
-async def test_an_outage_is_waited_for_and_reported_once(own_server, join, caplog):
+async def test_calls_wait_for_the_end_of_an_outage_which_is_reported_once(own_server, join, caplog):
     caplog.set_level(logging.WARNING, "skitter")
     server = own_server("--appendonly", "yes", "--appendfsync", "always")
     frontier = await join(server.url)
@@ -32,9 +32,9 @@ async def test_an_outage_is_waited_for_and_reported_once(own_server, join, caplo
     await waiting[1]
     assert await waiting[2] == [False]
     assert await counts(frontier) == {"queued": 1, "done": 2}
-    said = [record.getMessage() for record in caplog.records]
-    assert sum("it does not respond" in line for line in said) == 1
-    assert sum("is back after" in line for line in said) == 1
+    messages = [record.getMessage() for record in caplog.records]
+    assert sum("it does not respond" in line for line in messages) == 1
+    assert sum("is back after" in line for line in messages) == 1
 
 
 async def test_a_joining_worker_waits_until_the_server_is_a_primary_again(own_server, caplog):

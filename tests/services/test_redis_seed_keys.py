@@ -82,7 +82,7 @@ async def test_the_first_key_comes_first(begin, ask):
     assert [seed.key for seed in batch.seeds] == [KEYS[0]] * 4 + [KEYS[1]] * 2
 
 
-async def test_an_element_may_say_all_that_a_request_has(begin, ask):
+async def test_an_element_may_set_all_fields_of_a_request(begin, ask):
     frontier = await begin()
     await ask.zadd(
         KEYS[0],

@@ -83,9 +83,9 @@ def test_a_password_in_a_url_is_seen_in_no_worker_and_kept_in_no_file(crawl, ser
     assert notes_of(crawl.folder) == []
     assert [line.partition('"url":')[2].strip('"}') for line in in_list(server)] == crawl.truth
     for command in (("status", "shop"), ("jobs",), ("failures", "list", "shop")):
-        told = skitter(*command, cwd=crawl.folder, environment={"SKITTER_FRONTIER_PASSWORD": HIDDEN})
-        assert told.returncode == 0, told.stderr
-        assert is_hidden(told.stdout + told.stderr)
+        result = skitter(*command, cwd=crawl.folder, environment={"SKITTER_FRONTIER_PASSWORD": HIDDEN})
+        assert result.returncode == 0, result.stderr
+        assert is_hidden(result.stdout + result.stderr)
 
 
 def server_pages(server):
@@ -101,19 +101,19 @@ def test_a_resumed_run_reads_the_password_from_a_file_and_reports_a_missing_one(
         status, _, err = run.end()
     crawl.site.released.set()
     assert status == 130, err
-    begun = in_list(server)
+    started = in_list(server)
     for words in (crawl.words("-o", f"redis://{place}"), ("resume", "shop")):
         line = usage_error(*words, cwd=crawl.folder)
         assert f"127.0.0.1:{server.port}/0 refuses the user or the password" in line
         assert "set SKITTER_OUTPUT_REDIS_PASSWORD" in line
     (crawl.folder / "word").write_text(f"{HIDDEN}\n")
     outside = {"SKITTER_OUTPUT_REDIS_PASSWORD_FILE": str(crawl.folder / "word")}
-    told = skitter("resume", "shop", cwd=crawl.folder, environment=outside)
-    assert told.returncode == 0, told.stderr
+    result = skitter("resume", "shop", cwd=crawl.folder, environment=outside)
+    assert result.returncode == 0, result.stderr
     assert (
-        "is a new output of job" not in told.stderr
+        "is a new output of job" not in result.stderr
     )  # the output is the same, though its URL lacks the password now
-    assert set(begun) <= set(in_list(server))
+    assert set(started) <= set(in_list(server))
     assert [line.partition('"url":')[2].strip('"}') for line in in_list(server)] == crawl.truth
 
 
@@ -127,8 +127,8 @@ def test_databases_take_the_password_from_the_environment(kind, of_client, crawl
     assert "refuses the user or the password" in line
     assert f"set SKITTER_OUTPUT_{kind.upper()}_PASSWORD or {of_client}" in line
     outside = {f"SKITTER_OUTPUT_{kind.upper()}_PASSWORD": server.password}
-    told = skitter(*crawl.words("-o", place), cwd=crawl.folder, environment=outside)
-    assert told.returncode == 0, told.stderr
+    result = skitter(*crawl.words("-o", place), cwd=crawl.folder, environment=outside)
+    assert result.returncode == 0, result.stderr
     assert server.password not in (crawl.folder / ".skitter/shop/job.json").read_text()
     wrong = usage_error(*crawl.words("-o", place.replace("crawler@", "crawler:wrong@")), cwd=crawl.folder)
     assert "refuses the user or the password" in wrong

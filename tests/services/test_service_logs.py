@@ -143,9 +143,9 @@ def test_all_output_of_a_run_is_read_from_any_node_without_secrets(nodes, site, 
     lines = settled(nodes, name)
     assert [line["number"] for line in lines] == list(range(1, len(lines) + 1))
     assert log_of(two, name) == lines
-    said = {(line["logger"], line["level"], line["message"].splitlines()[0]) for line in lines}
+    messages = {(line["logger"], line["level"], line["message"].splitlines()[0]) for line in lines}
     for path in ("", "bad", "odd"):
-        assert ("skitter.spider.talker", "info", f"page {site.url}{path}") in said
+        assert ("skitter.spider.talker", "info", f"page {site.url}{path}") in messages
     assert {
         ("mine", "warning", "with postgresql://me:***@h/db and ***"),
         ("stdout", "info", "printed"),
@@ -153,7 +153,7 @@ def test_all_output_of_a_run_is_read_from_any_node_without_secrets(nodes, site, 
         ("stderr", "warning", "past Python"),
         ("skitter.service", "info", "this node runs the job now"),
         ("skitter.service", "info", "the run is finished"),
-    } <= said
+    } <= messages
     assert any(line["logger"] == "py.warnings" and "careful" in line["message"] for line in lines)
     (error,) = [line for line in lines if line["level"] == "error"]
     assert error["message"].startswith(f"{site.url}bad: ValueError: of the callback")
@@ -178,8 +178,8 @@ def test_all_output_of_a_run_is_read_from_any_node_without_secrets(nodes, site, 
     assert text.startswith(f"{error['time']} ERROR   {error['node']}/{error['worker']} {error['logger']}: ")
     assert "\n    Traceback (most recent call last):\n" in text
     # The log of the node contains it as well, filtered by the log level of the node.
-    told = f"{page['run']}: {error['message']}\n"
-    for text in (told, "ValueError: of the callback\n"):
+    logged = f"{page['run']}: {error['message']}\n"
+    for text in (logged, "ValueError: of the callback\n"):
         wait_until(
             lambda text=text: any(text in node.errors for node in nodes), f"{text} in the log of a node"
         )

@@ -116,7 +116,7 @@ def test_a_node_that_leaves_is_listed_until_its_runs_have_ended(valkey, held_sit
                 is_listed = one.name in {node["name"] for node in two.done("GET", "/nodes")["nodes"]}
                 assert (
                     is_listed or not run.is_running()
-                )  # the node has waited for the run, so it is no zombie
+                )  # the node has waited for the run, so it is not a zombie
                 assert time.monotonic() - began < PATIENCE
                 time.sleep(0.1)
             assert time.monotonic() - began > STATUS_TTL, "an announcement is valid for this time anyway"

@@ -43,7 +43,6 @@ class ChangingSite:
 
     ``pages``
         Number of pages of the first version: a multiple of 100, and one more for the front page.
-
     """
 
     def __init__(

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from sites.cases import Case, Reason
 from sites.charsets import CHARSETS
 from sites.faults import BIG, FAULTS, good
-from sites.redirects import ASTRAY, LED_ASTRAY, LINKED, TARGETS, redirect
+from sites.redirects import FAILING_REDIRECTS, LINKED, REDIRECT_ERROR, TARGETS, redirect
 from sites.unusual_links import BINARIES, BINARY_BODY, NOT_FOR_CRAWLERS, ODD_LINKS, TOO_LONG, UNPARSABLE
 from skitter.testing import Answer
 
@@ -80,7 +80,7 @@ class FaultySite:
         return Truth(
             pages=titles,
             dead={url(path): reason for path, reason in dead.items()},
-            dead_one_of=[(frozenset(map(url, group)), LED_ASTRAY) for group in ASTRAY],
+            dead_one_of=[(frozenset(map(url, group)), REDIRECT_ERROR) for group in FAILING_REDIRECTS],
             faults={url(path): name for path, name in self._faults.items()},
         )
 

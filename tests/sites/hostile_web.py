@@ -2,7 +2,6 @@
 
 ``CASES`` has one entry for each server, each with its own address. Pages that fill memory are in :mod:`sites.hostile`,
 TLS servers in :mod:`servers.tls`.
-
 """
 
 import gzip

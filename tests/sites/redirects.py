@@ -8,7 +8,7 @@ HOPS = 60
 
 CHAIN = 5
 
-LED_ASTRAY = reason("redirect")
+REDIRECT_ERROR = reason("redirect")
 
 TARGETS = ["301", "302", "303", "307", "308", "relative", "fragment", "chain", "other-host"]
 """``/target/NAME.html`` is a page, and ``/r/NAME`` redirects to it."""
@@ -40,7 +40,7 @@ def location_of(path, origins):
 
 LINKED = [f"/r/{name}" for name in [*TARGETS, "known", "self", "loop/a", "hop", "unparsable", "other-scheme"]]
 
-ASTRAY = [
+FAILING_REDIRECTS = [
     {"/r/self"},
     {"/r/loop/a", "/r/loop/b"},
     {"/r/hop", *(f"/r/hop/{step}" for step in range(1, HOPS + 1))},

@@ -3,7 +3,6 @@
 The texts have words of a Zipf distribution. A page is one of: a unique text; a copy; a near duplicate with another date,
 other advertisements, other menus or a few other words; a page of a family. Pages of a family share half of their text, as
 the pages of a shop do, but are not duplicates.
-
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The address guard: a public page does not lead into a private network, however its address is spelled."""
+"""The address guard: a public page does not lead into a private network, however its address is written."""
 
 import asyncio
 import socket
@@ -51,7 +51,7 @@ def test_an_address_that_is_not_public_is_refused(ip):
     assert not AddressGuard().allows(ip)
 
 
-# --- ways to this machine ----------------------------------------------------------------------------------------
+# --- spellings of this machine -----------------------------------------------------------------------------------
 
 LOOPBACK = [
     "127.0.0.1", "127.0.0.2", "127.1", "127.0.1", "127.255.255.254", "0", "0.0.0.0", "0x0", "00", "2130706433",
@@ -95,7 +95,7 @@ async def target():
 
 
 class ResolvingTransfer(Transfer):
-    """A transfer for which names have the addresses that the test says, instead of those of a name server."""
+    """A transfer in which names resolve as the test says, without a name server."""
 
     __slots__ = ()
     names: ClassVar = {}
@@ -189,7 +189,7 @@ async def test_a_name_that_resolves_to_another_address_later_is_checked_again(ta
     assert target.dialled[before:] == ["127.0.0.1"]
 
 
-async def test_of_the_addresses_of_a_name_only_the_allowed_ones_are_dialled(target, fetcher_of):
+async def test_only_the_allowed_addresses_of_a_name_are_contacted(target, fetcher_of):
     fetcher = await fetcher_of(AddressGuard(["127.0.0.1"]), ResolvingFetcher, dns_cache_ttl=0)
     before = len(target.dialled)
     for ips in ("127.0.0.2,127.0.0.1", "[::1],127.0.0.2,127.0.0.1", "127.0.0.1,127.0.0.2,[::1]"):
@@ -215,7 +215,7 @@ async def test_a_handle_that_was_refused_is_not_refused_for_another_host(target,
 
 
 class LateGuard(AddressGuard):
-    """Refuses the first connection; until it is asked again, another request has opened a connection that stays open."""
+    """Refuses the first connection. Before the second check, another request opens a connection, which stays open."""
 
     def __init__(self):
         super().__init__(["127.0.0.1"])
@@ -234,9 +234,9 @@ class LateGuard(AddressGuard):
 async def test_the_fault_of_a_server_is_not_taken_for_a_refusal_that_was_lifted(fetcher_of):
     connections = []
 
-    async def break_off(reader, writer):
+    async def close_early(reader, writer):
         connections.append(writer.transport)
-        for body in (b"ok", b"o"):  # the second answer is cut short
+        for body in (b"ok", b"o"):  # the second answer is truncated
             if not (await reader.read(4096)).endswith(b"\r\n\r\n"):
                 return
             writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n" + body)
@@ -245,7 +245,7 @@ async def test_the_fault_of_a_server_is_not_taken_for_a_refusal_that_was_lifted(
 
     guard = LateGuard()
     fetcher = await fetcher_of(guard)
-    server = await asyncio.start_server(break_off, "127.0.0.1", 0)
+    server = await asyncio.start_server(close_early, "127.0.0.1", 0)
     try:
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
         guard.meanwhile = lambda: fetcher.fetch(Request(url))
@@ -261,7 +261,7 @@ async def test_the_fault_of_a_server_is_not_taken_for_a_refusal_that_was_lifted(
 # --- proxies -------------------------------------------------------------------------------------------------------
 
 
-async def test_a_proxy_that_a_user_named_is_dialled_and_the_target_is_its_business(target, fetcher_of):
+async def test_a_proxy_of_the_user_is_contacted_without_a_check_of_the_target(target, fetcher_of):
     guard = AddressGuard(["127.0.0.1/32"])
     async with Proxy() as proxy:
         fetcher = await fetcher_of(AddressGuard(), proxy=proxy.http)
@@ -380,8 +380,8 @@ async def test_a_seed_by_name_opens_the_network_of_its_addresses():
     assert not guard.allows("10.0.0.1")
 
 
-async def answering(monkeypatch, **names):
-    """Let names resolve to lists of addresses."""
+async def resolve_to(monkeypatch, **names):
+    """Make names resolve to lists of addresses."""
     asked = []
 
     async def getaddrinfo(host, *_, **__):
@@ -395,7 +395,7 @@ async def answering(monkeypatch, **names):
 
 
 async def test_a_name_with_a_public_address_opens_nothing(monkeypatch):
-    await answering(monkeypatch, mixed=["10.0.0.1", "8.8.8.8"], wiki=["10.1.1.1"], far=["8.8.8.8"])
+    await resolve_to(monkeypatch, mixed=["10.0.0.1", "8.8.8.8"], wiki=["10.1.1.1"], far=["8.8.8.8"])
     guard = AddressGuard()
     await guard.open_for_seeds(["http://mixed/", "http://far/", "http://unknown/"])
     assert not guard.allows("10.0.0.1")
@@ -404,7 +404,7 @@ async def test_a_name_with_a_public_address_opens_nothing(monkeypatch):
 
 
 async def test_a_name_is_looked_up_once_and_only_the_first_names_are(monkeypatch):
-    asked = await answering(monkeypatch)
+    asked = await resolve_to(monkeypatch)
     guard = AddressGuard()
     for _ in range(2):
         await guard.open_for_seeds(["http://a/1", "http://a/2"])
@@ -434,7 +434,7 @@ async def test_look_ups_without_an_answer_have_one_budget_for_all_batches_of_see
 
 
 async def test_names_are_not_looked_up_if_a_proxy_does_it(monkeypatch):
-    asked = await answering(monkeypatch)
+    asked = await resolve_to(monkeypatch)
     await AddressGuard(looks_up_seeds=False).open_for_seeds(["http://a/1"])
     assert asked == []
     for settings in ({"proxy": "http://p:1"}, {"proxies": ["http://p:1"]}):

@@ -1,4 +1,4 @@
-"""WARC records: what was received is recorded byte for byte, in the form that the standard has for it."""
+"""WARC records: responses are recorded byte for byte, in the form of the standard."""
 
 import gzip
 import io

@@ -1,4 +1,4 @@
-"""Backoff: delays grow up to a maximum, a success starts them again, an outage is reported once."""
+"""Backoff: delays grow up to a maximum, a success resets them, and an outage is reported once."""
 
 import asyncio
 
@@ -9,7 +9,7 @@ from skitter.errors import StoreError
 
 
 def failing(times, result="done"):
-    """Return a call that is unavailable some times, and the list of its calls."""
+    """Return a call that is unavailable a number of times, and the list of its calls."""
     calls = []
 
     async def attempt():

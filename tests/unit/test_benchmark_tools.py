@@ -1,4 +1,4 @@
-"""The benchmarks that simulate a fleet, and that count what a killed worker lost, reckon rightly."""
+"""Calculations of the benchmarks that simulate a fleet and count the losses of a killed worker."""
 
 import sys
 from pathlib import Path
@@ -83,7 +83,7 @@ def test_the_simulation_puts_a_host_where_a_cluster_frontier_does(simulation):
 
 
 class Careless:
-    """Fetches some pages, one twice, and keeps fewer items."""
+    """Fetches some pages, one of them twice, and keeps fewer items."""
 
     name = "careless"
 

@@ -1,4 +1,4 @@
-"""What a broker frontier asks of its broker, and when. The broker is a fake that delivers at once."""
+"""Calls of a broker frontier to its broker, and their times. The broker is a fake that delivers at once."""
 
 import asyncio
 
@@ -55,7 +55,7 @@ async def lease(frontier, limit=100, **fields):
     return (await frontier.lease("w", limit, **fields)).leases
 
 
-async def all_seeds(frontier):
+async def seeds_in_one_step(frontier):
     """Return the progress of seeds that are loaded in one step."""
     claim = await frontier.claim_seeds("w")
     return SeedProgress(claim.token, 1, done=True)
@@ -160,7 +160,7 @@ async def test_nothing_is_published_again_while_the_broker_cannot_deliver(make):
     frontier, broker = await make()
     broker.is_receiving = False
     await frontier.add([entry("a")])
-    broker.inbox.clear()  # published, and out of reach
+    broker.inbox.clear()  # published, but not delivered
     for _ in range(5):
         assert await lease(frontier) == []
         await asyncio.sleep(0)
@@ -203,7 +203,7 @@ async def test_a_request_that_the_state_has_lost_is_added_again_from_its_message
 
 async def test_a_message_of_an_earlier_pass_adds_no_request_to_the_present_one(make):
     frontier, broker = await make()
-    await frontier.add([entry("unlinked"), entry("linked")], seeds=await all_seeds(frontier))
+    await frontier.add([entry("unlinked"), entry("linked")], seeds=await seeds_in_one_step(frontier))
     await frontier.commit(done(*await lease(frontier)))
     late, _ = (message.body for message in broker.published)
     assert await frontier.control.recrawl()
@@ -211,7 +211,7 @@ async def test_a_message_of_an_earlier_pass_adds_no_request_to_the_present_one(m
     assert await lease(frontier, reports=[FetchReport(0)]) == []
     assert (await frontier.status()).queued == 0
     assert broker.delivered[-1].answers == ["finish"]
-    await frontier.add([entry("linked")], seeds=await all_seeds(frontier))
+    await frontier.add([entry("linked")], seeds=await seeds_in_one_step(frontier))
     assert [one.url for one in await lease(frontier)] == ["http://h.test/linked"]
 
 
@@ -268,13 +268,13 @@ async def test_a_message_that_waits_is_kept_while_the_broker_would_deliver_it_la
     assert used.answers == [("requeue", 9.0)] * is_returned
 
 
-async def test_messages_come_as_they_are_needed(make):
+async def test_only_as_many_messages_as_needed_are_received(make):
     frontier, broker = await make()
     await frontier.add([entry(number) for number in range(3)])
     leases = await lease(frontier, 10)
     assert broker.allowed[0] == 10
     await lease(frontier, 7, reports=[FetchReport(one.id, 0.1) for one in leases])
-    assert broker.allowed[-1] == len(leases) + 1  # one to look: no slot has anything ready
+    assert broker.allowed[-1] == len(leases) + 1  # one to check: no slot has a request that is ready
     await frontier.control.set_state(JobState.PAUSED)
     await lease(frontier, 7, reports=[FetchReport(0)])
     await lease(frontier, 7, reports=[FetchReport(0)])
@@ -289,11 +289,14 @@ async def test_the_next_messages_may_come_during_a_commit_and_no_more_afterwards
     broker.gate.clear()
     broker.allowed.clear()
     await frontier.commit(done(*leases[:2], entries=[entry("child")]))
-    assert broker.allowed == [3 + kept]  # three at work, and those kept are as many as will be wanted
+    assert broker.allowed == [
+        3 + kept
+    ]  # three in progress, and the kept ones are as many as the next leases need
     topic_of(frontier)._pending.clear()
     broker.allowed.clear()
     await frontier.commit(done(leases[2]))
-    # One at work, two to be finished when their children are out, and three new; the one has no children.
+    # One in progress, two to be finished after their children are published, and three new ones; the first has no
+    # children.
     assert broker.allowed == [1 + 2 + 3, 2 + 3]
     broker.gate.set()
     await topic_of(frontier)._outbox.wait_below(1)
@@ -403,7 +406,7 @@ async def test_only_a_worker_that_joins_a_crawl_waits_for_a_broker_that_is_unava
 
 
 class ListPlace:
-    """A place in memory. ``error`` is raised by its next calls while it is set."""
+    """A queue in memory. ``error`` is raised by its next calls while it is set."""
 
     unavailable = (ConnectionError,)
 

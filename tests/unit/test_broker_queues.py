@@ -1,4 +1,4 @@
-"""A broker frontier with named queues: which topic a message goes to, and when. The brokers are fakes."""
+"""A broker frontier with named queues: the topics of messages, and the times of publishing. The brokers are fakes."""
 
 import asyncio
 
@@ -15,7 +15,7 @@ QUICK = BrokerTuning(hold=0.5, dry_after=1000.0, overdue_after=1000.0, max_wait=
 
 
 class OpenState:
-    """A state that somebody else opens and closes, as that of another process would be."""
+    """A state that is opened and closed elsewhere, like that of another process."""
 
     def __init__(self, state, info):
         self._state, self._info = state, info
@@ -32,7 +32,7 @@ class OpenState:
 
 @pytest.fixture
 async def job(tmp_path):
-    """Open a frontier: ``frontier, topics, another = await job()``; ``another()`` is one of another process."""
+    """Open a frontier: ``frontier, topics, another = await job()``; ``another()`` opens that of another process."""
     opened = []
 
     async def begin():

@@ -1,4 +1,4 @@
-"""Folders of profiles: deleted with their FIFO last, so that what a killed process leaves behind is found later."""
+"""Profile folders: their FIFO is deleted last, so that folders of killed processes are found later."""
 
 import gc
 import os
@@ -11,7 +11,7 @@ from skitter.browser.watchdog import LIFELINE, delete
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A folder of a worker that has ended, among others, with a profile."""
+    """The folder of an ended worker, with a profile, among other folders."""
     monkeypatch.setattr(process, "_temporary_folder", lambda: str(tmp_path))
     folder = tmp_path / "skitter-browser-left"
     (folder / "profile" / "Default").mkdir(parents=True)
@@ -29,7 +29,9 @@ def test_a_folder_is_deleted_with_all_that_it_contains(folder):
 
 def test_the_fifo_stays_as_long_as_anything_else_does(folder, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr("skitter.browser.watchdog.shutil.rmtree", lambda *_, **__: None)  # a process writes yet
+        patch.setattr(
+            "skitter.browser.watchdog.shutil.rmtree", lambda *_, **__: None
+        )  # a process still writes
         delete(str(folder))
     assert sorted(path.name for path in folder.iterdir()) == sorted([LIFELINE, "profile"])
     process.delete_left_folders()

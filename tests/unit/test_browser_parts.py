@@ -1,4 +1,4 @@
-"""The parts of browser pages that need no browser: options, rules, cookies, errors, redirects, the guard proxy."""
+"""Parts of browser pages that need no browser: options, rules, cookies, errors, redirects, the guard proxy."""
 
 import asyncio
 import gc
@@ -229,7 +229,7 @@ def cookie(name, value, **more):
     return {"name": name, "value": value, "domain": "site.test", "path": "/", "expires": -1, **more}
 
 
-def test_only_cookies_that_differ_are_set_and_others_deleted():
+def test_only_changed_cookies_are_set_and_others_deleted():
     changes, gone = cookies_to_set(
         URL, {"a": "1", "b": "2"}, [cookie("a", "1"), cookie("b", "1"), cookie("c", "3")]
     )
@@ -266,7 +266,7 @@ def test_errors_of_the_browser_have_the_classes_of_http(text, kind):
 
 
 async def through(proxy_url, *requests):
-    """Send raw requests over one connection of a proxy; return the status lines and bodies."""
+    """Send raw requests over one connection of a proxy. Return the status lines and bodies."""
     port = int(proxy_url.rpartition(":")[2])
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     answers = []
@@ -369,7 +369,7 @@ async def test_the_proxy_tunnels(serve):
     ("host", "kind"),
     [("127.0.0.1", ForbiddenAddress), ("[::1]", ForbiddenAddress), ("nosuch.invalid", UnresolvedHost)],
 )
-async def test_the_proxy_refuses_and_says_why(serve, host, kind):
+async def test_the_proxy_refuses_with_a_reason(serve, host, kind):
     site = Scripted({"/": Answer(b"secret")})
     server = serve(site)
     target = f"{host}:{server.port}"
@@ -384,7 +384,7 @@ async def test_the_proxy_refuses_and_says_why(serve, host, kind):
 
 
 async def test_the_proxy_connects_to_the_address_that_was_checked(monkeypatch, serve):
-    """The name resolves to a public address first, and to loopback at the next look-up (DNS rebinding)."""
+    """The name resolves to a public address first, and to loopback at the next lookup (DNS rebinding)."""
     site = Scripted({"/": Answer(b"secret")})
     server = serve(site)
     loop, look_ups = asyncio.get_running_loop(), []
@@ -473,12 +473,12 @@ async def test_workers_share_learnt_rules_and_a_complete_page_ends_a_rule():
 
 
 class StubbornBrowser:
-    """A browser whose pages open, but refuse a session of the DevTools protocol."""
+    """A browser whose pages open, but that refuses DevTools sessions."""
 
     def __init__(self):
         self.browser = self
         self.open = []
-        """Contexts and pages that are open."""
+        """Open contexts and pages."""
 
     async def new_context(self, **options):
         return OpenPart(self)

@@ -1,4 +1,4 @@
-"""Elements, models made from them, and what a response can do besides."""
+"""Elements, models that are filled from them, and methods of responses."""
 
 from dataclasses import dataclass, field
 from typing import Annotated

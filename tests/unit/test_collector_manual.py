@@ -1,4 +1,4 @@
-"""The manual of the collector names only what there is."""
+"""The manual of the collector names only existing features."""
 
 import re
 from itertools import chain

@@ -1,4 +1,4 @@
-"""CollectorOptions of a collector, in code and by the environment."""
+"""CollectorOptions, set in code and by environment variables."""
 
 import pytest
 

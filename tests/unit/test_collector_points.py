@@ -1,4 +1,4 @@
-"""Collector: the points of a request, what each may do, and in which order they come."""
+"""Collector: callbacks of a request, their effects and their order."""
 
 import logging
 import threading
@@ -17,8 +17,8 @@ XML = Answer(b"<feed><item id='1'>x</item><item id='2'>y</item></feed>", content
 
 
 @pytest.fixture
-def bench(serve, tmp_path):
-    """``ran = await bench(crawler, pages, **settings)``: crawl from ``/``."""
+def crawl(serve, tmp_path):
+    """``ran = await crawl(crawler, pages, **settings)``: crawl from ``/``."""
 
     async def run(crawler, pages, start=("/",), **settings):
         site = Scripted(pages)
@@ -37,7 +37,7 @@ def path_of(subject):
     return "/" + subject.url.rpartition("/")[2]
 
 
-async def test_the_points_come_in_the_order_of_the_manual(bench):
+async def test_the_points_come_in_the_order_of_the_manual(crawl):
     crawler, calls = Collector(), []
     crawler.on_scraped(lambda response: calls.append(("scraped", response.status)))
     crawler.on_xml("//p", lambda element: calls.append(("xml", element.text)))
@@ -47,7 +47,7 @@ async def test_the_points_come_in_the_order_of_the_manual(bench):
     crawler.on_response_headers(lambda response: calls.append(("response_headers", response.body)))
     crawler.on_request_headers(lambda request: calls.append(("request_headers", request.method)))
     crawler.on_request(lambda request: calls.append(("request", request.depth)))
-    await bench(crawler, {"/": HTML})
+    await crawl(crawler, {"/": HTML})
     assert calls == [
         ("request", 0),
         ("request_headers", "GET"),
@@ -62,7 +62,7 @@ async def test_the_points_come_in_the_order_of_the_manual(bench):
     ]
 
 
-async def test_callbacks_of_every_kind_give_items_and_links(bench):
+async def test_callbacks_of_every_kind_give_items_and_links(crawl):
     crawler = Collector()
 
     @crawler.on_html("p.a")
@@ -82,14 +82,14 @@ async def test_callbacks_of_every_kind_give_items_and_links(bench):
     def plain(response):
         return [{"by": "list"}]
 
-    ran = await bench(crawler, {"/": HTML, "/b": Answer(b"-")})
+    ran = await crawl(crawler, {"/": HTML, "/b": Answer(b"-")})
     first = [item["by"] for item in ran.items[:4]]
     assert first == ["async generator", "generator", "coroutine", "list"]
     assert ran.site.counts == {"/": 1, "/b": 1}
     assert len(ran.items) == 6
 
 
-async def test_on_request_can_edit_or_abort_a_request(bench):
+async def test_on_request_can_edit_or_abort_a_request(crawl):
     crawler, seen = Collector(), []
 
     @crawler.on_request
@@ -108,14 +108,14 @@ async def test_on_request_can_edit_or_abort_a_request(bench):
         element.request.visit(element.attr("href"))
         return {"asked": element.response.ctx["asked"]}
 
-    ran = await bench(crawler, {"/": HTML, "/b": HTML})
+    ran = await crawl(crawler, {"/": HTML, "/b": HTML})
     assert ran.site.counts == {"/": 1}
     assert ran.site.visits[0].headers["x-token"] == "t"
     assert (seen, ran.items) == (["/"], [{"asked": ran.url}])
     assert (ran.letters, ran.counters["refused/hook"]) == ({}, 1)
 
 
-async def test_an_async_on_request_may_change_the_whole_request(bench):
+async def test_an_async_on_request_may_change_the_whole_request(crawl):
     crawler = Collector()
 
     @crawler.on_request
@@ -125,29 +125,29 @@ async def test_an_async_on_request_may_change_the_whole_request(bench):
 
     site = {"/": lambda visit: Answer(visit.body + visit.headers["cookie"].encode())}
     crawler.on_response(lambda response: {"text": response.text, "method": response.request.method})
-    ran = await bench(crawler, site)
+    ran = await crawl(crawler, site)
     assert ran.items == [{"text": "askedkind=oat", "method": "POST"}]
 
 
-async def test_the_last_moment_is_after_robots_txt(bench):
+async def test_the_last_moment_is_after_robots_txt(crawl):
     rules = Answer(b"User-agent: *\nDisallow: /b", content_type="text/plain")
     crawler, asked, sent = Collector(), [], []
     crawler.on_request(lambda request: asked.append(path_of(request)))
     crawler.on_request_headers(lambda request: sent.append(path_of(request)))
     crawler.on_response(lambda response: response.request.visit("/b"))
-    await bench(crawler, {"/": HTML, "/robots.txt": rules}, robots=True)
+    await crawl(crawler, {"/": HTML, "/robots.txt": rules}, robots=True)
     assert (asked, sent) == (["/", "/b"], ["/"])
 
 
-async def test_a_request_aborted_at_the_last_moment_is_not_sent(bench):
+async def test_a_request_aborted_at_the_last_moment_is_not_sent(crawl):
     crawler = Collector()
     crawler.on_request_headers(lambda request: request.abort())
-    ran = await bench(crawler, {"/": HTML})
+    ran = await crawl(crawler, {"/": HTML})
     assert (ran.site.counts, ran.letters) == ({}, {})
 
 
 @pytest.mark.parametrize("kind", ["plain", "async"])
-async def test_an_answer_aborted_by_its_headers_reaches_no_later_point(bench, kind):
+async def test_an_answer_aborted_by_its_headers_reaches_no_later_point(crawl, kind):
     crawler, later = Collector(), []
 
     def plain(response):
@@ -161,11 +161,11 @@ async def test_an_answer_aborted_by_its_headers_reaches_no_later_point(bench, ki
     crawler.on_response(lambda response: later.append(path_of(response)))
     crawler.on_error(lambda response, error: later.append(error))
     crawler.on_html("a", lambda element: element.request.visit(element.attr("href")))
-    ran = await bench(crawler, {"/": HTML, "/b": Answer(b"png", content_type="image/png")})
+    ran = await crawl(crawler, {"/": HTML, "/b": Answer(b"png", content_type="image/png")})
     assert (later, ran.site.counts["/b"], ran.letters) == (["/"], 1, {})
 
 
-async def test_abort_in_a_later_callback_passes_over_the_rest_of_the_page(bench):
+async def test_abort_in_a_later_callback_skips_the_rest_of_the_page(crawl):
     crawler, calls = Collector(), []
 
     @crawler.on_html("p")
@@ -175,11 +175,11 @@ async def test_abort_in_a_later_callback_passes_over_the_rest_of_the_page(bench)
         return {"text": element.text}
 
     crawler.on_scraped(calls.append)
-    ran = await bench(crawler, {"/": HTML})
+    ran = await crawl(crawler, {"/": HTML})
     assert (calls, ran.items, ran.letters) == (["one"], [{"text": "one"}], {})
 
 
-async def test_on_error_gets_a_bad_status_with_its_answer_and_a_dead_host_without(bench, free_port):
+async def test_on_error_gets_a_bad_status_with_its_answer_and_a_dead_host_without(crawl, free_port):
     crawler, errors = Collector(), []
 
     @crawler.on_error
@@ -188,7 +188,7 @@ async def test_on_error_gets_a_bad_status_with_its_answer_and_a_dead_host_withou
 
     crawler.on_scraped(lambda response: errors.append("scraped"))
     crawler.visit(f"http://127.0.0.1:{free_port}/dead", ctx={"dead": True})
-    ran = await bench(crawler, {"/": Answer(b"gone", status=410)}, max_retries=1)
+    ran = await crawl(crawler, {"/": Answer(b"gone", status=410)}, max_retries=1)
     assert sorted(errors, key=str) == [
         (0, b"", "ConnectError", {"dead": True}),
         (410, b"gone", "StatusError", {}),
@@ -196,32 +196,32 @@ async def test_on_error_gets_a_bad_status_with_its_answer_and_a_dead_host_withou
     assert len(ran.letters) == 2
 
 
-async def test_on_error_is_called_once_after_all_retries(bench):
+async def test_on_error_is_called_once_after_all_retries(crawl):
     crawler, errors = Collector(), []
     crawler.on_error(lambda response, error: errors.append(response.status))
-    ran = await bench(crawler, {"/": Answer(status=500)}, max_retries=2)
+    ran = await crawl(crawler, {"/": Answer(status=500)}, max_retries=2)
     assert (errors, ran.site.counts["/"]) == ([500], 3)
 
 
-async def test_visits_of_on_error_replace_the_results_of_the_page(bench):
+async def test_visits_of_on_error_replace_the_results_of_the_page(crawl):
     crawler = Collector()
     crawler.on_error(lambda response, error: response.request.visit("/mirror"))
     crawler.on_response(lambda response: {"path": path_of(response), "depth": response.request.depth})
-    ran = await bench(crawler, {"/": Answer(status=404), "/mirror": HTML})
+    ran = await crawl(crawler, {"/": Answer(status=404), "/mirror": HTML})
     assert (ran.items, ran.letters) == ([{"path": "/mirror", "depth": 1}], {})
 
 
-async def test_on_error_may_retry_what_the_rules_would_not_and_no_more_often_than_allowed(bench):
+async def test_on_error_may_retry_what_the_rules_would_not_and_no_more_often_than_allowed(crawl):
     crawler = Collector()
     crawler.on_error(lambda response, error: response.request.retry())
     crawler.on_response(lambda response: {"path": path_of(response)})
     pages = {"/": (Answer(status=403), HTML), "/never": Answer(status=403)}
-    ran = await bench(crawler, pages, start=("/", "/never"), max_retries=2)
+    ran = await crawl(crawler, pages, start=("/", "/never"), max_retries=2)
     assert (ran.items, ran.site.counts) == ([{"path": "/"}], {"/": 2, "/never": 3})
     assert list(ran.letters) == ["/never"]
 
 
-async def test_on_error_hears_of_an_exception_in_a_callback(bench):
+async def test_on_error_receives_an_exception_of_a_callback(crawl):
     crawler, errors = Collector(), []
 
     @crawler.on_html("p")
@@ -229,12 +229,12 @@ async def test_on_error_hears_of_an_exception_in_a_callback(bench):
         raise KeyError("colour")
 
     crawler.on_error(lambda response, error: errors.append(type(error).__name__))
-    ran = await bench(crawler, {"/": HTML})
+    ran = await crawl(crawler, {"/": HTML})
     assert errors == ["KeyError"]
     assert ran.letters["/"].startswith("callback: KeyError: 'colour'")
 
 
-async def test_retry_fetches_the_page_again_and_drops_its_first_results(bench):
+async def test_retry_fetches_the_page_again_and_drops_its_first_results(crawl):
     crawler = Collector()
 
     @crawler.on_response
@@ -243,11 +243,11 @@ async def test_retry_fetches_the_page_again_and_drops_its_first_results(bench):
         if response.text == "wait":
             response.request.retry()
 
-    ran = await bench(crawler, {"/": (Answer(b"wait"), Answer(b"wait"), Answer(b"ready"))})
+    ran = await crawl(crawler, {"/": (Answer(b"wait"), Answer(b"wait"), Answer(b"ready"))})
     assert (ran.items, ran.site.counts["/"], ran.letters) == ([{"text": "ready"}], 3, {})
 
 
-async def test_every_status_goes_to_the_callbacks_if_that_is_asked_for(bench):
+async def test_every_status_goes_to_the_callbacks_on_request(crawl):
     crawler, errors = Collector(parse_http_error_response=True), []
     crawler.on_html("p.a", lambda element: {"status": element.response.status})
     crawler.on_error(lambda response, error: errors.append(error))
@@ -256,24 +256,24 @@ async def test_every_status_goes_to_the_callbacks_if_that_is_asked_for(bench):
         "/new": Answer(HTML.body, status=404),
         "/busy": Answer(HTML.body, status=503),
     }
-    ran = await bench(crawler, pages, start=("/", "/busy"))
+    ran = await crawl(crawler, pages, start=("/", "/busy"))
     assert sorted(item["status"] for item in ran.items) == [404, 503]
     assert errors == []
 
 
-async def test_a_redirect_is_a_page_if_it_is_not_to_be_followed(bench):
+async def test_a_redirect_is_a_page_if_it_is_not_to_be_followed(crawl):
     crawler = Collector(follow_redirects=False)
     crawler.on_response(lambda response: {"status": response.status, "to": response.headers["location"]})
-    ran = await bench(crawler, {"/": redirect("/new"), "/new": HTML})
+    ran = await crawl(crawler, {"/": redirect("/new"), "/new": HTML})
     assert (ran.items, ran.site.counts) == ([{"status": 302, "to": "/new"}], {"/": 1})
 
 
-async def test_xml_is_for_xpath_and_html_for_both(bench):
+async def test_xml_is_for_xpath_and_html_for_both(crawl):
     crawler = Collector()
     crawler.on_html("item", lambda element: {"html": element.text})
     crawler.on_xml("//item", lambda element: {"id": element.attr("id"), "text": element.text})
     crawler.on_xml("//item/@id", lambda element: {"attribute": element.text, "name": element.name})
-    ran = await bench(crawler, {"/": XML})
+    ran = await crawl(crawler, {"/": XML})
     assert ran.items == [
         {"id": "1", "text": "x"},
         {"id": "2", "text": "y"},
@@ -282,7 +282,7 @@ async def test_xml_is_for_xpath_and_html_for_both(bench):
     ]
 
 
-async def test_a_detached_callback_is_not_called_again(bench):
+async def test_a_detached_callback_is_not_called_again(crawl):
     crawler, calls = Collector(), []
 
     @crawler.on_html("p")
@@ -299,17 +299,17 @@ async def test_a_detached_callback_is_not_called_again(bench):
 
     crawler.on_xml("//p", lambda element: calls.append("xml"))
     assert crawler.on_xml_detach("//p")
-    await bench(crawler, {"/": HTML, "/b": HTML})
+    await crawl(crawler, {"/": HTML, "/b": HTML})
     assert calls == ["response", "html", "html"]
 
 
-async def test_the_debugger_hears_of_every_event(bench, caplog):
+async def test_the_debugger_receives_every_event(crawl, caplog):
     crawler = Collector(debugger=LogDebugger())
     crawler.on_html("p.a", lambda element: element.request.visit("/no"))
     crawler.on_xml("//a", lambda element: None)
     crawler.on_error(lambda response, error: None)
     with caplog.at_level(logging.INFO, "skitter.frontends.collector"):
-        await bench(crawler, {"/": HTML})
+        await crawl(crawler, {"/": HTML})
     kinds = [record.getMessage().split("[")[1].split("]")[0] for record in caplog.records]
     first = ["request", "request_headers", "response_headers", "response", "html", "xml", "scraped"]
     assert kinds == [*first, "request", "request_headers", "response_headers", "error"]
@@ -323,14 +323,14 @@ async def test_unused_hook_points_have_no_hooks():
         assert getattr(spider, point, None) is None
 
 
-async def test_adding_an_item_without_a_page_is_an_error_of_that_request(bench):
+async def test_adding_an_item_without_a_page_is_an_error_of_that_request(crawl):
     crawler = Collector()
     crawler.on_request(lambda request: {"too": "early"})
-    ran = await bench(crawler, {"/": HTML})
+    ran = await crawl(crawler, {"/": HTML})
     assert "SpiderError: " in ran.letters["/"]
 
 
-async def test_a_request_that_was_not_sent_cannot_be_retried(bench):
+async def test_a_request_that_was_not_sent_cannot_be_retried(crawl):
     crawler, errors = Collector(), []
 
     @crawler.on_request
@@ -340,14 +340,14 @@ async def test_a_request_that_was_not_sent_cannot_be_retried(bench):
         except UsageError as error:
             errors.append(error.remedy)
 
-    await bench(crawler, {"/": HTML})
+    await crawl(crawler, {"/": HTML})
     assert ["on_response on" in remedy for remedy in errors] == [True]
 
 
-async def test_a_visit_after_the_page_has_ended_is_refused_and_not_lost_in_silence(bench):
+async def test_a_visit_after_the_page_has_ended_is_refused_and_not_lost_in_silence(crawl):
     crawler, kept = Collector(), []
     crawler.on_response(lambda response: kept.append(response.request))
-    await bench(crawler, {"/": HTML})
+    await crawl(crawler, {"/": HTML})
     with pytest.raises(UsageError, match="have ended"):
         kept[0].visit("/b")
 
@@ -366,8 +366,8 @@ def test_a_registration_that_cannot_work_is_refused_at_once(register, fault):
         register(Collector())
 
 
-async def test_blocking_callbacks_of_a_collector_run_in_threads_and_visit_as_children(bench):
-    together = threading.Barrier(10)  # all ten run at the same time
+async def test_blocking_callbacks_of_a_collector_run_in_threads_and_visit_as_children(crawl):
+    together = threading.Barrier(10)  # all ten must run at the same time
     crawler = Collector(callback_threads=10)
 
     @crawler.on_html("a")
@@ -379,7 +379,7 @@ async def test_blocking_callbacks_of_a_collector_run_in_threads_and_visit_as_chi
     def read(response):
         yield {"page": path_of(response), "depth": response.request.depth}
 
-    ran = await bench(
+    ran = await crawl(
         crawler,
         {f"/{n}": HTML for n in range(10)} | {f"/end{n}": Answer(b"<p>end") for n in range(10)},
         [f"/{n}" for n in range(10)],
@@ -390,18 +390,18 @@ async def test_blocking_callbacks_of_a_collector_run_in_threads_and_visit_as_chi
     ]  # fmt: skip
 
 
-async def test_stop_can_be_called_in_a_thread(bench):
+async def test_stop_can_be_called_in_a_thread(crawl):
     crawler = Collector(callback_threads=1)
     crawler.on_response(lambda response: crawler.stop("enough"))
     crawler.on_html("a", lambda element: crawler.visit("/b"))
-    ran = await bench(crawler, {"/": HTML, "/b": HTML})
+    ran = await crawl(crawler, {"/": HTML, "/b": HTML})
     assert ran.state is JobState.STOPPING
 
 
 CYRILLIC = "<meta charset=utf-8><p>\u0442\u0435\u0441\u0442</p>".encode("cp1251")
 
 
-async def test_a_wrong_charset_is_corrected_by_collector_request_and_response(bench):
+async def test_a_wrong_charset_is_corrected_by_collector_request_and_response(crawl):
     crawler = Collector(encoding="windows-1251")
     texts = {}
 
@@ -419,7 +419,7 @@ async def test_a_wrong_charset_is_corrected_by_collector_request_and_response(be
         texts[path_of(element.response)] = element.text
 
     paths = ["/job", "/request", "/response"]
-    await bench(crawler, {path: Answer(CYRILLIC) for path in paths}, paths)
+    await crawl(crawler, {path: Answer(CYRILLIC) for path in paths}, paths)
     assert texts == {
         "/job": "\u0442\u0435\u0441\u0442",
         "/request": "\u0442\u0435\u0441\u0442".encode("cp1251").decode("koi8-r"),
@@ -436,16 +436,16 @@ async def test_an_unknown_encoding_is_refused_where_it_is_written():
     assert refused.value.field == "encoding"
 
 
-async def test_a_redirect_handler_decides_by_the_chain(bench):
+async def test_a_redirect_handler_decides_by_the_chain(crawl):
     crawler, asked, seen = Collector(), [], []
 
     @crawler.set_redirect_handler
     def at_most_two(request, via):
         asked.append((path_of(request), [one.rpartition("/")[2] for one in via]))
-        return None if len(via) <= 2 else False  # as a handler in Colly returns nil or an error
+        return None if len(via) <= 2 else False  # a handler in Colly returns nil or an error
 
     crawler.on_response(lambda response: seen.append(path_of(response)))
-    await bench(
+    await crawl(
         crawler,
         {f"/{n}": redirect(f"/{n + 1}") for n in range(4)}
         | {"/4": HTML, "/ok": redirect("/4x"), "/4x": HTML},
@@ -456,7 +456,7 @@ async def test_a_redirect_handler_decides_by_the_chain(bench):
     assert seen == ["/4x"]
 
 
-async def test_a_body_is_cut_and_its_transfer_measured_if_the_collector_wants_it(bench):
+async def test_a_body_is_cut_and_its_transfer_measured_if_the_collector_wants_it(crawl):
     crawler, seen = Collector(max_body_size=10, truncate_body=True, http_trace=True), {}
 
     @crawler.on_response
@@ -467,7 +467,7 @@ async def test_a_body_is_cut_and_its_transfer_measured_if_the_collector_wants_it
             response.request.visit("/whole", max_body=100)
 
     body = b"0123456789abc"
-    await bench(crawler, {"/": Answer(body), "/whole": Answer(body)})
+    await crawl(crawler, {"/": Answer(body), "/whole": Answer(body)})
     steps = ["connect", "dns", "first_byte", "reused", "tls", "total"]
     assert seen == {
         "/": (body[:10], True, steps, {"from": "/"}),
@@ -489,10 +489,10 @@ NAMESPACED = b"""<r xmlns="urn:a" xmlns:m="urn:m"><e id="1"><m:t>one</m:t></e><e
         ("//child::e/child::t", ["one", "two"]),
     ],
 )
-async def test_names_without_a_prefix_match_in_any_namespace(bench, query, texts):
+async def test_names_without_a_prefix_match_in_any_namespace(crawl, query, texts):
     crawler, found = Collector(), []
     crawler.on_xml(query, lambda element: found.append(element.text))
-    await bench(crawler, {"/": Answer(NAMESPACED, content_type="application/xml")})
+    await crawl(crawler, {"/": Answer(NAMESPACED, content_type="application/xml")})
     assert found == texts
 
 
@@ -509,21 +509,21 @@ def test_a_debugger_that_is_a_class_is_refused_before_the_crawl():
     assert caught.value.remedy == "pass an object: debugger=LogDebugger()"
 
 
-async def test_a_clone_in_a_callback_is_refused_with_its_remedy(bench):
+async def test_a_clone_in_a_callback_is_refused_with_its_remedy(crawl):
     crawler = Collector()
     crawler.on_response(lambda response: crawler.clone("details"))
-    ran = await bench(crawler, {"/": HTML})
+    ran = await crawl(crawler, {"/": HTML})
     assert (
         "cannot be cloned during a run; create the clone where callbacks are registered" in ran.letters["/"]
     )
 
 
-async def test_an_attribute_of_a_request_that_would_have_no_effect_is_an_error(bench):
+async def test_an_attribute_of_a_request_that_would_have_no_effect_is_an_error(crawl):
     crawler = Collector()
 
     @crawler.on_request
     def edit(request):
         request.priority = 5
 
-    ran = await bench(crawler, {"/": HTML})
+    ran = await crawl(crawler, {"/": HTML})
     assert "no attribute 'priority'" in ran.letters["/"]

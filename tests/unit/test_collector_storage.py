@@ -1,4 +1,4 @@
-"""What a collector keeps: cookies that code sets, and pages in a storage of the user."""
+"""Data that a collector keeps: cookies that code sets, and pages in a storage of the user."""
 
 import pytest
 
@@ -10,8 +10,8 @@ from skitter.testing import Answer
 LINKS = Answer(b'<a href="/a">a</a><a href="/b">b</a><a href="http://[">broken</a>')
 
 
-class Bench:
-    """A site, and crawls of it, each with a folder of its own."""
+class CrawledSite:
+    """A site, and crawls of it, each with its own folder."""
 
     def __init__(self, serve, tmp_path, pages):
         self.site = Scripted(pages)
@@ -30,8 +30,8 @@ class Bench:
 
 
 @pytest.fixture
-def bench(serve, tmp_path):
-    return lambda pages: Bench(serve, tmp_path, pages)
+def crawled_site(serve, tmp_path):
+    return lambda pages: CrawledSite(serve, tmp_path, pages)
 
 
 def follower(**options):
@@ -40,21 +40,23 @@ def follower(**options):
     return crawler
 
 
-async def test_cookies_set_before_a_run_are_sent_to_their_site_only(bench):
-    crawler, bench = follower(), bench({"/": LINKS, "/a": Answer(b"a"), "/b": Answer(b"b")})
-    crawler.set_cookies(bench.url, {"id": "7", "name": "J\u00f6rg"})
-    crawler.set_cookies(bench.url, ["only=b; Path=/b"])
+async def test_cookies_set_before_a_run_are_sent_to_their_site_only(crawled_site):
+    crawler, crawled_site = follower(), crawled_site({"/": LINKS, "/a": Answer(b"a"), "/b": Answer(b"b")})
+    crawler.set_cookies(crawled_site.url, {"id": "7", "name": "J\u00f6rg"})
+    crawler.set_cookies(crawled_site.url, ["only=b; Path=/b"])
     crawler.set_cookies("http://other.test/", {"id": "8"})
-    assert await crawler.cookies(bench.url + "/b") == {"only": "b", "id": "7", "name": "J\u00f6rg"}
-    await bench.run(crawler)
-    sent = {path: set(header.encode("latin-1").decode().split("; ")) for path, header in bench.sent()}
+    assert await crawler.cookies(crawled_site.url + "/b") == {"only": "b", "id": "7", "name": "J\u00f6rg"}
+    await crawled_site.run(crawler)
+    sent = {path: set(header.encode("latin-1").decode().split("; ")) for path, header in crawled_site.sent()}
     both = {"id=7", "name=J\u00f6rg"}
     assert sent == {"/": both, "/a": both, "/b": both | {"only=b"}}
 
 
-async def test_cookies_set_in_a_callback_are_sent_with_its_visits(bench):
+async def test_cookies_set_in_a_callback_are_sent_with_its_visits(crawled_site):
     crawler, seen = Collector(), {}
-    bench = bench({"/": Answer(b"-", headers={"Set-Cookie": "theirs=1"}), "/next": Answer(b"-")})
+    crawled_site = crawled_site(
+        {"/": Answer(b"-", headers={"Set-Cookie": "theirs=1"}), "/next": Answer(b"-")}
+    )
 
     @crawler.on_request
     def before(request):
@@ -67,8 +69,8 @@ async def test_cookies_set_in_a_callback_are_sent_with_its_visits(bench):
             crawler.set_cookies(response.url, {"ours": "2"})
             response.request.visit("/next")
 
-    await bench.run(crawler)
-    assert bench.sent() == [("/", "before=0"), ("/next", "before=1; theirs=1; ours=2")]
+    await crawled_site.run(crawler)
+    assert crawled_site.sent() == [("/", "before=0"), ("/next", "before=1; theirs=1; ours=2")]
     assert seen == {0: {"before": "0", "theirs": "1"}, 1: {"before": "1", "theirs": "1", "ours": "2"}}
 
 
@@ -110,20 +112,20 @@ class Memory:
         self.jars[url] = cookies
 
 
-async def test_a_storage_remembers_pages_and_cookies_for_the_next_crawl(bench):
+async def test_a_storage_remembers_pages_and_cookies_for_the_next_crawl(crawled_site):
     storage = Memory()
-    bench = bench({
+    crawled_site = crawled_site({
         "/": (Answer(LINKS.body, headers={"Set-Cookie": "id=7"}), Answer(LINKS.body + b'<a href="/c">c</a>')),
         "/a": Answer(b"a"), "/b": Answer(b"b", status=500), "/c": Answer(b"c"),
     })  # fmt: skip
     for _ in range(2):
         crawler = follower()
         crawler.set_storage(storage)
-        crawler.set_cookies(bench.url, {"first": "1"})
-        ran = await bench.run(crawler, max_retries=0)
+        crawler.set_cookies(crawled_site.url, {"first": "1"})
+        ran = await crawled_site.run(crawler, max_retries=0)
     assert ran.counters["refused/visited-before"] == 1  # /a; the page that failed is fetched again
     assert ran.counters["refused/unparsable"] == 1
-    assert sorted(bench.sent()) == [
+    assert sorted(crawled_site.sent()) == [
         ("/", "first=1"),
         ("/", "first=1; id=7"),
         ("/a", "first=1; id=7"),
@@ -134,20 +136,23 @@ async def test_a_storage_remembers_pages_and_cookies_for_the_next_crawl(bench):
     assert (storage.inits, len(storage.known), list(storage.jars)) == (2, 3, ["https://127.0.0.1/"])
 
 
-async def test_a_storage_does_not_stop_revisits(bench):
+async def test_a_storage_does_not_stop_revisits(crawled_site):
     storage = Memory()
     storage.is_visited = lambda request_id: True
-    crawler, site = follower(allow_url_revisit=True, depth_limit=1), bench({"/": ["/a"], "/a": Answer(b"a")})
+    crawler, site = (
+        follower(allow_url_revisit=True, depth_limit=1),
+        crawled_site({"/": ["/a"], "/a": Answer(b"a")}),
+    )
     crawler.set_storage(storage)
     await site.run(crawler)
     assert site.site.counts == {"/": 1, "/a": 1}
 
 
-async def test_a_storage_that_fails_fails_the_page_and_not_the_crawl(bench):
+async def test_a_storage_that_fails_fails_the_page_and_not_the_crawl(crawled_site):
     storage = Memory()
     storage.cookies = lambda url: 1 // 0
     crawler, errors = Collector(), []
     crawler.set_storage(storage)
     crawler.on_error(lambda response, error: errors.append(str(error)))
-    ran = await bench({"/": Answer(b"-")}).run(crawler, max_retries=0, robots=False)
+    ran = await crawled_site({"/": Answer(b"-")}).run(crawler, max_retries=0, robots=False)
     assert (ran.status.failed, len(errors)) == (1, 1) and "ZeroDivisionError" in errors[0]

@@ -1,4 +1,4 @@
-"""Collector: visits, depth, contexts, forms, clones, bounds."""
+"""Collector: visits, depth, contexts, forms, clones and limits of URLs."""
 
 import contextvars
 import email
@@ -16,8 +16,8 @@ from skitter.testing import Answer
 
 
 @pytest.fixture
-def bench(serve, tmp_path):
-    """``ran = await bench(crawler, pages, **settings)``: crawl from ``/``."""
+def crawl(serve, tmp_path):
+    """``ran = await crawl(crawler, pages, **settings)``: crawl from ``/``."""
 
     async def run(crawler, pages, start=("/",), seeds_url=False, **settings):
         site = Scripted(pages)
@@ -33,7 +33,7 @@ def bench(serve, tmp_path):
 
 
 def follower(**options):
-    """A collector that follows every link and gives each page with its depth."""
+    """Return a collector that follows every link and yields each page with its depth."""
     crawler = Collector(**options)
     crawler.on_html("a[href]", lambda element: element.request.visit(element.attr("href")))
     crawler.on_response(lambda response: {"path": path_of(response), "depth": response.request.depth})
@@ -51,22 +51,22 @@ def found(ran):
 CHAIN = {"/": ["/b"], "/b": ["/c"], "/c": ["/d"], "/d": []}
 
 
-async def test_depth_counts_from_zero_and_depth_limit_is_the_last_that_is_fetched(bench):
-    ran = await bench(follower(depth_limit=2), CHAIN)
+async def test_depth_counts_from_zero_and_depth_limit_is_the_last_that_is_fetched(crawl):
+    ran = await crawl(follower(depth_limit=2), CHAIN)
     assert found(ran) == [("/", 0), ("/b", 1), ("/c", 2)]
     assert ran.counters["refused/depth"] == 1
 
 
-async def test_the_collectors_own_visit_within_a_callback_is_one_deeper_too(bench):
-    """Colly's begins at depth 1 again there, which defeats its limit."""
+async def test_the_collectors_own_visit_within_a_callback_is_one_deeper_too(crawl):
+    """Colly restarts at depth 1 there, which defeats its limit."""
     crawler = Collector(depth_limit=1)
     crawler.on_html("a", lambda element: crawler.visit(element.request.absolute_url(element.attr("href"))))
     crawler.on_response(lambda response: {"path": path_of(response), "depth": response.request.depth})
-    ran = await bench(crawler, CHAIN)
+    ran = await crawl(crawler, CHAIN)
     assert found(ran) == [("/", 0), ("/b", 1)]
 
 
-async def test_siblings_do_not_see_each_others_context(bench):
+async def test_siblings_do_not_see_each_others_context(crawl):
     """Colly's share one map: the last writer wins for all of them."""
     crawler = Collector()
 
@@ -78,7 +78,7 @@ async def test_siblings_do_not_see_each_others_context(bench):
 
     crawler.on_scraped(lambda response: {"path": path_of(response), "trail": list(response.ctx["trail"])})
     pages = {"/": ["/b", "/c"], "/b": ["/d"], "/c": ["/e"], "/d": ["#"], "/e": ["#"]}
-    ran = await bench(crawler, pages)
+    ran = await crawl(crawler, pages)
     assert {item["path"]: item["trail"] for item in ran.items} == {
         "/": ["/b", "/c"],
         "/b": ["/b", "/d"],
@@ -88,7 +88,7 @@ async def test_siblings_do_not_see_each_others_context(bench):
     }
 
 
-async def test_a_context_may_be_replaced_and_the_collectors_own_visit_takes_none(bench):
+async def test_a_context_may_be_replaced_and_the_collectors_own_visit_takes_none(crawl):
     crawler = Collector()
 
     @crawler.on_response
@@ -100,12 +100,12 @@ async def test_a_context_may_be_replaced_and_the_collectors_own_visit_takes_none
             response.request.visit("/given", ctx={"from": "argument"})
             crawler.visit(response.request.absolute_url("/none"))
 
-    ran = await bench(crawler, {"/": [], "/taken": [], "/given": [], "/none": []})
+    ran = await crawl(crawler, {"/": [], "/taken": [], "/given": [], "/none": []})
     contexts = {item["path"]: item["ctx"] for item in ran.items}
     assert contexts == {"/": {}, "/taken": {"from": "page"}, "/given": {"from": "argument"}, "/none": {}}
 
 
-async def test_a_context_that_cannot_be_stored_is_an_error_that_names_it(bench):
+async def test_a_context_that_cannot_be_stored_is_an_error_that_names_it(crawl):
     crawler = Collector()
 
     @crawler.on_response
@@ -113,11 +113,11 @@ async def test_a_context_that_cannot_be_stored_is_an_error_that_names_it(bench):
         response.ctx["socket"] = object()
         response.request.visit("/b")
 
-    ran = await bench(crawler, {"/": []})
+    ran = await crawl(crawler, {"/": []})
     assert "meta['socket'] is an object" in ran.letters["/"]
 
 
-async def test_a_visit_can_set_fields_of_its_request(bench):
+async def test_a_visit_can_set_fields_of_its_request(crawl):
     crawler = Collector()
 
     @crawler.on_response
@@ -126,7 +126,7 @@ async def test_a_visit_can_set_fields_of_its_request(bench):
         for number in range(3):
             response.request.visit(f"/{number}", priority=number)
 
-    ran = await bench(crawler, {"/": [], "/0": [], "/1": [], "/2": []}, concurrency=1, concurrency_per_slot=1)
+    ran = await crawl(crawler, {"/": [], "/0": [], "/1": [], "/2": []}, concurrency=1, concurrency_per_slot=1)
     assert [visit.target for visit in ran.site.visits] == ["/", "/2", "/1", "/0"]
 
 
@@ -143,12 +143,12 @@ async def test_many_links_of_a_page_travel_as_one_batch():
     assert [(len(batch), batch.fields) for batch in batches] == [(100, {}), (2, {"meta": {"a": 1}})]
 
 
-async def test_the_base_of_the_page_is_respected(bench):
+async def test_the_base_of_the_page_is_respected(crawl):
     crawler = Collector()
     crawler.on_html("a", lambda element: element.request.visit(element.attr("href")))
     crawler.on_html("a", lambda element: {"to": element.request.absolute_url(element.attr("href"))})
     body = b'<base href="/deep/er/"><a href="x">x</a><a href="javascript:void(0)">j</a><a href="http://[">bad</a>'
-    ran = await bench(crawler, {"/": Answer(body), "/deep/er/x": []})
+    ran = await crawl(crawler, {"/": Answer(body), "/deep/er/x": []})
     assert [item["to"] for item in ran.items] == [f"{ran.url}deep/er/x", "javascript:void(0)", ""]
     assert (ran.site.counts["/deep/er/x"], ran.counters["refused/unparsable"]) == (1, 1)
 
@@ -160,7 +160,7 @@ def echo(visit):
     return Answer(f"{visit.method} {visit.headers.get('content-type', '')} ".encode() + visit.body)
 
 
-async def test_every_method_sends_its_documented_request(bench):
+async def test_every_method_sends_its_documented_request(crawl):
     crawler = Collector()
 
     @crawler.on_response
@@ -176,7 +176,7 @@ async def test_every_method_sends_its_documented_request(bench):
         crawler.post(request.absolute_url("/own"), {"x": "y"})
 
     site = {"/": [], **dict.fromkeys(("/post", "/raw", "/put", "/head", "/own"), echo)}
-    ran = await bench(crawler, site)
+    ran = await crawl(crawler, site)
     form = "application/x-www-form-urlencoded"
     assert {item["path"]: item["said"] for item in ran.items} == {
         "/post": f"POST {form} a=1+2&b=%C3%BC",
@@ -187,9 +187,9 @@ async def test_every_method_sends_its_documented_request(bench):
     }
 
 
-async def test_forms_may_begin_a_crawl_and_two_different_ones_are_two_requests(bench):
-    crawler, said = Collector(), []
-    crawler.on_response(lambda response: said.append(response.text))
+async def test_forms_may_begin_a_crawl_and_two_different_ones_are_two_requests(crawl):
+    crawler, received = Collector(), []
+    crawler.on_response(lambda response: received.append(response.text))
 
     @crawler.seeds
     def begin(url):
@@ -199,12 +199,12 @@ async def test_forms_may_begin_a_crawl_and_two_different_ones_are_two_requests(b
         crawler.post_raw(url, "raw")
         crawler.post_multipart(url, {"a": "b"})
 
-    ran = await bench(crawler, {"/": echo}, start=(), seeds_url=True)
-    assert (len(said), ran.site.counts["/"]) == (4, 4)
+    ran = await crawl(crawler, {"/": echo}, start=(), seeds_url=True)
+    assert (len(received), ran.site.counts["/"]) == (4, 4)
 
 
-async def test_a_form_with_files_is_read_by_the_standard_library_as_it_was_meant(bench):
-    crawler, said = Collector(), []
+async def test_a_form_with_files_is_read_by_the_standard_library_as_it_was_meant(crawl):
+    crawler, received = Collector(), []
 
     @crawler.on_response
     def look(response):
@@ -213,12 +213,12 @@ async def test_a_form_with_files_is_read_by_the_standard_library_as_it_was_meant
             response.request.post_multipart("/form", parts)
 
     def note(visit):
-        said.append(visit)
+        received.append(visit)
         return Answer()
 
-    await bench(crawler, {"/": [], "/form": note})
-    head = f"Content-Type: {said[0].headers['content-type']}\r\n\r\n".encode()
-    message = email.message_from_bytes(head + said[0].body, policy=email.policy.HTTP)
+    await crawl(crawler, {"/": [], "/form": note})
+    head = f"Content-Type: {received[0].headers['content-type']}\r\n\r\n".encode()
+    message = email.message_from_bytes(head + received[0].body, policy=email.policy.HTTP)
     parts = {
         part.get_param("name", header="content-disposition"): (
             part.get_filename(),
@@ -252,9 +252,9 @@ def test_the_same_form_is_the_same_request_and_another_is_not():
         ({"disallowed_url_filters": [r"example\.com"]}, "pattern"),
     ],
 )
-async def test_bounds_refuse_urls_and_count_them(bench, options, refused):
+async def test_bounds_refuse_urls_and_count_them(crawl, options, refused):
     links = ["/b", "http://example.com/x", "http://www.example.com/x?b"]
-    ran = await bench(follower(**options), {"/": links, "/b": []})
+    ran = await crawl(follower(**options), {"/": links, "/b": []})
     assert found(ran) == [("/", 0), ("/b", 1)]
     assert ran.counters[f"refused/{refused}"] == 2
 
@@ -301,19 +301,19 @@ async def test_an_exact_domain_is_disallowed_without_its_subdomains():
     assert [scope.refuse(url, "h") for url in refused] == ["pattern", None, "pattern"]
 
 
-async def test_a_url_is_fetched_once_unless_revisits_are_allowed(bench):
+async def test_a_url_is_fetched_once_unless_revisits_are_allowed(crawl):
     pages = {"/": ["/b"], "/b": ["/"]}
-    assert found(await bench(follower(), pages)) == [("/", 0), ("/b", 1)]
+    assert found(await crawl(follower(), pages)) == [("/", 0), ("/b", 1)]
 
 
-async def test_with_revisits_a_circle_continues_to_the_greatest_depth(bench):
+async def test_with_revisits_a_circle_continues_to_the_greatest_depth(crawl):
     pages = {"/": ["/b"], "/b": ["/"]}
-    ran = await bench(follower(allow_url_revisit=True, depth_limit=3), pages)
+    ran = await crawl(follower(allow_url_revisit=True, depth_limit=3), pages)
     assert ran.site.counts == {"/": 2, "/b": 2}
     assert ran.counters["refused/depth"] == 1
 
 
-async def test_has_visited_returns_whether_the_job_knows_a_url(bench):
+async def test_has_visited_returns_whether_the_job_knows_a_url(crawl):
     crawler = Collector()
 
     @crawler.on_response
@@ -324,22 +324,22 @@ async def test_has_visited_returns_whether_the_job_knows_a_url(bench):
         if path_of(response) == "/":
             request.visit("/b")
 
-    ran = await bench(crawler, {"/": [], "/b": []})
+    ran = await crawl(crawler, {"/": [], "/b": []})
     assert {item["path"]: item["known"] for item in ran.items} == {"/": [True, False], "/b": [True, True]}
 
 
-async def test_max_requests_stops_the_crawl(bench):
-    ran = await bench(
+async def test_max_requests_stops_the_crawl(crawl):
+    ran = await crawl(
         follower(), {"/": [f"/{n}" for n in range(50)], **{f"/{n}": [] for n in range(50)}}, max_pages=5
     )
     assert ran.counters["pages"] == 5
     assert follower(max_requests=5).__spider__("c", "j").custom_settings["max_pages"] == 5
 
 
-async def test_stop_in_a_callback_ends_the_crawl_after_the_requests_in_progress(bench):
+async def test_stop_in_a_callback_ends_the_crawl_after_the_requests_in_progress(crawl):
     crawler = follower()
     crawler.on_response(lambda response: crawler.stop("enough"))
-    ran = await bench(crawler, CHAIN, concurrency=1)
+    ran = await crawl(crawler, CHAIN, concurrency=1)
     assert (ran.site.counts, ran.status.queued) == ({"/": 1}, 1)
 
 
@@ -347,7 +347,7 @@ async def test_stop_in_a_callback_ends_the_crawl_after_the_requests_in_progress(
 
 
 def shop(crawler, **options):
-    """A list, and details by a collector of their own."""
+    """A list, and details that are read by another collector."""
     detail = crawler.clone("detail", **options)
 
     @crawler.on_html("a")
@@ -362,48 +362,48 @@ def shop(crawler, **options):
     return detail
 
 
-async def test_a_clone_has_callbacks_of_its_own_in_the_same_job(bench):
+async def test_a_clone_has_callbacks_of_its_own_in_the_same_job(crawl):
     crawler = Collector()
     shop(crawler)
-    ran = await bench(crawler, {"/": ["/1", "/2"], "/1": ["/3"], "/2": []})
+    ran = await crawl(crawler, {"/": ["/1", "/2"], "/1": ["/3"], "/2": []})
     assert sorted(item["detail"] for item in ran.items) == ["/1", "/2"]
     assert {(item["depth"], item["listed_at"]) for item in ran.items} == {(1, "/")}
     assert ran.site.counts["/3"] == 0
 
 
-async def test_collectors_share_visited_urls(bench):
+async def test_collectors_share_visited_urls(crawl):
     crawler = Collector()
     shop(crawler)
-    ran = await bench(crawler, {"/": ["/", "/1", "/1"], "/1": []})
+    ran = await crawl(crawler, {"/": ["/", "/1", "/1"], "/1": []})
     assert [item["detail"] for item in ran.items] == ["/1"]
     assert ran.site.counts == {"/": 1, "/1": 1}
 
 
-async def test_a_clone_may_send_other_headers_and_have_other_bounds(bench):
+async def test_a_clone_may_send_other_headers_and_have_other_bounds(crawl):
     crawler = Collector(user_agent="lister/1", headers={"X-Of": "list"})
     shop(crawler, user_agent="reader/2", headers={"X-Of": "detail"}, disallowed_url_filters=["/2$"])
-    ran = await bench(crawler, {"/": ["/1", "/2"], "/1": [], "/2": []})
+    ran = await crawl(crawler, {"/": ["/1", "/2"], "/1": [], "/2": []})
     sent = {visit.target: (visit.headers["user-agent"], visit.headers["x-of"]) for visit in ran.site.visits}
     assert sent == {"/": ("lister/1", "list"), "/1": ("reader/2", "detail")}
     assert ran.counters["refused/hook"] == 1
 
 
-async def test_a_redirect_does_not_lead_a_clone_out_of_its_bounds(bench):
+async def test_a_redirect_does_not_lead_a_clone_out_of_its_bounds(crawl):
     from crawl_harness import redirect
 
     crawler = Collector()
     shop(crawler, disallowed_url_filters=["/away$"])
-    ran = await bench(crawler, {"/": ["/1"], "/1": redirect("/away"), "/away": []})
+    ran = await crawl(crawler, {"/": ["/1"], "/1": redirect("/away"), "/away": []})
     assert ran.site.counts == {"/": 1, "/1": 1}
 
 
-async def test_a_clone_may_be_visited_directly_and_named_by_its_number(bench):
+async def test_a_clone_may_be_visited_directly_and_named_by_its_number(crawl):
     crawler = Collector()
     other = crawler.clone()
     assert (other.name, other.callback) == ("clone-1", "collector:clone-1")
     crawler.on_response(lambda response: other.visit(response.request.absolute_url("/1")))
     other.on_response(lambda response: {"path": path_of(response), "depth": response.request.depth})
-    ran = await bench(crawler, {"/": [], "/1": []})
+    ran = await crawl(crawler, {"/": [], "/1": []})
     assert ran.items == [{"path": "/1", "depth": 1}]
 
 
@@ -419,63 +419,63 @@ def test_a_clone_is_refused_a_taken_name_and_options_of_the_job():
 # Limits, proxies, extensions
 
 
-async def test_the_referer_extension_names_the_page_that_linked(bench):
+async def test_the_referer_extension_names_the_page_that_linked(crawl):
     crawler = follower()
     extensions.referer(crawler)
-    ran = await bench(crawler, {"/": ["/b"], "/b": []})
+    ran = await crawl(crawler, {"/": ["/b"], "/b": []})
     assert [visit.headers.get("referer") for visit in ran.site.visits] == [None, ran.url]
 
 
 @pytest.mark.parametrize(
     ("extension", "mobile"), [("random_user_agent", False), ("random_mobile_user_agent", True)]
 )
-async def test_the_random_user_agent_extensions_send_the_headers_of_browsers(bench, extension, mobile):
+async def test_the_random_user_agent_extensions_send_the_headers_of_browsers(crawl, extension, mobile):
     crawler = follower()
     getattr(extensions, extension)(crawler)
     paths = [f"/{number}" for number in range(30)]
-    ran = await bench(crawler, {"/": paths, **{path: [] for path in paths}})
+    ran = await crawl(crawler, {"/": paths, **{path: [] for path in paths}})
     agents = {visit.headers["user-agent"] for visit in ran.site.visits}
     assert len(agents) > 1
     assert all(agent.startswith("Mozilla/5.0 ") for agent in agents)
     assert {"Mobile" in agent or "Android" in agent or "iPhone" in agent for agent in agents} == {mobile}
 
 
-async def test_the_url_length_extension_refuses_long_urls_of_clones_too(bench):
+async def test_the_url_length_extension_refuses_long_urls_of_clones_too(crawl):
     crawler = follower()
     clone = crawler.clone("clone")
     extensions.url_length_filter(clone, 40)
-    ran = await bench(crawler, {"/": ["/b", "/" + "c" * 40], "/b": []})
+    ran = await crawl(crawler, {"/": ["/b", "/" + "c" * 40], "/b": []})
     assert [visit.target for visit in ran.site.visits] == ["/", "/b"]
     assert ran.counters["refused/length"] == 1
     with pytest.raises(SettingsError, match="length"):
         extensions.url_length_filter(crawler, 0)
 
 
-async def test_user_agents_and_proxies_of_the_settings_hold_for_collectors_too(bench):
+async def test_user_agents_and_proxies_of_the_settings_hold_for_collectors_too(crawl):
     crawler = follower(settings={"user_agents": ["a/1", "b/1"]}, disable_cookies=True)
     paths = [f"/{number}" for number in range(30)]
     first = Answer(page(*paths).body, headers={"Set-Cookie": "a=b"})
-    ran = await bench(crawler, {"/": first, **{path: [] for path in paths}})
+    ran = await crawl(crawler, {"/": first, **{path: [] for path in paths}})
     assert {visit.headers["user-agent"] for visit in ran.site.visits} == {"a/1", "b/1"}
     assert not [visit for visit in ran.site.visits if "cookie" in visit.headers]
 
 
-async def test_headers_are_looked_at_through_sources_as_well(bench):
+async def test_headers_are_looked_at_through_sources_as_well(crawl):
     crawler, later = follower(settings={"user_agents": ["a/1"], "sessions": 2}), []
     crawler.on_response_headers(
         lambda response: response.request.abort() if path_of(response) == "/b" else None
     )
     crawler.on_response(lambda response: later.append(path_of(response)))
-    ran = await bench(crawler, {"/": ["/b"], "/b": []})
+    ran = await crawl(crawler, {"/": ["/b"], "/b": []})
     assert (later, ran.site.counts["/b"], ran.letters) == (["/"], 1, {})
 
 
-async def test_urls_that_are_too_long_are_refused_before_they_are_queued(bench):
-    ran = await bench(follower(max_url_length=40), {"/": ["/b", "/" + "x" * 40], "/b": []})
+async def test_urls_that_are_too_long_are_refused_before_they_are_queued(crawl):
+    ran = await crawl(follower(max_url_length=40), {"/": ["/b", "/" + "x" * 40], "/b": []})
     assert (found(ran), ran.counters["refused/length"]) == ([("/", 0), ("/b", 1)], 1)
 
 
-async def test_limit_rules_become_settings_of_the_job(bench):
+async def test_limit_rules_become_settings_of_the_job(crawl):
     crawler = Collector()
     crawler.limit(domain_glob="*.example.com", delay=2, jitter=1, concurrency_per_slot=1)
     crawler.clone().limit(LimitRule(domain_regexp=".*", rates=("1/0.5s",), unit="rule"))
@@ -494,7 +494,7 @@ async def test_limit_rules_become_settings_of_the_job(bench):
     assert "concurrency_per_slot" in caught.value.remedy
 
 
-async def test_a_proxy_is_chosen_for_each_request(bench):
+async def test_a_proxy_is_chosen_for_each_request(crawl):
     crawler, asked = follower(), []
 
     def choose(request):
@@ -503,12 +503,12 @@ async def test_a_proxy_is_chosen_for_each_request(bench):
 
     crawler.set_proxy_func(choose)
     crawler.on_error(lambda response, error: asked.append(type(error).__name__))
-    await bench(crawler, {"/": ["/b"]}, max_retries=0)
+    await crawl(crawler, {"/": ["/b"]}, max_retries=0)
     assert asked == ["/", "/b", "ProxyError"]
 
 
 @pytest.mark.parametrize("point", ["request", "request_headers", "response_headers"])
-async def test_a_visit_before_the_response_is_a_child_of_the_request(bench, point):
+async def test_a_visit_before_the_response_is_a_child_of_the_request(crawl, point):
     crawler = Collector()
 
     @getattr(crawler, f"on_{point}")
@@ -520,14 +520,14 @@ async def test_a_visit_before_the_response_is_a_child_of_the_request(bench, poin
 
     crawler.on_response(lambda response: {"path": path_of(response), "depth": response.request.depth})
     pages = {"/": [], "/one": [], "/two": []}
-    ran = await bench(crawler, pages)
+    ran = await crawl(crawler, pages)
     assert sorted(ran.items, key=str) == [
         {"path": "/", "depth": 0}, {"path": "/one", "depth": 1}, {"path": "/two", "depth": 1},
     ]  # fmt: skip
     assert (ran.site.counts, crawler.group.pending.peek()[1:]) == (dict.fromkeys(pages, 1), [])
 
 
-async def test_a_visit_of_a_request_that_is_aborted_is_kept(bench):
+async def test_a_visit_of_a_request_that_is_aborted_is_kept(crawl):
     crawler = Collector()
 
     @crawler.on_request
@@ -537,30 +537,30 @@ async def test_a_visit_of_a_request_that_is_aborted_is_kept(bench):
             request.abort()
 
     crawler.on_response(lambda response: {"path": path_of(response)})
-    ran = await bench(crawler, {"/other": []})
+    ran = await crawl(crawler, {"/other": []})
     assert (ran.items, ran.site.counts) == ([{"path": "/other"}], {"/other": 1})
 
 
-async def test_a_visit_returns_why_it_is_refused(bench):
+async def test_a_visit_returns_why_it_is_refused(crawl):
     crawler = Collector(allowed_domains=["127.0.0.1"], disallowed_url_filters=["secret"], depth_limit=1)
-    told = []
+    returned = []
 
     @crawler.on_response
     def page(response):
-        told.append([
+        returned.append([
             response.request.visit(url)
             for url in ("/ok", "http://elsewhere.test/", "/secret", "mailto:x@y", "http://[::1")
         ])  # fmt: skip
 
     assert crawler.visit("http://elsewhere.test/") == "host"
-    ran = await bench(crawler, {"/": [], "/ok": []})
-    assert told[0] == [None, "host", "pattern", "scheme", "unparsable"]
-    assert told[1] == ["depth", "depth", "depth", "depth", "unparsable"]
+    ran = await crawl(crawler, {"/": [], "/ok": []})
+    assert returned[0] == [None, "host", "pattern", "scheme", "unparsable"]
+    assert returned[1] == ["depth", "depth", "depth", "depth", "unparsable"]
     assert ran.site.counts == {"/": 1, "/ok": 1}
     assert ran.counters["refused/host"] == 2
 
 
-async def test_a_visit_during_a_run_outside_of_callbacks_is_refused_and_not_kept_for_a_later_run(bench):
+async def test_a_visit_during_a_run_outside_of_callbacks_is_refused_and_not_kept_for_a_later_run(crawl):
     crawler, raised = Collector(), []
 
     def outside():
@@ -570,6 +570,6 @@ async def test_a_visit_during_a_run_outside_of_callbacks_is_refused_and_not_kept
             raised.append(error.remedy)
 
     crawler.on_response(lambda response: contextvars.Context().run(outside))
-    await bench(crawler, {"/": []})
+    await crawl(crawler, {"/": []})
     assert len(raised) == 1
     assert not any("later" in request.url for request in crawler.group.pending.peek())

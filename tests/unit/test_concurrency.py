@@ -1,4 +1,4 @@
-"""Tasks that lose their cancellation, servers that close; short calls on the event loop, and in the thread where they would block it."""
+"""Tasks that lose their cancellation, servers that close, and short calls on the event loop or in a thread."""
 
 import asyncio
 import contextlib
@@ -40,7 +40,7 @@ async def test_a_short_call_does_not_overtake_a_call_in_progress(executor):
         return threading.current_thread()
 
     long = asyncio.create_task(executor.run(wait))
-    await asyncio.sleep(0)  # the call is submitted
+    await asyncio.sleep(0)  # submits the call
     short = asyncio.create_task(executor.run_short(note))
     await asyncio.sleep(0)
     assert order == []
@@ -83,7 +83,7 @@ async def test_a_task_that_loses_its_cancellation_is_cancelled_again(monkeypatch
     monkeypatch.setattr(concurrency, "_CANCEL_INTERVAL", 0.01)
     lost = []
 
-    async def run_for_ever():
+    async def run_forever():
         while True:
             try:
                 await asyncio.sleep(60)
@@ -92,7 +92,7 @@ async def test_a_task_that_loses_its_cancellation_is_cancelled_again(monkeypatch
                     raise
                 lost.append("cancellation")
 
-    task = asyncio.create_task(run_for_ever())
+    task = asyncio.create_task(run_forever())
     await asyncio.sleep(0)
     await cancel_and_wait([task])
     assert task.cancelled()
@@ -102,20 +102,20 @@ async def test_a_task_that_loses_its_cancellation_is_cancelled_again(monkeypatch
 async def test_the_end_of_a_task_may_take_some_time():
     ended = []
 
-    async def run_for_ever():
+    async def run_forever():
         try:
             await asyncio.sleep(60)
         finally:
             await asyncio.sleep(0.05)
             ended.append("cleanly")
 
-    tasks = [asyncio.create_task(run_for_ever()) for _ in range(2)]
+    tasks = [asyncio.create_task(run_forever()) for _ in range(2)]
     await asyncio.sleep(0)
     await cancel_and_wait(tasks)
     assert ended == ["cleanly", "cleanly"]
 
 
-async def test_it_does_not_matter_how_a_cancelled_task_ends():
+async def test_a_cancelled_task_may_end_with_an_error():
     async def fail():
         await asyncio.sleep(0)
         raise ZeroDivisionError

@@ -1,4 +1,4 @@
-"""The rules of RFC 6265bis (draft version 20), for the jars of one process and for those that a fleet shares."""
+"""The rules of RFC 6265bis (draft version 20), for jars of one process and for those that a fleet shares."""
 
 import datetime as dt
 import time
@@ -33,7 +33,7 @@ class Notes:
 
 
 class Jar:
-    """A jar under test: answers go in, the header of a request comes out."""
+    """A jar under test: responses go in, the header of a request comes out."""
 
     def __init__(self, cookies):
         self._cookies = cookies
@@ -48,7 +48,7 @@ class Jar:
 
 @pytest.fixture(params=["local", "shared"])
 def new_jar(request):
-    registered_domain("example.com")  # otherwise the first look-up would read the list on the event loop
+    registered_domain("example.com")  # otherwise the first lookup would read the list on the event loop
     if request.param == "local":
         return lambda: Jar(JarCookies(CookieJars()))
     return lambda: Jar(SharedCookies(Notes(), CookieJars()))

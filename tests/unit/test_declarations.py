@@ -84,7 +84,7 @@ def test_the_settings_of_a_frontier_are_settings():
     assert set(FrontierSettings.__struct_fields__) < set(Settings.__struct_fields__)
 
 
-def test_api_users_may_set_nothing_that_names_files_code_proxies_or_keys():
+def test_api_users_may_not_set_files_code_proxies_or_keys():
     dangerous = {
         "fetcher", "cache_dir", "ca_file", "cookie_file", "cookies", "proxies", "proxy", "sessions", "user_agents", "verify_tls",
         "seed_keys", "group_counter_prefix", "durability", "seen_memory_limit",

@@ -1,4 +1,4 @@
-"""Slots that are counts until they are needed."""
+"""Dormant slots, which are stored as counts until they are needed."""
 
 import random
 
@@ -97,7 +97,7 @@ def test_a_slot_of_an_earlier_run_keeps_its_distance_when_it_wakes(slots):
     assert slots.find("new").ready_at() == 0.0
 
 
-def test_the_busiest_slots_are_those_of_both_kinds(slots):
+def test_the_busiest_slots_include_dormant_ones(slots):
     slots.add_unread("dormant", 0, 7, create=True)
     slots.push(slots.get("active"), (0, 1, None))
     found = [(status.key, status.queued, status.delay) for status in slots.busiest(10, {}, BEGIN)]

@@ -1,5 +1,5 @@
 # ruff: noqa: RUF001 - letters that look alike in several scripts are the point here
-"""Encodings: byte order mark, header, declaration and content, in this order; decoding never fails."""
+"""Detection of encodings: byte order mark, header, declaration and content, in this order. Decoding never fails."""
 
 import codecs
 import sys
@@ -104,7 +104,7 @@ def test_a_usual_declaration_is_found_as_any_other(pieces):
     ["no-such-charset", "base64", "rot13", "hex", "unicode_escape", "raw_unicode_escape", "utf-7", "idna", "undefined",
      "punycode", "zlib", "", "x" * 500],
 )  # fmt: skip
-def test_a_label_that_names_no_encoding_of_pages_is_passed_over(label):
+def test_a_label_of_an_unknown_encoding_is_ignored(label):
     body = ("<meta charset=koi8-r>" + RUSSIAN).encode("koi8-r")
     assert detect(body, f"text/html; charset={label}") == "koi8-r"
     assert detect(f'<meta charset="{label}">{RUSSIAN}'.encode()) == "utf-8"
@@ -433,7 +433,7 @@ DAMAGE = [b"\xff", b"\xc3", b"\xe6\xbc", b"\xf0\x9f\x98", b"\x80", b"\xed\xa0\x8
 
 
 @given(st.lists(st.sampled_from([piece.encode() for piece in PIECES] + DAMAGE), max_size=20).map(b"".join))
-@example(b"a" * 1_023 + b"\xc3" + b"a" * 2_000)  # half a character in front of a part in ASCII
+@example(b"a" * 1_023 + b"\xc3" + b"a" * 2_000)  # half a character before an ASCII part
 def test_utf8_is_decoded_as_python_does_it(body):
     assert decode_utf8(body, "replace") == body.decode("utf-8", "replace")
     try:

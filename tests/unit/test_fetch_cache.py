@@ -1,4 +1,4 @@
-"""CachingFetcher: what is kept, for how long, and for whom."""
+"""CachingFetcher: which responses are kept, for how long, and for which requests."""
 
 import pytest
 
@@ -20,7 +20,7 @@ async def fetcher(tmp_path):
 
 
 async def twice(fetcher, server, first, second=None):
-    """Fetch two requests; return the bodies, and how often the server was asked."""
+    """Fetch two requests. Return the bodies, and how many requests the server received."""
     before = len(server.asked)
     found = [
         await fetcher.fetch(Request(**{"url": server.url(), **fields})) for fields in (first, second or first)
@@ -113,7 +113,7 @@ async def test_files_that_cannot_be_read_or_written_make_no_page_fail(fetcher, t
     assert not list((tmp_path / "cache").rglob("*.tmp"))
 
 
-async def test_headers_of_a_kept_answer_are_shown_before_its_body(fetcher):
+async def test_header_hooks_see_a_kept_answer_before_its_body(fetcher):
     seen = []
 
     async def unwanted(response):

@@ -1,4 +1,4 @@
-"""CookieJars: which cookies are sent with which request."""
+"""CookieJars: which cookies are sent with which requests."""
 
 from types import SimpleNamespace
 
@@ -103,7 +103,7 @@ def test_a_cookie_that_would_become_another_is_refused(cookies):
         CookieJars().header_for(Request("http://example.com/", cookies=cookies))
 
 
-def test_the_number_of_jars_is_bounded_and_the_one_unused_for_longest_goes():
+def test_the_number_of_jars_is_bounded_and_the_least_recently_used_one_is_dropped():
     jars = CookieJars(max_jars=2)
     absorb(jars, "http://one.com/", "n=1")
     absorb(jars, "http://two.com/", "n=2")
@@ -116,7 +116,7 @@ def test_the_number_of_jars_is_bounded_and_the_one_unused_for_longest_goes():
     ]
 
 
-def test_the_size_of_all_jars_is_bounded_and_the_one_unused_for_longest_goes():
+def test_the_size_of_all_jars_is_bounded_and_the_least_recently_used_one_is_dropped():
     jars = CookieJars(max_bytes=10_000)
     for name in ("one", "two", "three"):
         absorb(jars, f"http://{name}.com/", "n=" + "v" * 3000)
@@ -151,7 +151,7 @@ def test_expired_cookies_do_not_count(monkeypatch):
         assert sent(jars, "http://example.com/") == {"login=1"}
 
 
-def test_odd_cookies_do_no_harm():
+def test_unusual_cookies_raise_no_error():
     jars = CookieJars()
     absorb(
         jars,

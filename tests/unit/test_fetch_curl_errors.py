@@ -14,7 +14,7 @@ from skitter.fetch.contract import (
 )
 from skitter.fetch.curl_errors import fetch_error, proxy_works
 
-# Codes of protocols other than HTTP, of incorrect use of the library, and of insufficient memory.
+# Codes of other protocols, of incorrect use of the library, and of insufficient memory.
 NOT_OF_A_FETCH = (
     "FTP",
     "TFTP",
@@ -60,7 +60,7 @@ def test_every_code_that_a_fetch_can_meet_has_a_class_of_its_own(name):
     assert "text" in str(error)
 
 
-def test_an_unheard_of_code_is_still_a_fetch_error():
+def test_an_unknown_code_is_still_a_fetch_error():
     assert type(fetch_error(9999, "new", responded=False, by_proxy=False)) is FetchError
 
 
@@ -79,7 +79,7 @@ def test_a_broken_connection_is_named_after_how_far_it_came(responded, by_proxy,
 
 
 @pytest.mark.parametrize("message", ["OpenSSL SSL_connect: SSL_ERROR_SYSCALL", "Send failure: Broken pipe"])
-def test_a_handshake_that_the_network_broke_is_worth_a_retry(message):
+def test_a_handshake_that_the_network_broke_is_retryable(message):
     code = pycurl.E_SSL_CONNECT_ERROR
     broken = fetch_error(code, message, responded=False, by_proxy=False)
     refused = fetch_error(code, "sslv3 alert handshake failure", responded=False, by_proxy=False)

@@ -138,7 +138,7 @@ def test_an_unknown_coding_leaves_the_body_as_it_is(codings):
 def test_a_zstd_window_above_8_mib_is_refused():
     options = {zstd.CompressionParameter.window_log: 24}
     packer = zstd.ZstdCompressor(options=options)
-    # Only data of unknown length keeps the requested window.
+    # Only data of unknown length uses the requested window.
     coded = packer.compress(TEXT) + packer.flush()
     with pytest.raises(UndecodableBody):
         decode_body(coded, ["zstd"], PLENTY)

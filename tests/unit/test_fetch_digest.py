@@ -1,4 +1,4 @@
-"""Digest authentication against a server that follows RFC 7616, for pages and for files."""
+"""Digest authentication with a server that follows RFC 7616, for pages and files."""
 
 import hashlib
 import re

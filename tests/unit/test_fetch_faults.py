@@ -1,4 +1,4 @@
-"""HttpFetcher against servers that misbehave: each fault is one kind of error, and nothing hangs."""
+"""HttpFetcher with misbehaving servers: each fault is one kind of error, and nothing hangs."""
 
 import asyncio
 import gzip
@@ -34,7 +34,7 @@ async def fetch(url, **settings):
 
 
 async def ask(answer, *, closing=True, **settings):
-    """Fetch from a server that gives this answer and closes."""
+    """Fetch from a server that sends this answer and closes the connection."""
     async with RawServer({"/": answer}, closing=("/",) if closing else ()) as server:
         return await fetch(server.url(), **settings)
 
@@ -46,12 +46,12 @@ async def test_a_refused_connection(free_port):
 
 
 async def test_a_host_that_does_not_resolve():
-    # A label of 64 characters cannot exist, so that no name server is asked.
+    # A label of 64 characters is invalid, so no name server is asked.
     with pytest.raises(UnresolvedHost):
         await fetch(f"http://{'a' * 64}.test/")
 
 
-async def test_a_connection_closed_without_a_word():
+async def test_a_connection_closed_without_an_answer():
     with pytest.raises(ConnectError):
         await ask(b"")
 
@@ -79,7 +79,7 @@ async def test_a_connection_reset(before, kind):
         HEAD + b"Content-Ty",
     ],
 )
-async def test_an_answer_that_ends_short(answer):
+async def test_a_truncated_answer(answer):
     with pytest.raises(Disconnected):
         await ask(answer)
 
@@ -111,14 +111,14 @@ async def test_a_header_block_without_end(filler):
         await ask(answer)
 
 
-async def test_a_name_that_answers_to_tcp_but_not_to_tls():
-    async with RawServer({}) as server:  # waits for the end of the head of a request
+async def test_a_server_that_accepts_tcp_but_not_tls():
+    async with RawServer({}) as server:  # waits for the end of the request's headers
         with pytest.raises(TimedOut):
             await fetch(f"https://127.0.0.1:{server.port}/", connect_timeout=0.3)
 
 
 @pytest.mark.parametrize("before", [b"", HEAD, HEAD + b"Content-Length: 9\r\n\r\nabc"])
-async def test_a_server_that_falls_silent_is_left_after_the_read_timeout(before):
+async def test_a_silent_server_causes_an_error_after_the_read_timeout(before):
     async def answer(wire):
         await wire.send(before)
         await wire.gone()
@@ -180,7 +180,7 @@ async def test_an_endless_body_is_cut_at_the_limit(head):
 
     with pytest.raises(BodyTooLarge):
         await ask(answer, max_body=100_000)
-    # Besides what was read, only what the socket buffers hold can have left the server.
+    # In addition to the read part, only the content of socket buffers can have left the server.
     assert sent < 50_000_000
 
 
@@ -223,7 +223,7 @@ async def test_an_empty_coded_body_is_empty():
     assert (await ask(page(b"", "Content-Encoding: gzip"))).body == b""
 
 
-async def test_a_fetcher_works_on_after_every_fault():
+async def test_a_fetcher_continues_after_every_fault():
     answers = {"/short": HEAD + b"Content-Length: 9\r\n\r\nabc", "/ok": page(b"x"), "/none": b""}
     async with RawServer(answers, closing=("/short", "/none")) as server:
         fetcher = HttpFetcher()

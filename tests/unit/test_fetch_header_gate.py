@@ -1,4 +1,4 @@
-"""HeaderGate: headers are seen before the body is read, and a body that is not wanted stays on the wire."""
+"""HeaderGate: hooks see the headers before the body is read, and an unwanted body is not read."""
 
 import asyncio
 
@@ -42,7 +42,7 @@ async def test_an_accepted_body_is_complete_even_after_a_slow_decision(fetcher, 
 
 @pytest.mark.parametrize("digits", ["200", "2000", "200" + "0" * 5_000])
 async def test_a_status_has_three_digits(fetcher, digits):
-    """libcurl ignores the others, and Python refuses to read a number of 5,000 digits."""
+    """libcurl accepts other statuses, and Python refuses to read a number of 5,000 digits."""
     seen = []
 
     async def answer(wire):
@@ -54,7 +54,7 @@ async def test_a_status_has_three_digits(fetcher, digits):
 
 
 async def test_a_body_that_is_not_wanted_is_not_read(fetcher):
-    """The server never gets rid of it: its connection is closed first."""
+    """The server cannot send all of it: its connection is closed first."""
     sent = asyncio.get_running_loop().create_future()
 
     async def endless(wire):
@@ -206,9 +206,11 @@ async def test_before_send_comes_after_robots_txt(serve, tmp_path):
     assert [url.rpartition("/")[2] for url in asked] == [""]
 
 
-async def test_a_fetcher_that_cannot_stop_early_is_asked_when_it_is_through(serve, tmp_path, site):
+async def test_the_headers_of_a_fetcher_that_cannot_stop_early_are_checked_after_the_fetch(
+    serve, tmp_path, site
+):
     class Whole:
-        """Hides what the fetcher can do besides."""
+        """Hides the other methods of the fetcher."""
 
         def __init__(self, fetcher):
             self.open, self.fetch, self.close = fetcher.open, fetcher.fetch, fetcher.close

@@ -1,4 +1,4 @@
-"""HttpFetcher: what goes over the wire and what comes back."""
+"""HttpFetcher: the bytes of requests and the resulting responses."""
 
 import asyncio
 import gzip
@@ -77,7 +77,7 @@ async def test_headers_of_a_request_win_and_do_not_stay_for_the_next(open_fetche
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "GET"])
-async def test_a_body_is_sent_with_its_length_and_nothing_invented(open_fetcher, method):
+async def test_a_body_is_sent_with_its_length_and_no_other_headers(open_fetcher, method):
     async with RawServer({"/": page(b"ok")}) as server:
         request = Request(server.url(), method=method, body=b"a=1\0\xff")
         assert (await (await open_fetcher()).fetch(request)).body == b"ok"
@@ -99,7 +99,7 @@ async def test_framing_headers_of_a_request_do_not_garble_the_connection(open_fe
     assert server.asked[0].header("Content-Type") == "text/x"
 
 
-async def test_a_post_without_a_body_says_so(open_fetcher):
+async def test_a_post_without_a_body_has_a_length_of_0(open_fetcher):
     async with RawServer({"/": page()}) as server:
         await (await open_fetcher()).fetch(Request(server.url(), method="POST"))
     assert server.asked[0].header("Content-Length") == "0"
@@ -249,7 +249,7 @@ async def test_without_keep_alive_each_request_has_a_connection_of_its_own(open_
     assert server.connections == 3
 
 
-async def test_a_kept_connection_that_died_costs_the_request_nothing(open_fetcher):
+async def test_a_request_on_a_dead_kept_connection_is_sent_again(open_fetcher):
     async def die_on_second_use(wire):
         if wire.server.connections == 1 and len(wire.server.asked) == 2:
             wire.reset()
@@ -307,7 +307,7 @@ async def test_closing_fails_requests_in_flight_with_a_fetch_error(open_fetcher)
         await asyncio.wait_for(server.gone.wait(), 60)
 
 
-async def test_a_fetcher_that_is_not_open_says_so(open_fetcher):
+async def test_a_fetcher_that_is_not_open_raises_an_error(open_fetcher):
     fetcher = HttpFetcher()
     with pytest.raises(UsageError):
         await fetcher.fetch(Request("http://127.0.0.1:9/"))

@@ -1,4 +1,4 @@
-"""A request whose turn is over is not sent: asked as late as can be, and of a new connection also as it is begun."""
+"""A request whose turn is over is not sent. The permit is checked as late as possible, and also before a new connection."""
 
 import asyncio
 
@@ -22,17 +22,17 @@ async def fetcher():
     await fetcher.close()
 
 
-class Turn:
-    """Says yes so many times, then no."""
+class Permit:
+    """Permits a number of requests, then refuses."""
 
     expires = True
     is_traced = False
 
-    def __init__(self, yes):
-        self.yes = yes
+    def __init__(self, permitted):
+        self.permitted = permitted
         self.asked = 0
         self.connecting = []
-        """What was reported before each question."""
+        """Reported times before each question."""
         self._reported = 0.0
 
     def report_connecting(self, seconds):
@@ -42,7 +42,7 @@ class Turn:
         self.asked += 1
         self.connecting.append(self._reported)
         self._reported = 0.0
-        return self.asked <= self.yes
+        return self.asked <= self.permitted
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def server(serve):
 
 async def test_a_late_request_opens_no_connection(fetcher, server):
     with pytest.raises(TooLate) as error:
-        await fetcher.fetch(Request(server.url), permit=Turn(0))
+        await fetcher.fetch(Request(server.url), permit=Permit(0))
     assert error.value.free
     assert server.log.hits == []
 
@@ -60,12 +60,12 @@ async def test_a_late_request_opens_no_connection(fetcher, server):
 async def test_a_late_request_is_not_sent_on_a_kept_connection(fetcher, server):
     await fetcher.fetch(Request(server.url_of("/first")))
     with pytest.raises(TooLate):
-        await fetcher.fetch(Request(server.url_of("/late")), permit=Turn(0))
+        await fetcher.fetch(Request(server.url_of("/late")), permit=Permit(0))
     assert [hit.target for hit in server.log.hits] == ["/first"]
 
 
 async def test_a_request_whose_connection_took_too_long_is_not_sent_and_reports_the_time(fetcher, server):
-    turn = Turn(1)
+    turn = Permit(1)
     with pytest.raises(TooLate):
         await fetcher.fetch(Request(server.url_of("/late")), permit=turn)
     assert server.log.hits == []
@@ -74,7 +74,7 @@ async def test_a_request_whose_connection_took_too_long_is_not_sent_and_reports_
 
 
 async def test_each_request_on_a_kept_connection_checks_its_own_permit(fetcher, server):
-    turn = Turn(4)
+    turn = Permit(4)
     for number in range(3):
         await fetcher.fetch(Request(server.url_of(f"/{number}")), permit=turn)
     assert turn.connecting[2:] == [0.0, 0.0], "on the kept connection"
@@ -92,7 +92,7 @@ async def test_of_many_on_one_http2_connection_only_the_late_one_stays():
     await fetcher.open()
     async with Http2Server(server_side(trustme.CA())) as server:
         assert await fetch("/first", UNCONDITIONAL) == b"/first"
-        turns = [Turn(0 if number == 2 else 1) for number in range(5)]
+        turns = [Permit(0 if number == 2 else 1) for number in range(5)]
         answers = await asyncio.gather(
             *(fetch(f"/{number}", turn) for number, turn in enumerate(turns)), return_exceptions=True
         )

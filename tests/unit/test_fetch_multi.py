@@ -22,7 +22,7 @@ WATCHERS = [LoopWatcher, EpollWatcher] if sys.platform == "linux" else [LoopWatc
 
 @pytest.fixture(params=WATCHERS)
 def watches(request, monkeypatch):
-    """All watchers of one kind that were created; each counts its checks."""
+    """All created watchers of one kind; each counts its checks."""
     made = []
 
     class Counting(request.param):
@@ -47,7 +47,7 @@ def watches(request, monkeypatch):
 
 @pytest.fixture
 def read_timeout():
-    """Longer than any server here keeps silent, unless a test sets another one."""
+    """Longer than any server here is silent, unless a test sets another timeout."""
     return 30.0
 
 
@@ -205,7 +205,7 @@ async def test_an_end_that_waits_for_the_event_loop_does_not_reduce_the_time_of_
         server = asyncio.create_task(asyncio.to_thread(answer_in_two_parts, listening))
         url = f"http://127.0.0.1:{listening.getsockname()[1]}/"
         fetching = asyncio.create_task(fetcher.fetch(Request(url)))
-        await asyncio.sleep(0.35)  # the first part is there
+        await asyncio.sleep(0.35)  # the first part has arrived
         time.sleep(1.0)  # noqa: ASYNC251 - the loop is blocked
         answer = await fetching
         await fetcher.close()
@@ -216,7 +216,7 @@ async def test_an_end_that_waits_for_the_event_loop_does_not_reduce_the_time_of_
 async def test_an_answer_whose_wait_is_measured_as_longer_than_it_took_has_a_latency_nonetheless(
     fetcher, monkeypatch
 ):
-    """A latency of 0 is none: the response would be missing in the counts of its host."""
+    """With a latency of 0, the response would be missing in the counts of its host."""
     start = Multi.start
 
     async def start_and_wait_long(multi, curl):

@@ -40,7 +40,7 @@ def test_any_other_value_returns_none(value):
 
 
 @given(st.text())
-def test_no_value_does_harm(value):
+def test_no_value_raises_an_error(value):
     seconds = parse_retry_after(value, NOW)
     assert seconds is None or 0 <= seconds <= 86_400
 

@@ -67,7 +67,7 @@ async def test_a_loop_that_was_busy_elsewhere_ends_nothing():
     watch.stop()
 
 
-async def test_nothing_is_looked_at_when_nothing_runs():
+async def test_nothing_is_checked_without_transfers():
     transfer = FakeTransfer(7)
     running, watch = watched(transfer)
     with pytest.raises(TimedOut):

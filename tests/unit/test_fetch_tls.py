@@ -1,4 +1,4 @@
-"""HttpFetcher over TLS: who is trusted, and which HTTP is spoken."""
+"""HttpFetcher over TLS: trusted certificates, and the HTTP version."""
 
 import asyncio
 import ssl
@@ -48,7 +48,7 @@ async def test_a_certificate_of_a_trusted_authority_is_accepted(authority, ca_fi
     assert response.body == b"safe"
 
 
-async def test_an_unknown_authority_is_refused_and_not_worth_a_retry(authority):
+async def test_an_unknown_authority_is_refused_and_not_retryable(authority):
     async with RawServer({"/": page(b"safe")}, tls=server_side(authority)) as server:
         with pytest.raises(TlsError) as caught:
             await fetch_all([server.url()])
@@ -64,7 +64,7 @@ async def test_a_certificate_for_another_name_is_refused(authority, ca_file):
             await fetch_all([server.url()], ca_file=ca_file)
 
 
-async def test_without_verification_any_certificate_will_do(authority):
+async def test_without_verification_any_certificate_is_accepted(authority):
     tls = server_side(authority, "elsewhere.example")
     async with RawServer({"/": page(b"whatever")}, tls=tls) as server:
         (response,) = await fetch_all([server.url()], verify_tls=False)
@@ -85,20 +85,20 @@ async def test_an_aborted_handshake_is_a_connection_error():
 
 
 async def test_plain_http_on_a_tls_port_is_a_tls_error():
-    async def speak_plainly(reader, writer):
+    async def answer_without_tls(reader, writer):
         await reader.read(1)
         writer.write(page(b"plain"))
         await writer.drain()
         writer.close()
 
-    server = await asyncio.start_server(speak_plainly, "127.0.0.1", 0)
+    server = await asyncio.start_server(answer_without_tls, "127.0.0.1", 0)
     async with server:
         port = server.sockets[0].getsockname()[1]
         with pytest.raises(TlsError):
             await fetch_all([f"https://127.0.0.1:{port}/"])
 
 
-async def test_http2_is_spoken_where_the_server_can(authority, ca_file):
+async def test_http2_is_used_if_the_server_supports_it(authority, ca_file):
     async with Http2Server(server_side(authority)) as server:
         urls = [f"{server.origin}/{number}" for number in range(20)]
         responses = await fetch_all(urls, ca_file=ca_file)
@@ -201,7 +201,8 @@ async def test_a_client_certificate_of_one_host_is_not_shown_to_another(authorit
         await fetcher.open()
         try:
             assert (await fetcher.fetch(Request(server.url()))).body == b"known"
-            # The same handle and server under a name with any certificate, which does not see that of the client.
+            # The same handle and server under a name without verification, which does not receive the
+            # client certificate.
             with pytest.raises(FetchError):
                 await fetcher.fetch(Request(server.url().replace("127.0.0.1", "localhost")))
             assert (await fetcher.fetch(Request(server.url()))).body == b"known"

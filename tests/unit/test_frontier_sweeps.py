@@ -1,4 +1,4 @@
-"""Notes that have run out leave an embedded frontier."""
+"""Expired notes are removed from an embedded frontier."""
 
 import pytest
 
@@ -31,7 +31,7 @@ async def kept(request, tmp_path):
     await frontier.close()
 
 
-async def test_notes_that_ran_out_are_swept_and_the_others_stay(kept):
+async def test_expired_notes_are_removed_and_the_others_stay(kept):
     frontier, clock = kept
     for number in range(1_500):
         await frontier.notes.put(f"short{number}", b"x", 10.0)
@@ -67,7 +67,7 @@ async def test_expired_notes_are_removed_at_the_start_of_a_run(tmp_path):
         clock.now += 20.0
 
 
-async def test_a_sweep_comes_after_as_many_additions_as_the_last_one_left(kept):
+async def test_the_next_sweep_follows_as_many_additions_as_the_last_one_left(kept):
     frontier, clock = kept
 
     async def put(number, ttl=1e6):

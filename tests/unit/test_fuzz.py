@@ -1,4 +1,4 @@
-"""Fuzz targets: whatever the web or a user sends ends as a value or as an error that says so, never as another exception.
+"""Fuzz targets: any input of the web or a user becomes a value or a documented error, never another exception.
 
 Each run draws new examples. ``make fuzz`` draws as many as ``SKITTER_FUZZ`` says and keeps what fails in ``.hypothesis``;
 found cases are added here as examples.
@@ -33,12 +33,12 @@ BASE = "http://www.example.test/folder/page?a=1"
 LIMIT = 100_000
 
 
-def made_of(*pieces, longest=12):
-    """Text of the pieces that matter to a parser, mixed with any other text."""
+def text_of_tokens(*pieces, longest=12):
+    """Return a strategy for text of the tokens that matter to a parser, mixed with any other text."""
     return st.lists(st.one_of(st.sampled_from(pieces), st.text(max_size=5)), max_size=longest).map("".join)
 
 
-URLS = made_of(
+URLS = text_of_tokens(
     "http:",
     "https:",
     "//",
@@ -58,11 +58,11 @@ URLS = made_of(
     " ",
     "\udc80",
 )
-MARKUP = made_of(
+MARKUP = text_of_tokens(
     "<a href=", "<base href=", ">", "</a>", "<", "&#x", "&amp", '"', "'", "<!--", "<script>", "<table><td>", "<b c=",
     "<meta charset=", "<svg>", "\0", "\r", "\udc80", "<template>", "<title>", "javascript:", "<form>",
 )  # fmt: skip
-HEADERS = made_of(
+HEADERS = text_of_tokens(
     "\r\n",
     "\n",
     "\r",
@@ -79,7 +79,7 @@ HEADERS = made_of(
     "\x85",
     "\0",
 )
-COOKIES = made_of(
+COOKIES = text_of_tokens(
     "=",
     ";",
     "; Path=",
@@ -91,7 +91,7 @@ COOKIES = made_of(
     "Wed, 09 Jun 2021",
     "\0",
 )
-ROBOTS = made_of(
+ROBOTS = text_of_tokens(
     "User-agent: ",
     "Disallow: ",
     "Allow: ",
@@ -108,7 +108,7 @@ ROBOTS = made_of(
     ":",
     "\ufeff",
 )
-YAML = made_of(
+YAML = text_of_tokens(
     "start: ",
     "fields:",
     "\n",
@@ -128,7 +128,9 @@ YAML = made_of(
     "${",
     "follow:",
 )
-TOML = made_of("start = ", "[fields]", "[[", "]]", "\n", '"', "'''", "=", ".", "#", "{", "}", "1e999", "${")
+TOML = text_of_tokens(
+    "start = ", "[fields]", "[[", "]]", "\n", '"', "'''", "=", ".", "#", "{", "}", "1e999", "${"
+)
 
 
 @fuzzed
@@ -211,12 +213,12 @@ def test_any_text_is_a_page(text, kind):
         pass
 
 
-FEEDS = made_of(
+FEEDS = text_of_tokens(
     "<urlset>", "<url>", "</url>", "<loc>", "</loc>", "<sitemapindex>", "<rss>", "<channel>", "<item>", "<link>", "<feed>",
     "<entry>", "<xhtml:link href=", "<!DOCTYPE a [", "<!ENTITY a ", "&a;", "<![CDATA[", "<?xml encoding='", "utf-16", "\ufeff",
     "http://a.test/", "url,", ";", "\t", '"', "\n", "\r", "\0", '{"items":', "[", "]", "}", "Sitemap: ", "\udc80",
 )  # fmt: skip
-JSON = made_of(
+JSON = text_of_tokens(
     "[", "]", "{", "}", '"a":', ",", "1e-300", "1e999", "-", "NaN", "null", '"\\ud800"', '"', "\ufeff", "9" * 5000, "\udc80"
 )  # fmt: skip
 
@@ -261,7 +263,7 @@ def test_any_bytes_are_json_or_a_value_error(text, encoding):
 
 @fuzzed
 @given(
-    query=made_of(
+    query=text_of_tokens(
         "a",
         "*",
         ">",
@@ -313,7 +315,7 @@ def test_any_body_is_decoded_or_refused(body, codings):
 @fuzzed
 @given(
     name=st.one_of(st.sampled_from(list(declarations(Settings))), st.text(max_size=8)),
-    value=made_of("1", "-", "e9", "[", "{", '"', ",", "none", "inf", "nan", "true"),
+    value=text_of_tokens("1", "-", "e9", "[", "{", '"', ",", "none", "inf", "nan", "true"),
 )
 def test_any_text_is_a_setting_or_refused(name, value):
     try:

@@ -1,4 +1,4 @@
-"""Input of a few hundred kilobytes that took minutes or gigabytes: the time of each reader grows with the input, not with its square.
+"""Inputs of a few hundred kilobytes that took minutes or gigabytes: the time of each reader is linear in the input.
 
 A reader that needs quadratic time exceeds the time limit of a test by far.
 """
@@ -117,7 +117,7 @@ def test_the_scripts_of_a_page_are_found_in_any_markup(unit):
 
 
 @pytest.mark.parametrize("unit", [" ", "- ", "+", "\N{NO-BREAK SPACE}", "."])
-def test_a_text_without_a_number_has_none(unit):
+def test_a_text_without_a_number_has_no_number(unit):
     with pytest.raises(ValueError, match="no number"):
         to_float(unit * (MB // len(unit)))
 
@@ -148,7 +148,7 @@ def test_a_line_of_any_length_is_read_once(name, unit):
         ("list.csv", "url,a\n", ",b\n", ""),
     ],
 )
-def test_a_sitemap_without_urls_ends_soon(name, begin, unit, end):
+def test_a_sitemap_without_urls_is_given_up_soon(name, begin, unit, end):
     """Other tasks wait until the next entry is found."""
     text = begin + unit * (20 * MB // len(unit)) + end
     with pytest.raises(SitemapError, match="without a URL"):

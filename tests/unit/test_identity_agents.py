@@ -35,7 +35,7 @@ def test_a_list_of_something_else_is_refused(agents):
         AgentList(agents)
 
 
-async def test_a_file_has_one_a_line(tmp_path):
+async def test_a_file_has_one_user_agent_per_line(tmp_path):
     path = tmp_path / "agents.txt"
     path.write_text("# ours\nA/1 (x; y)\n\nB/2\n")
     agents = AgentFile(path)

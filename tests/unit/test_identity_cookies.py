@@ -76,7 +76,7 @@ def chrome(path, *rows):
 
 @pytest.fixture(autouse=True)
 def suffixes_are_read():
-    registered_domain("example.com")  # otherwise the first lookup would load it on the event loop
+    registered_domain("example.com")  # otherwise the first lookup would load the list on the event loop
 
 
 async def jars_of(path):
@@ -143,7 +143,7 @@ def test_a_file_that_holds_no_cookies_is_an_error_with_the_formats(tmp_path, con
     assert "cookies.txt" in caught.value.remedy
 
 
-async def test_every_session_begins_with_the_cookies_of_the_file_and_goes_its_own_way(tmp_path):
+async def test_every_session_starts_with_the_cookies_of_the_file_and_changes_separately(tmp_path):
     path = tmp_path / "cookies.txt"
     path.write_text(NETSCAPE)
     jars = CookieJars()
@@ -156,7 +156,7 @@ async def test_every_session_begins_with_the_cookies_of_the_file_and_goes_its_ow
     assert await sent(cookies, "http://site.test/", session="carl") == {"wide=1"}
 
 
-async def test_without_cookies_only_those_of_the_request_go_out():
+async def test_without_cookies_only_those_of_the_request_are_sent():
     cookies = JarCookies(NoCookies())
     await cookies.absorb(answer("http://site.test/", "a=1"))
     assert await sent(cookies, "http://site.test/") == set()
@@ -221,7 +221,7 @@ async def test_a_jar_of_another_format_is_refused():
 
 
 async def test_a_jar_stored_by_an_older_version_is_read():
-    """Its cookies had no policy for other sites, and a dot in front of their domain."""
+    """Its cookies had no policy for other sites, and a dot before their domain."""
     notes = Notes()
     stored = [
         ["a", "1", ".site.test", False, "/", False, None],

@@ -1,4 +1,4 @@
-"""Proxies: lists, rotation, resting and returning, and whose fault a failure is."""
+"""Proxies: lists, rotation, cooldowns, and failures of proxies and servers."""
 
 import asyncio
 import re
@@ -119,7 +119,7 @@ async def test_a_sticky_key_keeps_its_proxy_in_every_worker_and_the_keys_spread(
     assert len({by_session.choose(page, "anna") for page in pages}) == 1
 
 
-async def test_a_proxy_that_rests_moves_its_own_keys_alone_and_gets_them_back(pool_of):
+async def test_a_cooldown_of_a_proxy_moves_only_its_keys_and_returns_them(pool_of):
     pool = await pool_of(*three(), rotation="host")
     pages = [Request(f"http://h{number}.test/") for number in range(60)]
     before = [pool.choose(page, "") for page in pages]
@@ -159,7 +159,7 @@ async def test_many_requests_that_fail_at_once_are_one_failure(pool_of):
     assert pool.usable("http://p0:1")
 
 
-async def test_a_server_that_is_unavailable_puts_no_proxy_to_rest(pool_of):
+async def test_an_unavailable_server_starts_no_cooldown_of_a_proxy(pool_of):
     pool = await pool_of(*three())
     for _ in range(50):
         for proxy in three():
@@ -169,7 +169,7 @@ async def test_a_server_that_is_unavailable_puts_no_proxy_to_rest(pool_of):
 
 
 @pytest.mark.parametrize("known", [True, False])
-async def test_a_proxy_that_lets_everything_time_out_comes_to_rest(pool_of, known):
+async def test_a_proxy_whose_requests_all_time_out_has_a_cooldown(pool_of, known):
     pool = await pool_of(*three())
     pages = [PAGE] * 3 if known else [Request(f"http://h{number}.test/") for number in range(3)]
     if known:
@@ -187,7 +187,7 @@ async def test_an_error_of_a_page_does_not_count_against_its_proxy(pool_of):
     assert pool.usable("http://p0:1")
 
 
-async def test_a_failure_of_the_proxy_is_free_only_while_anything_has_worked_lately(pool_of):
+async def test_a_failure_of_the_proxy_is_free_only_while_any_request_succeeded_recently(pool_of):
     pool = await pool_of(*three(), outage_timeout=100.0)
     assert pool.report("http://p0:1", PAGE, ProxyError("refused")) is True
     pool.clock.now += 101
@@ -346,7 +346,7 @@ async def test_a_list_by_url_is_fetched_without_any_proxy():
 
 
 @pytest.mark.parametrize("answer", [Response("http://vendor.test/", 403), TimedOut("slow")])
-async def test_a_list_by_url_that_cannot_be_had_is_an_error_without_its_token(answer):
+async def test_an_unavailable_list_by_url_is_an_error_without_its_token(answer):
     with pytest.raises(SourceError, match=r"vendor\.test/list: .*(403|slow)") as caught:
         await UrlProxyList(
             "http://u:secret@vendor.test/list?key=secret", Answering(answer), AddressGuard()

@@ -30,7 +30,7 @@ class Notes:
         self.kept[key] = value
 
 
-class Bench:
+class NumberedPool:
     """A pool with numbered headers and a set of broken proxies."""
 
     def __init__(self, notes=None, **options):
@@ -54,20 +54,20 @@ class Bench:
 
 
 async def test_a_full_pool_returns_existing_sessions():
-    bench = Bench(size=5)
+    bench = NumberedPool(size=5)
     names = [(await bench.use()).name for _ in range(50)]
     assert bench.made == len(set(names)) == len(bench.pool) == 5
     assert all(name.startswith("~") for name in names)
 
 
 async def test_the_one_with_the_least_in_flight_is_taken():
-    bench = Bench(size=4, max_uses=1000)
+    bench = NumberedPool(size=4, max_uses=1000)
     taken = Counter([(await bench.take()).name for _ in range(40)])
     assert set(taken.values()) == {10}
 
 
 async def test_a_session_that_fails_is_not_taken_for_an_idle_one():
-    bench = Bench(size=2, max_uses=1000)
+    bench = NumberedPool(size=2, max_uses=1000)
     bad, good = await bench.take(), await bench.take()
     await bench.pool.settle(bad, error=TimedOut("slow"))
     assert [(await bench.take()).name for _ in range(3)] == [good.name] * 3
@@ -75,7 +75,7 @@ async def test_a_session_that_fails_is_not_taken_for_an_idle_one():
 
 @pytest.mark.parametrize(("option", "uses"), [({"max_uses": 3}, 3), ({"max_age": 30.0}, 3)])
 async def test_a_session_ends_by_use_and_by_age(option, uses):
-    bench = Bench(size=1, **option)
+    bench = NumberedPool(size=1, **option)
     names = []
     for _ in range(7):
         names.append((await bench.use()).name)
@@ -85,14 +85,14 @@ async def test_a_session_ends_by_use_and_by_age(option, uses):
 
 @pytest.mark.parametrize("status", [403, 429])
 async def test_a_blocked_session_is_retired_at_once(status):
-    bench = Bench(size=1)
+    bench = NumberedPool(size=1)
     first = await bench.use(status)
     assert first.retired
     assert (await bench.use()).name != first.name
 
 
 async def test_a_session_is_retired_when_it_fails_more_than_it_succeeds():
-    bench = Bench(size=1)
+    bench = NumberedPool(size=1)
     first = await bench.use(500)
     for status in (500, 200, 200, 502, 200):
         await bench.use(status)
@@ -105,7 +105,7 @@ async def test_a_session_is_retired_when_it_fails_more_than_it_succeeds():
 
 
 async def test_a_neutral_failure_changes_no_score():
-    bench = Bench(size=1)
+    bench = NumberedPool(size=1)
     session = await bench.use(404)
     for _ in range(9):
         await bench.use(error=TlsError("bad certificate"))
@@ -113,7 +113,7 @@ async def test_a_neutral_failure_changes_no_score():
 
 
 async def test_a_session_whose_proxy_is_out_of_order_is_retired():
-    bench = Bench(size=1)
+    bench = NumberedPool(size=1)
     session = await bench.take()
     bench.broken.add(session.proxy)
     await bench.pool.settle(session, error=ProxyError("refused"))
@@ -124,15 +124,15 @@ async def test_a_session_whose_proxy_is_out_of_order_is_retired():
     assert idle.retired
 
 
-async def test_a_request_that_was_broken_off_teaches_nothing():
-    bench = Bench(size=1)
+async def test_a_cancelled_request_changes_no_score():
+    bench = NumberedPool(size=1)
     session = await bench.take()
     await bench.pool.settle(session)
     assert (session.in_flight, session.error_score, session.uses) == (0, 0.0, 1)
 
 
 async def test_a_named_session_stays_what_it_is_and_gets_another_proxy_when_its_own_fails():
-    bench = Bench(size=1)
+    bench = NumberedPool(size=1)
     anna = await bench.use(403, name="anna")
     bench.broken.add("http://p1:1")
     again = await bench.use(name="anna")
@@ -142,7 +142,7 @@ async def test_a_named_session_stays_what_it_is_and_gets_another_proxy_when_its_
 
 
 async def test_a_request_may_continue_in_a_session_of_the_pool_until_that_is_retired():
-    bench = Bench(size=3)
+    bench = NumberedPool(size=3)
     first = await bench.use()
     for _ in range(5):
         assert await bench.use(name=first.name) is first
@@ -152,7 +152,7 @@ async def test_a_request_may_continue_in_a_session_of_the_pool_until_that_is_ret
 
 async def test_another_worker_continues_as_the_same_session_until_it_is_retired():
     notes = Notes()
-    here, there = Bench(notes), Bench(notes)
+    here, there = NumberedPool(notes), NumberedPool(notes)
     there.made = 100
     session = await here.use()
     adopted = await there.use(name=session.name)
@@ -163,12 +163,12 @@ async def test_another_worker_continues_as_the_same_session_until_it_is_retired(
     )
     assert await there.use(name=session.name) is adopted
     await here.use(403, name=session.name)
-    third = Bench(notes)
+    third = NumberedPool(notes)
     assert (await third.use(name=session.name)).name != session.name
 
 
 async def test_a_session_that_is_not_known_here_is_another_one_of_the_pool():
-    bench = Bench(size=1)
+    bench = NumberedPool(size=1)
     assert (await bench.use(name="~of-another-worker")).name in bench.pool._by_name
 
 

@@ -1,4 +1,4 @@
-"""What a process loads: each only what its part of the work needs."""
+"""Imports of a process: each loads only the modules that it needs."""
 
 import subprocess
 import sys
@@ -35,7 +35,7 @@ def test_a_worker_loads_nothing_of_the_life_cycle_that_it_does_not_use():
 
 
 def test_a_crawl_without_files_and_secrets_loads_nothing_for_them():
-    """It took a twentieth of the time that all imports take."""
+    """It took a twentieth of the time of all imports."""
     unneeded = ("skitter.worker.media", "skitter.store.media", "bz2", "lzma", "tempfile", "mimetypes")
     program = (
         "import sys, skitter.cli.main, skitter.cli.running, skitter.run.fetcher_factory, skitter.worker.worker;"
@@ -45,7 +45,7 @@ def test_a_crawl_without_files_and_secrets_loads_nothing_for_them():
     assert loaded.stdout.strip() == "[]"
 
 
-def test_a_command_does_not_wait_for_what_only_others_need():
+def test_a_command_loads_no_modules_of_other_commands():
     program = (
         "import sys; from skitter.cli.main import run; run(['run', 'nothing.py']);"
         "print([name for name in ('skitter.cli.serve', 'skitter.cli.shell', 'importlib.metadata') if name in sys.modules])"

@@ -1,4 +1,4 @@
-"""Items: what is one, and how it is written."""
+"""Items: their types, and their stored form."""
 
 import dataclasses
 import datetime as dt

@@ -1,4 +1,4 @@
-"""Item schemas: violations by field and kind, whatever the schema is written in."""
+"""Item schemas: violations by field and kind, for every kind of schema."""
 
 import dataclasses
 import decimal

@@ -1,4 +1,4 @@
-"""The folder of a job: who may use its socket, and where its state is read."""
+"""The folder of a job: permissions of its socket, and reading its state."""
 
 import os
 import threading
@@ -17,7 +17,7 @@ def test_a_folder_of_sockets_that_others_may_change_is_refused(tmp_path, monkeyp
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     job = JobFolder("job", tmp_path / ("long" * 30))
     folder = tmp_path / f"skitter-{os.getuid()}"
-    assert job.socket.parent == folder  # makes it
+    assert job.socket.parent == folder  # creates it
     assert job.socket.parent == folder
     folder.chmod(0o770)
     with pytest.raises(UsageError, match=folder.name) as caught:
@@ -87,15 +87,15 @@ def test_a_job_on_a_server_is_that_of_the_folder_with_any_spelling_of_its_fronti
 async def test_the_file_of_an_idle_job_is_not_read_on_the_event_loop(tmp_path, monkeypatch):
     threads = set()
 
-    def noting(read):
-        def noted(*arguments):
+    def recording_thread(read):
+        def recorded(*arguments):
             threads.add(threading.current_thread())
             return read(*arguments)
 
-        return noted
+        return recorded
 
     for name in ("read_status", "read_changes", "read_note"):
-        monkeypatch.setattr(job_access, name, noting(getattr(job_access, name)))
+        monkeypatch.setattr(job_access, name, recording_thread(getattr(job_access, name)))
     monkeypatch.setattr(job_access, "live_frontier", lambda _: nullcontext())
     folder = RunFolder(JobSpec(job="job", spider="shop:Shop", home=str(tmp_path)))
     assert (await job_access.job_status(folder)).state == "new"

@@ -1,4 +1,4 @@
-"""KeySet, which is compiled, is a set of keys of 16 bytes."""
+"""KeySet, a compiled set of keys of 16 bytes."""
 
 import pytest
 from hypothesis import given
@@ -14,11 +14,11 @@ KEYS = st.builds(
     st.integers(0, 3),
     st.integers(0, 40),
 )
-"""Few keys, many of which belong to the same place of the table; one of them is zero."""
+"""Few keys. Many of them have the same place in the table, and one is zero."""
 
 
 @given(st.lists(st.tuples(st.sampled_from(["add", "discard"]), KEYS), max_size=200))
-def test_it_holds_what_a_set_of_python_holds(changes):
+def test_it_equals_a_set_of_python(changes):
     keys, expected = KeySet(), set()
     for name, key in changes:
         getattr(keys, name)(key)

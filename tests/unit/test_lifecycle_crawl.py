@@ -42,7 +42,7 @@ def follow(response):
 
 
 @pytest.fixture
-def made(tmp_path):
+def make_crawl(tmp_path):
     async def make(job="managed", parser=follow, settings=None, **arguments):
         crawl = ManagedCrawl()
         given = {"analyzers": [Analyzer(parser)], "home": str(tmp_path), **arguments}
@@ -57,7 +57,7 @@ def items(path):
 
 
 class Halting:
-    """A parser that tells when so many pages were read."""
+    """A parser that sets an event after a number of pages."""
 
     def __init__(self, after):
         self.reached = asyncio.Event()
@@ -70,9 +70,9 @@ class Halting:
         return list(follow(response))
 
 
-async def test_start_returns_while_the_crawl_runs_and_the_end_stops_it_by_itself(made, serve):
+async def test_start_returns_while_the_crawl_runs_and_the_end_stops_it_by_itself(make_crawl, serve):
     site = Scripted(PAGES)
-    crawl = await made()
+    crawl = await make_crawl()
     assert crawl.status is Status.INITIALIZED
     await crawl.start(serve(site).url)
     result = await crawl.wait()
@@ -82,10 +82,12 @@ async def test_start_returns_while_the_crawl_runs_and_the_end_stops_it_by_itself
     assert (await crawl.summary()).reason == ""
 
 
-async def test_a_stopped_crawl_continues_where_it_was_when_it_is_started_again(made, serve, tmp_path):
+async def test_a_stopped_crawl_continues_where_it_was_when_it_is_started_again(make_crawl, serve, tmp_path):
     site, halting = Scripted(PAGES), Halting(5)
     out = tmp_path / "out.jsonl"
-    crawl = await made(parser=halting, frontier="sqlite:", outputs=[str(out)], settings={"concurrency": 2})
+    crawl = await make_crawl(
+        parser=halting, frontier="sqlite:", outputs=[str(out)], settings={"concurrency": 2}
+    )
     await crawl.start(serve(site).url)
     await halting.reached.wait()
     result = await crawl.stop("that is enough")
@@ -100,9 +102,9 @@ async def test_a_stopped_crawl_continues_where_it_was_when_it_is_started_again(m
     assert (await crawl.summary()).runs == 2
 
 
-async def test_in_memory_a_restart_starts_from_the_beginning(made, serve):
+async def test_in_memory_a_restart_starts_from_the_beginning(make_crawl, serve):
     site = Scripted(PAGES)
-    crawl = await made()
+    crawl = await make_crawl()
     await crawl.start(serve(site).url)
     await crawl.wait()
     await crawl.start()
@@ -110,11 +112,13 @@ async def test_in_memory_a_restart_starts_from_the_beginning(made, serve):
     assert site.counts == Counter(dict.fromkeys(PATHS, 2))
 
 
-async def test_a_finished_job_does_not_begin_without_cause_and_says_what_would_be_one(made, serve, tmp_path):
+async def test_a_finished_job_does_not_begin_without_cause_and_says_what_would_be_one(
+    make_crawl, serve, tmp_path
+):
     site = Scripted(PAGES)
     url = serve(site).url
     out = tmp_path / "out.jsonl"
-    crawl = await made(frontier="sqlite:", outputs=[str(out)])
+    crawl = await make_crawl(frontier="sqlite:", outputs=[str(out)])
     await crawl.start(url)
     await crawl.wait()
     before = await crawl.summary()
@@ -122,7 +126,7 @@ async def test_a_finished_job_does_not_begin_without_cause_and_says_what_would_b
         await crawl.start()
     assert await crawl.summary() == before
     with pytest.raises(UsageError, match="'managed' is finished"):
-        await crawl.start(f"{url}7")  # which it has met
+        await crawl.start(f"{url}7")  # a known URL
     assert (crawl.status, (await crawl.summary()).runs) == (Status.STOPPED, 1)
     await crawl.start(f"{url}?more")
     assert (await crawl.wait()).status.failed == 1  # the site has no such page
@@ -134,9 +138,9 @@ async def test_a_finished_job_does_not_begin_without_cause_and_says_what_would_b
     assert (result.status.done, site.counts["/7"], items(out)) == (41, 3, PATHS)
 
 
-async def test_stop_is_graceful_and_can_be_cancelled_without_being_called_off(made, serve):
+async def test_stop_is_graceful_and_can_be_cancelled_without_being_called_off(make_crawl, serve):
     halting = Halting(1)
-    crawl = await made(parser=halting, settings={"delay": 30, "robots": False})
+    crawl = await make_crawl(parser=halting, settings={"delay": 30, "robots": False})
     await crawl.start(serve(Scripted(PAGES)).url)
     await halting.reached.wait()
     stopping = asyncio.create_task(crawl.stop())
@@ -150,8 +154,8 @@ async def test_stop_is_graceful_and_can_be_cancelled_without_being_called_off(ma
     assert result.status.leased == 0
 
 
-async def test_calls_that_do_not_fit_a_running_crawl_leave_it_running(made, serve):
-    crawl = await made(settings={"delay": 30})
+async def test_calls_that_do_not_fit_a_running_crawl_leave_it_running(make_crawl, serve):
+    crawl = await make_crawl(settings={"delay": 30})
     await crawl.start(serve(Scripted(PAGES)).url)
     for call in (crawl.start("http://127.0.0.1/"), crawl.initialize(CrawlArguments(job="x", spider="y.py"))):
         with pytest.raises(IllegalTransition, match="has been started"):
@@ -162,9 +166,9 @@ async def test_calls_that_do_not_fit_a_running_crawl_leave_it_running(made, serv
     await crawl.stop()
 
 
-async def test_an_error_before_the_start_leaves_the_status_unchanged(made, serve, tmp_path):
-    # The delay keeps the first crawl at work until the other one has asked for the job.
-    crawl, other = await made(settings={"delay": 30}), await made()
+async def test_an_error_before_the_start_leaves_the_status_unchanged(make_crawl, serve, tmp_path):
+    # The delay keeps the first crawl running until the other one has asked for the job.
+    crawl, other = await make_crawl(settings={"delay": 30}), await make_crawl()
     with pytest.raises(UsageError, match="start requests"):
         await crawl.start()
     with pytest.raises(UsageError, match="'no url'"):
@@ -180,8 +184,8 @@ async def test_an_error_before_the_start_leaves_the_status_unchanged(made, serve
     assert (await other.wait()).status.done == 41
 
 
-async def test_initialize_takes_all_of_its_arguments_or_none(made, serve):
-    crawl = await made(allowed_domains=["example.com"])
+async def test_initialize_takes_all_of_its_arguments_or_none(make_crawl, serve):
+    crawl = await make_crawl(allowed_domains=["example.com"])
     before = await crawl.summary()
     with pytest.raises(SpiderError):
         await crawl.initialize(
@@ -192,9 +196,9 @@ async def test_initialize_takes_all_of_its_arguments_or_none(made, serve):
     assert ((await crawl.summary()).job, crawl.status) == ("other", Status.INITIALIZED)
 
 
-async def test_many_crawls_run_in_one_process_beside_other_work(made, serve):
+async def test_many_crawls_run_in_one_process_beside_other_work(make_crawl, serve):
     sites = [Scripted(PAGES) for _ in range(5)]
-    crawls = [await made(job=f"job-{number}", frontier="sqlite:") for number in range(5)]
+    crawls = [await make_crawl(job=f"job-{number}", frontier="sqlite:") for number in range(5)]
     other_work = asyncio.create_task(asyncio.sleep(0, "done"))
     await asyncio.gather(*(crawl.start(serve(site).url) for crawl, site in zip(crawls, sites, strict=True)))
     assert await other_work == "done"
@@ -204,16 +208,16 @@ async def test_many_crawls_run_in_one_process_beside_other_work(made, serve):
     assert [site.counts for site in sites] == [Counter(PATHS)] * 5
 
 
-async def test_no_task_of_a_run_outlives_it(made, serve):
+async def test_no_task_of_a_run_outlives_it(make_crawl, serve):
     before = asyncio.all_tasks()
-    crawl = await made()
+    crawl = await make_crawl()
     await crawl.start(serve(Scripted(PAGES)).url)
     await crawl.wait()
     assert asyncio.all_tasks() == before
 
 
-async def test_idle_is_exact_while_the_last_page_is_still_under_way(made, serve):
-    """A page that is being read may still give links, so the crawl is not idle, whatever lies in no queue."""
+async def test_idle_is_exact_while_the_last_page_is_still_under_way(make_crawl, serve):
+    """A page that is being read may still yield links, so the crawl is not idle even if all queues are empty."""
     reading, released = asyncio.Event(), asyncio.Event()
 
     async def slow(response):
@@ -223,7 +227,7 @@ async def test_idle_is_exact_while_the_last_page_is_still_under_way(made, serve)
         return list(follow(response))
 
     site = Scripted({"/": ["/late"], "/late": []})
-    crawl = await made(parser=slow, settings={"wait_for_seeds": True})
+    crawl = await make_crawl(parser=slow, settings={"wait_for_seeds": True})
     await crawl.start(serve(site).url)
     await reading.wait()
     summary = await crawl.summary()
@@ -233,9 +237,9 @@ async def test_idle_is_exact_while_the_last_page_is_still_under_way(made, serve)
     assert (await crawl.summary()).reason == "idle"
 
 
-async def test_summaries_are_equal_as_long_as_nothing_happens_and_are_json_and_text(made, serve):
+async def test_summaries_are_equal_as_long_as_nothing_happens_and_are_json_and_text(make_crawl, serve):
     halting = Halting(1)
-    crawl = await made(
+    crawl = await make_crawl(
         parser=halting, settings={"wait_for_seeds": True}, allowed_domains=["www.bbc.co.uk:8080"]
     )
     fresh = await crawl.summary()
@@ -245,10 +249,15 @@ async def test_summaries_are_equal_as_long_as_nothing_happens_and_are_json_and_t
         await asyncio.sleep(0.01)
     busy = await crawl.summary()
     assert (busy == await crawl.summary(), busy == fresh) == (True, False)
-    told = json.loads(busy.json())
-    assert (told["status"], told["done"], told["added"], told["idle"]) == ("started", 1, 1, True)
-    assert told["allowed_domains"] == ["127.0.0.1", "bbc.co.uk"]
-    [module] = told["modules"]
+    reported = json.loads(busy.json())
+    assert (reported["status"], reported["done"], reported["added"], reported["idle"]) == (
+        "started",
+        1,
+        1,
+        True,
+    )
+    assert reported["allowed_domains"] == ["127.0.0.1", "bbc.co.uk"]
+    [module] = reported["modules"]
     assert module == {
         "id": "analyzer-1", "component": "analyzer", "called": 1, "accepted": 1, "completed": 1, "handling": 0,
         "extra": {"parsers": 1},
@@ -257,17 +266,17 @@ async def test_summaries_are_equal_as_long_as_nothing_happens_and_are_json_and_t
     await crawl.stop()
 
 
-async def test_a_monitor_yields_errors_and_only_summaries_that_are_new(made, serve):
-    told = []
-    crawl = await made()
+async def test_a_monitor_yields_errors_and_only_summaries_that_are_new(make_crawl, serve):
+    reported = []
+    crawl = await make_crawl()
     await crawl.start(serve(Scripted({"/": ["/gone"]})).url)
-    checks = await Monitor(crawl, report=lambda level, text: told.append((level, text))).run()
+    checks = await Monitor(crawl, report=lambda level, text: reported.append((level, text))).run()
     assert checks >= 1
-    [warning] = [text for level, text in told if level is Level.WARNING]
+    [warning] = [text for level, text in reported if level is Level.WARNING]
     assert warning.startswith("downloader: http://127.0.0.1")
     assert warning.endswith("/gone the server responded with 404")
-    assert told[-1][1].startswith("job managed: stopped, idle\nrequests: 2 added")
-    assert len({text for _, text in told}) == len(told)
+    assert reported[-1][1].startswith("job managed: stopped, idle\nrequests: 2 added")
+    assert len({text for _, text in reported}) == len(reported)
 
 
 @pytest.mark.parametrize(
@@ -279,7 +288,7 @@ def test_a_monitor_refuses_intervals_that_are_too_short(wrong):
     assert caught.value.field == next(iter(wrong))
 
 
-async def test_a_fleet_is_started_and_stopped_in_the_same_way(made, serve, tmp_path):
+async def test_a_fleet_is_started_and_stopped_in_the_same_way(make_crawl, serve, tmp_path):
     file = tmp_path / "fleet_spider.py"
     url = serve(Scripted(PAGES)).url
     file.write_text(
@@ -289,13 +298,15 @@ async def test_a_fleet_is_started_and_stopped_in_the_same_way(made, serve, tmp_p
         "    def parse(self, response):\n"
         "        yield response.follow_all('a')\n"
     )
-    crawl = await made(analyzers=(), spider=f"{file}:Fleet", workers=2, frontier="sqlite:")
+    crawl = await make_crawl(analyzers=(), spider=f"{file}:Fleet", workers=2, frontier="sqlite:")
     await crawl.start()
     assert (await crawl.wait()).status.done == 41
     assert crawl.status is Status.STOPPED
 
 
-async def test_each_queue_has_processes_of_its_own_and_of_one_process_this_is_the_one(made, serve, tmp_path):
+async def test_each_queue_has_processes_of_its_own_and_of_one_process_this_is_the_one(
+    make_crawl, serve, tmp_path
+):
     file, output = tmp_path / "stage_spider.py", tmp_path / "out.jsonl"
     url = serve(Scripted(PAGES)).url
     file.write_text(
@@ -308,7 +319,7 @@ async def test_each_queue_has_processes_of_its_own_and_of_one_process_this_is_th
         "        yield response.follow_all('a', queue='detail')\n"
     )
     given = {"analyzers": (), "spider": f"{file}:Stages", "outputs": [str(output)]}
-    crawl = await made("three", queues={"default": 1, "detail": 2}, **given)
+    crawl = await make_crawl("three", queues={"default": 1, "detail": 2}, **given)
     await crawl.start()
     assert (await crawl.wait()).status.done == 41
     found = [json.loads(line) for line in output.read_text().splitlines()]
@@ -316,16 +327,16 @@ async def test_each_queue_has_processes_of_its_own_and_of_one_process_this_is_th
     assert os.getpid() not in processes[""] | processes["detail"]
     assert not processes[""] & processes["detail"]
     output.unlink()
-    crawl = await made("one", queues={"detail": 0, "default": 0}, **given)
+    crawl = await make_crawl("one", queues={"detail": 0, "default": 0}, **given)
     await crawl.start()
     await crawl.wait()
     assert {json.loads(line)["pid"] for line in output.read_text().splitlines()} == {os.getpid()}
 
 
 @pytest.mark.parametrize("queues", [{"a b": 1}, {"a": -1}, {"a": "two"}, {"": 1}, {"a": 2}])
-async def test_queues_that_cannot_be_served_are_refused(made, queues):
+async def test_queues_that_cannot_be_served_are_refused(make_crawl, queues):
     with pytest.raises(UsageError):
-        await made(queues=queues)  # the last: analyzers are of one process
+        await make_crawl(queues=queues)  # the last: analyzers run in one process
 
 
 async def test_the_example_stops_continues_and_sums_up(serve, tmp_path):
@@ -364,9 +375,11 @@ class Stuck:
         pass
 
 
-async def test_a_start_that_is_cancelled_changes_nothing_and_can_be_repeated(made):
+async def test_a_start_that_is_cancelled_changes_nothing_and_can_be_repeated(make_crawl):
     times, reached = count(), asyncio.Event()
-    crawl = await made(downloaders=[Downloader(lambda context: Stuck(times, reached))], frontier="sqlite:")
+    crawl = await make_crawl(
+        downloaders=[Downloader(lambda context: Stuck(times, reached))], frontier="sqlite:"
+    )
     before = asyncio.all_tasks()
     starting = asyncio.create_task(crawl.start("http://127.0.0.1:9/"))
     await reached.wait()
@@ -382,32 +395,34 @@ async def test_a_start_that_is_cancelled_changes_nothing_and_can_be_repeated(mad
     assert (await crawl.wait()).status.done == 1
 
 
-async def test_error_streams_end_when_the_crawl_is_initialized_again(made):
-    crawl = await made()
+async def test_error_streams_end_when_the_crawl_is_initialized_again(make_crawl):
+    crawl = await make_crawl()
     reading = asyncio.create_task(anext(crawl.errors(), None))
     await asyncio.sleep(0)
     await crawl.initialize(CrawlArguments(job="other", analyzers=[Analyzer(follow)]))
     assert await reading is None
 
 
-async def test_a_monitor_may_begin_before_the_crawl_and_needs_one_that_is_initialized(made, serve):
-    """The finder of gopcp starts its monitor first."""
-    crawl, told = await made(), []
-    monitor = Monitor(crawl, check_every=0.1, auto_stop=True, report=lambda _level, text: told.append(text))
+async def test_a_monitor_may_begin_before_the_crawl_and_needs_one_that_is_initialized(make_crawl, serve):
+    """gopcp's finder starts its monitor first."""
+    crawl, reported = await make_crawl(), []
+    monitor = Monitor(
+        crawl, check_every=0.1, auto_stop=True, report=lambda _level, text: reported.append(text)
+    )
     watching = asyncio.create_task(monitor.run())
     await asyncio.sleep(0)
     await crawl.start(serve(Scripted(PAGES)).url)
     await watching
-    assert (crawl.status, "41 done" in told[-1]) == (Status.STOPPED, True)
+    assert (crawl.status, "41 done" in reported[-1]) == (Status.STOPPED, True)
     with pytest.raises(UsageError, match="not been initialized"):
         await Monitor(ManagedCrawl()).run()
 
 
-async def test_a_spider_without_seeds_crawls_the_first_requests(made, serve):
+async def test_a_spider_without_seeds_crawls_the_first_requests(make_crawl, serve):
     class Plain(Spider):
         def parse(self, response):
             return follow(response)
 
-    crawl = await made(spider=Plain, analyzers=())
+    crawl = await make_crawl(spider=Plain, analyzers=())
     await crawl.start(serve(Scripted(PAGES)).url)
     assert (await crawl.wait()).status.done == 41

@@ -1,4 +1,4 @@
-"""Errors of a managed crawl: bounded, for any number of readers or none, sorted by component."""
+"""Errors of a managed crawl: bounded, for any number of readers, sorted by component."""
 
 import asyncio
 
@@ -20,22 +20,22 @@ from skitter.frontier.records import Entry, SeedProgress
 from skitter.testing import Answer
 
 
-def tell(feed, *numbers):
+def report_errors(feed, *numbers):
     for number in numbers:
         feed.add(ModuleKind.ANALYZER, ValueError(), f"error {number}")
 
 
-async def got(reader):
+async def received(reader):
     return [error.message async for error in reader]
 
 
 async def test_without_a_reader_the_feed_keeps_the_last_and_counts_what_it_drops():
     feed = ErrorFeed(3)
-    tell(feed, *range(100_000))
+    report_errors(feed, *range(100_000))
     assert (feed.total, feed.dropped, len(feed._kept)) == (100_000, 99_997, 3)
     feed.close()
     reader = feed.read()
-    assert await got(reader) == ["error 99997", "error 99998", "error 99999"]
+    assert await received(reader) == ["error 99997", "error 99998", "error 99999"]
     assert reader.missed == 99_997
 
 
@@ -51,32 +51,32 @@ async def test_each_reader_gets_all_errors_and_a_slow_one_misses_only_for_itself
     quick, slow = feed.read(), feed.read()
     seen = []
     for number in range(5):
-        tell(feed, number)
+        report_errors(feed, number)
         seen.append((await anext(quick)).message)
     feed.close()
     assert seen == [f"error {number}" for number in range(5)]
-    assert await got(slow) == ["error 3", "error 4"]
+    assert await received(slow) == ["error 3", "error 4"]
     assert (quick.missed, slow.missed, feed.dropped) == (0, 3, 0)
 
 
 async def test_a_reader_waits_for_errors_and_ends_with_the_run():
     feed = ErrorFeed()
-    reading = asyncio.create_task(got(feed.read()))
+    reading = asyncio.create_task(received(feed.read()))
     await asyncio.sleep(0)
-    tell(feed, 1)
+    report_errors(feed, 1)
     await asyncio.sleep(0)
-    tell(feed, 2)
+    report_errors(feed, 2)
     assert not reading.done()
     feed.close()
     assert await reading == ["error 1", "error 2"]
     feed.open()
     feed.close()
-    assert await got(feed.read()) == ["error 1", "error 2"]
+    assert await received(feed.read()) == ["error 1", "error 2"]
 
 
 async def test_a_reader_that_gives_up_does_not_disturb_another():
     feed = ErrorFeed()
-    leaving, staying = (asyncio.create_task(got(feed.read())) for _ in range(2))
+    leaving, staying = (asyncio.create_task(received(feed.read())) for _ in range(2))
     await asyncio.sleep(0)
     leaving.cancel()
     await asyncio.gather(leaving, return_exceptions=True)
@@ -101,7 +101,7 @@ def refuse_c(item):
 
 
 async def ended(crawl):
-    """Wait for the end of a run; returns all errors that were told."""
+    """Wait for the end of a run. Return all reported errors."""
     found = [error async for error in crawl.errors()]
     await crawl.wait()
     return found
@@ -123,11 +123,11 @@ async def test_errors_are_reported_by_component_and_module(serve, tmp_path):
         )
     )
     await crawl.start(serve(Scripted(pages)).url)
-    told = {
+    reported = {
         (error.url.rpartition("/")[2], str(error.component), error.module, error.kind)
         for error in await ended(crawl)
     }
-    assert told == {
+    assert reported == {
         ("gone", "downloader", "", "StatusError"),
         ("b", "analyzer", "reader", "ValueError"),
         ("c", "pipeline", "items", "KeyError"),
@@ -182,7 +182,7 @@ async def test_a_record_that_cannot_be_read_is_an_error_of_the_scheduler(tmp_pat
 
 
 class Unstorable(Spider):
-    """Its items are of no kind that a file can hold, its hooks hide errors, and one page asks for a retry."""
+    """Yields items that no file can store. Its hooks hide errors, and one page requests a retry."""
 
     url = ""
 
@@ -235,8 +235,8 @@ async def test_a_crawl_that_fails_reports_it_as_the_scheduler_and_is_stopped(tmp
         CrawlArguments(job="seedless", spider=Seedless, settings=QUICK, home=str(tmp_path))
     )
     await crawl.start()
-    told = [error async for error in crawl.errors()]
-    assert [(error.component, "no seeds today" in error.message) for error in told] == [
+    reported = [error async for error in crawl.errors()]
+    assert [(error.component, "no seeds today" in error.message) for error in reported] == [
         (ModuleKind.SCHEDULER, True)
     ]
     assert crawl.status == "stopped"
@@ -246,7 +246,7 @@ async def test_a_crawl_that_fails_reports_it_as_the_scheduler_and_is_stopped(tmp
 
 
 async def test_a_crawl_without_an_error_reader_ends(serve, tmp_path):
-    """Two hundred errors, room for three."""
+    """Two hundred errors, and a buffer of three."""
     pages = {"/": [f"/{number}" for number in range(200)]}
     crawl = ManagedCrawl()
     await crawl.initialize(

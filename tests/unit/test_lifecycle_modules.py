@@ -1,4 +1,4 @@
-"""Modules of a managed crawl at work: processors, parsers, downloaders."""
+"""Modules of a managed crawl: processors, parsers, downloaders."""
 
 import asyncio
 import json
@@ -30,7 +30,7 @@ def parse(response):
 
 @pytest.fixture
 def crawled(serve, tmp_path):
-    """Crawl a site to the end; returns the crawl, its result, its items and the site."""
+    """Crawl a site to the end. Return the crawl, its result, its items and the site."""
 
     async def crawl_it(pages, settings=None, job="modules", **arguments):
         site, crawl = Scripted(pages), ManagedCrawl()
@@ -172,7 +172,7 @@ async def test_items_of_other_kinds_pass_and_several_pipelines_share_them(crawle
 
 
 class Own(Spider):
-    """A spider with hooks of its own."""
+    """A spider with its own hooks."""
 
     url = ""
 
@@ -199,7 +199,7 @@ async def test_pipelines_go_with_any_spider_before_its_own_hooks(crawled, serve)
 
 
 class Local:
-    """A fetcher that needs no network; ``opened`` and ``closed`` count over all of them."""
+    """A fetcher that needs no network; ``opened`` and ``closed`` count over all instances."""
 
     def __init__(self, log, answer=b"", gate=None):
         self._log = log
@@ -236,7 +236,7 @@ PAGE = b'<a href="/1">x</a><a href="/2">x</a><a href="/3">x</a><a href="/4">x</a
 
 
 async def test_downloaders_share_the_requests_and_work_at_once(crawled):
-    """The seed downloads one page at a time however many downloaders it has; here two answer only together."""
+    """gopcp downloads one page at a time however many downloaders it has. Here, two answer only together."""
     log, gate = Counter(), asyncio.Event()
     downloaders = [Downloader(lambda context: Local(log, PAGE, gate)) for _ in range(2)]
     _, result, items, site = await crawled({}, {"robots": False}, downloaders=downloaders)
@@ -277,13 +277,13 @@ async def test_a_downloader_that_is_broken_itself_is_named_too(crawled):
     assert result.status.failed == 1
 
 
-async def test_modules_come_and_go_in_the_middle_of_a_run(tmp_path):
+async def test_modules_are_added_and_removed_during_a_run(tmp_path):
     log, late = Counter(), Counter()
     crawl = ManagedCrawl()
 
     class Second(Local):
         async def fetch(self, request, *, permit, on_headers=None):
-            if not request.url.rpartition("/")[2]:  # the first page of all
+            if not request.url.rpartition("/")[2]:  # the first page
                 crawl.register(Downloader(lambda context: Local(late, PAGE), id="late"))
                 crawl.unregister("early")
             return await super().fetch(request, permit=permit)
@@ -350,7 +350,7 @@ async def test_start_domains_and_accepted_domains_are_crawled_and_refusals_are_c
 
 
 class Wide(Own):
-    """Says itself that it stays on one site."""
+    """A spider that says that it stays on one site."""
 
     allowed_domains = ("example.com",)
 

@@ -1,4 +1,4 @@
-"""Modules of a managed crawl: how they are registered and chosen; primary domains."""
+"""Modules of a managed crawl: registration, selection, and primary domains."""
 
 from collections import Counter
 
@@ -69,7 +69,7 @@ def test_the_connection_with_the_least_in_progress_is_chosen_and_equals_take_tur
 
 
 def test_a_newcomer_takes_its_share_and_not_all():
-    """The score of the seed is a sum for ever, so that a newcomer gets everything until it has caught up."""
+    """In gopcp, the score is a sum since the start, so a new module gets all requests until it has caught up."""
     modules = [worked("old", called=10_000), worked("new")]
     assert picks(ModuleRegistry(modules), 100) == {"old": 50, "new": 50}
 
@@ -115,7 +115,7 @@ def test_the_score_of_the_seed_or_one_of_your_own_may_choose():
         ("www.bücher.example", "xn--bcher-kva.example"), ("user.github.io", "user.github.io"),
     ],
 )  # fmt: skip
-def test_the_primary_domain_is_what_somebody_registered(text, domain):
+def test_the_primary_domain_is_the_registered_domain(text, domain):
     assert primary_domain(text) == domain
 
 

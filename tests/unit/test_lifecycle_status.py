@@ -1,4 +1,4 @@
-"""The status machine of a managed crawl: every call in every status, and what a refused one does."""
+"""The status machine of a managed crawl: every call in every status, and the effect of a refused call."""
 
 import threading
 
@@ -14,10 +14,10 @@ ALLOWED = {
     (Status.INITIALIZED, Status.STARTING), (Status.STARTED, Status.STOPPING),
     (Status.STOPPED, Status.INITIALIZING), (Status.STOPPED, Status.STARTING),
 }  # fmt: skip
-"""As the seed has it (gopcp.v2, chapter 6)."""
+"""The table of gopcp.v2, chapter 6."""
 
 WAY = (Status.INITIALIZING, Status.STARTING, Status.STOPPING)
-"""Begun and completed one after the other they lead through all statuses."""
+"""Started and completed one after the other, they lead through all statuses."""
 
 
 def machine_at(status):
@@ -48,17 +48,17 @@ def test_only_the_calls_of_the_table_are_legal_and_a_refused_one_changes_nothing
     assert refused.value.remedy
 
 
-def test_the_table_that_is_published_is_the_seeds():
+def test_the_published_table_is_that_of_gopcp():
     assert {(status, wish) for status, wishes in LEGAL.items() for wish in wishes} == ALLOWED
 
 
-def test_each_status_refuses_with_words_of_its_own():
-    told = set()
+def test_each_status_has_its_own_error_message():
+    messages = set()
     for status in Status:
         with pytest.raises(IllegalTransition) as refused:
             machine_at(status).begin(Status.STOPPED)
-        told.add(str(refused.value))
-    assert len(told) == len(Status)
+        messages.add(str(refused.value))
+    assert len(messages) == len(Status)
 
 
 @pytest.mark.parametrize(("status", "wish"), sorted(ALLOWED))
@@ -77,7 +77,7 @@ def test_success_completes_and_failure_returns_to_the_status_before(status, wish
 
 @pytest.mark.parametrize("wish", WISHES)
 def test_a_refused_call_does_not_undo_a_concurrent_start(wish):
-    """The seed writes the old status back when it refuses, and may so be stuck."""
+    """gopcp writes the old status back when it refuses a call, and may get stuck."""
     machine = machine_at(Status.STARTING)
     with pytest.raises(IllegalTransition), machine.passing(wish):
         pytest.fail("it was let in")

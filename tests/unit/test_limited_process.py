@@ -1,4 +1,4 @@
-"""A process with limits: what happens to a call that never ends."""
+"""A process with limits: the end of a call that never returns."""
 
 import os
 

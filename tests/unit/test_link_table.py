@@ -1,4 +1,4 @@
-"""LinkTable: the compiled table and its twin in Python give the same answers."""
+"""LinkTable: the compiled table and its Python version give the same answers."""
 
 from collections import defaultdict
 

@@ -1,4 +1,4 @@
-"""Files that items name: downloaded once, checked, and in the items before these are written."""
+"""Files that items name: downloaded once, checked, and added to the items before these are written."""
 
 import asyncio
 import gzip
@@ -42,7 +42,7 @@ def stored(data, suffix=".pdf"):
 
 
 def contents(folder):
-    """The files in a store, without its index."""
+    """Return the files in a store, without its index."""
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in folder.rglob("*")
@@ -51,7 +51,7 @@ def contents(folder):
 
 
 class Shop(Spider):
-    """One item per page with the links of the page as files; a link that ends in ``.html`` is a page."""
+    """Yields one item per page with the links of the page as files; a link that ends in ``.html`` is a page."""
 
     def __init__(self, url, **arguments):
         super().__init__(**arguments)
@@ -65,7 +65,7 @@ class Shop(Spider):
 
 @pytest.fixture
 def crawl(tmp_path, serve):
-    """Crawl a scripted site with :class:`Shop`; returns the report and the site."""
+    """Crawl a scripted site with :class:`Shop`. Return the report and the site."""
 
     async def run(pages, spider=Shop, hosts=1, workers=1, frontier="memory", **settings):
         site = Scripted(pages)
@@ -466,7 +466,7 @@ async def test_a_page_whose_items_were_not_delivered_is_fetched_again_in_the_nex
 
 
 class Interrupted:
-    """A file whose transfer breaks off after ``size`` bytes, unless a later request asks for the rest."""
+    """A file whose transfer ends after ``size`` bytes, unless a later request asks for the rest."""
 
     def __init__(self, size, answer, **headers):
         self.size, self.answer = size, answer
@@ -509,13 +509,13 @@ async def test_an_interrupted_download_continues_where_it_ended(crawl, tmp_path)
 
 
 UNREADABLE = {"ETag": '"1"', "Content-Range": f"bytes {'9' * 5_000}-1/2"}
-"""Python refuses to read a number of so many digits."""
+"""Python refuses to read a number of that many digits."""
 
 
 @pytest.mark.parametrize(
     ("answer", "requests"),
     [
-        (a_file(OTHER, headers={"ETag": '"2"'}), 2),  # the file has changed, or the server knows no ranges
+        (a_file(OTHER, headers={"ETag": '"2"'}), 2),  # the file has changed, or the server supports no ranges
         (lambda visit: rest(visit, data=OTHER, ETag='"2"'), 3),
         (lambda visit: rest(visit, data=OTHER, start=0), 3),
         (lambda visit: rest(visit, data=OTHER, total=70_000), 3),
@@ -553,7 +553,7 @@ async def test_only_a_strong_validator_continues_a_download(headers, validator, 
     assert file.asked[1] == {"range": validator and "bytes=20000-", "if-range": validator}
 
 
-async def test_a_download_that_breaks_off_again_and_again_ends(crawl):
+async def test_a_download_that_is_interrupted_repeatedly_ends(crawl):
     def more(visit):
         start = int(visit.headers["range"].removeprefix("bytes=").removesuffix("-"))
         head = http_head(

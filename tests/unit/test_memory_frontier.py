@@ -1,4 +1,4 @@
-"""What the memory frontier promises beside the contract: it is the readable twin, and handy in tests."""
+"""Properties of the memory frontier beyond the contract: it is simple, and easy to use in tests."""
 
 from skitter.frontier.embedded.frontier import EmbeddedFrontier
 from skitter.frontier.options import FrontierContext, FrontierSettings

@@ -1,4 +1,4 @@
-"""The metrics of jobs: their figures, formats and number."""
+"""The metrics of jobs: their values, formats and number."""
 
 from collections import Counter
 from http.client import HTTPConnection
@@ -30,7 +30,7 @@ WORKER = WorkerStatus(WorkerReport("w1", "here", 1, "0", 9.0, 16, 7, 8, 9, 18, 9
 
 
 def values(body, parse=parse_text):
-    """Each sample by name and labels."""
+    """Return each sample by name and labels."""
     return {
         (sample.name, *sorted(sample.labels.items())): sample.value
         for family in parse(body.decode())

@@ -1,4 +1,4 @@
-"""The language of monitors: what rules mean, and that mistakes are named with their position."""
+"""The language of monitors: the meaning of rules, and errors with their position."""
 
 import re
 
@@ -53,7 +53,7 @@ def test_rules_are_evaluated_as_documented(rule, passed):
     [
         ("coverage(title) >= 0.95", None),
         ("median(pages, 5) > 0", None),
-        ("retried / refused <= 0.02", None),  # a share of nothing
+        ("retried / refused <= 0.02", None),  # the ratio is undefined
         ("failed / refused <= 0.02", False),  # everything failed
         ("coverage(title) >= 0.95 and items > 90", False),
         ("coverage(title) >= 0.95 or items > 40", True),

@@ -1,4 +1,4 @@
-"""Groups of near duplicates: exact truth of a generated corpus, independence of the order, and files of items."""
+"""Groups of near duplicates: exact groups of a generated corpus, independence of the order, and files of items."""
 
 import io
 import random

@@ -1,4 +1,4 @@
-"""The NSQ client against a scripted peer: what a server may do wrong, and what is said to it when."""
+"""The NSQ client with a scripted server: errors of the server, and the commands that the client sends."""
 
 import asyncio
 import gc
@@ -30,7 +30,7 @@ def message(body: bytes = b"body", number: int = 0) -> bytes:
 
 
 class Peer:
-    """A server of one connection at a time that says what the test has it say."""
+    """A server for one connection at a time that sends what the test says."""
 
     def __init__(self) -> None:
         self.heard = b""
@@ -65,12 +65,12 @@ class Peer:
         finally:
             writer.close()
 
-    async def hear(self, words: bytes) -> None:
-        """Wait until the client has said something."""
+    async def wait_for_bytes(self, words: bytes) -> None:
+        """Wait until the client has sent these bytes."""
         async with self.news, asyncio.timeout(60):
             await self.news.wait_for(lambda: words in self.heard)
 
-    def say(self, *data: bytes) -> None:
+    def send(self, *data: bytes) -> None:
         self.writer.write(b"".join(data))
 
     async def close(self):
@@ -130,8 +130,8 @@ async def test_the_error_of_a_failed_handshake_is_the_only_one(peer):
     peer.greeting = frame(0, json.dumps({"version": "1.3.0", "tls_v1": True}).encode())
     options = NsqOptions(tls=ssl.create_default_context(), connect_timeout=60.0)
     opening = asyncio.create_task(Connection.open("127.0.0.1", peer.port, options))
-    await peer.hear(b"\x16\x03")  # the first message of TLS
-    peer.say(b"something else")
+    await peer.wait_for_bytes(b"\x16\x03")  # the first message of TLS
+    peer.send(b"something else")
     with pytest.raises(ConnectionFailed, match="SSL"):
         await opening
     peer.greeting = frame(0, b'{"version": "1.3.0"}')
@@ -165,8 +165,8 @@ async def test_the_options_are_sent_in_the_handshake(peer):
 
 
 async def test_heartbeats_are_answered(peer, connection):
-    peer.say(frame(0, b"_heartbeat_"))
-    await peer.hear(b"NOP\n")
+    peer.send(frame(0, b"_heartbeat_"))
+    await peer.wait_for_bytes(b"NOP\n")
 
 
 async def test_a_silent_server_counts_as_dead(peer):
@@ -180,8 +180,8 @@ async def test_a_silent_server_counts_as_dead(peer):
 async def test_answers_belong_to_calls_in_their_order(peer, connection):
     first = asyncio.create_task(connection.publish("t", [b"a"]))
     second = asyncio.create_task(connection.publish("t", [b"b"]))
-    await peer.hear(b"b")
-    peer.say(frame(0, b"OK"), frame(1, b"E_BAD_MESSAGE too big"))
+    await peer.wait_for_bytes(b"b")
+    peer.send(frame(0, b"OK"), frame(1, b"E_BAD_MESSAGE too big"))
     await first
     with pytest.raises(CommandRefused) as refusal:
         await second
@@ -190,7 +190,7 @@ async def test_answers_belong_to_calls_in_their_order(peer, connection):
 
 async def test_a_call_whose_connection_ends_fails(peer, connection):
     call = asyncio.create_task(connection.publish("t", [b"a"]))
-    await peer.hear(b"PUB t")
+    await peer.wait_for_bytes(b"PUB t")
     peer.writer.close()
     with pytest.raises(ConnectionFailed):
         await call
@@ -210,21 +210,21 @@ async def test_a_call_that_is_never_answered_ends_the_connection(peer):
     "rubbish", [frame(7, b"x"), frame(0, b"OK"), struct.pack(">II", 1, 0), frame(2, b"short")]
 )
 async def test_invalid_data_ends_the_connection(peer, connection, rubbish):
-    peer.say(rubbish)
+    peer.send(rubbish)
     async with asyncio.timeout(60):
         await connection.wait_closed()
 
 
 async def test_an_error_about_a_lost_message_keeps_the_connection_open(peer, connection):
     call = asyncio.create_task(connection.publish("t", [b"a"]))
-    await peer.hear(b"PUB t")
-    peer.say(frame(1, b"E_FIN_FAILED FIN 0123 failed ID not in flight"), frame(0, b"OK"))
+    await peer.wait_for_bytes(b"PUB t")
+    peer.send(frame(1, b"E_FIN_FAILED FIN 0123 failed ID not in flight"), frame(0, b"OK"))
     await call
     assert connection.is_open
 
 
 async def test_a_message_is_answered_once(peer, connection, received):
-    peer.say(message(number=5))
+    peer.send(message(number=5))
     one = await received.get()
     one.touch()
     one.finish()
@@ -232,75 +232,75 @@ async def test_a_message_is_answered_once(peer, connection, received):
     one.finish()
     one.touch()
     connection.allow(9)
-    await peer.hear(b"RDY 9\n")
+    await peer.wait_for_bytes(b"RDY 9\n")
     assert peer.heard.replace(b"RDY 9\n", b"") == b"TOUCH %016d\nFIN %016d\n" % (5, 5)
     assert not connection.in_flight
 
 
 async def test_rdy_is_sent_once_and_before_the_answers_that_make_room(peer, connection, received):
     connection.allow(3)
-    await peer.hear(b"RDY 3\n")
-    peer.say(message(number=5))
+    await peer.wait_for_bytes(b"RDY 3\n")
+    peer.send(message(number=5))
     one = await received.get()
     peer.heard = b""
     connection.allow(7)
     one.finish()
     connection.allow(0)
-    await peer.hear(b"FIN %016d\n" % 5)
+    await peer.wait_for_bytes(b"FIN %016d\n" % 5)
     assert peer.heard == b"RDY 0\nFIN %016d\n" % 5
 
 
 async def test_a_delay_is_reduced_to_the_maximum_of_nsqd(peer, connection, received):
-    peer.say(message(number=1))
+    peer.send(message(number=1))
     (await received.get()).requeue(1e9)
-    await peer.hear(b"REQ %016d 3600000\n" % 1)
+    await peer.wait_for_bytes(b"REQ %016d 3600000\n" % 1)
 
 
 async def test_no_more_is_allowed_than_nsqd_allows(peer, connection):
     connection.allow(10_000)
-    await peer.hear(b"RDY 2500\n")
+    await peer.wait_for_bytes(b"RDY 2500\n")
 
 
 async def open_consumer(peer, client_options=PATIENT, **options) -> Consumer:
     consumer = Consumer("t", "c", [("127.0.0.1", peer.port)], options=client_options, **options)
     opening = asyncio.create_task(consumer.open())
-    await peer.hear(b"SUB t c\n")
-    peer.say(frame(0, b"OK"))
+    await peer.wait_for_bytes(b"SUB t c\n")
+    peer.send(frame(0, b"OK"))
     await opening
     return consumer
 
 
 async def test_a_consumer_reconnects(peer):
     consumer = await open_consumer(peer, max_in_flight=3)
-    await peer.hear(b"RDY 3\n")
+    await peer.wait_for_bytes(b"RDY 3\n")
     peer.heard = b""
     peer.writer.close()
-    await peer.hear(b"SUB t c\n")
-    peer.say(frame(0, b"OK"))
-    await peer.hear(b"RDY 3\n")
+    await peer.wait_for_bytes(b"SUB t c\n")
+    peer.send(frame(0, b"OK"))
+    await peer.wait_for_bytes(b"RDY 3\n")
     assert peer.accepted == 2
     await consumer.close()
 
 
 async def test_a_consumer_reconnects_after_a_server_ended_each_handshake(peer):
-    """As one does that is being killed: no dead connection is kept, and none is waited for."""
+    """Like a server that is being killed: no dead connection is kept, and no call waits for one."""
     consumer = await open_consumer(peer, max_in_flight=3)
-    await peer.hear(b"RDY 3\n")
+    await peer.wait_for_bytes(b"RDY 3\n")
     peer.drops = 3
     peer.heard = b""
     peer.writer.close()
-    await peer.hear(b"SUB t c\n")
-    peer.say(frame(0, b"OK"))
-    await peer.hear(b"RDY 3\n")
+    await peer.wait_for_bytes(b"SUB t c\n")
+    peer.send(frame(0, b"OK"))
+    await peer.wait_for_bytes(b"RDY 3\n")
     assert peer.accepted == 1 + 3 + 1
     assert len(consumer.connections) == 1
     await consumer.close()
 
 
 async def test_messages_of_an_ended_connection_are_not_received(peer):
-    """They are delivered again; an answer to them would go nowhere."""
+    """They are delivered again; an answer to them would be lost."""
     consumer = await open_consumer(peer, max_in_flight=3)
-    peer.say(message())
+    peer.send(message())
     await consumer.wait()
     (ended,) = consumer.connections
     peer.writer.close()
@@ -312,12 +312,12 @@ async def test_messages_of_an_ended_connection_are_not_received(peer):
 
 async def test_closing_requeues_unanswered_messages(peer):
     consumer = await open_consumer(peer, max_in_flight=3)
-    peer.say(message(number=1), message(number=2), message(number=3))
+    peer.send(message(number=1), message(number=2), message(number=3))
     await consumer.wait()
     first, second = await consumer.receive(2)
     first.finish()
     await consumer.close()
-    await peer.hear(b"REQ %016d 0\n" % 3)
+    await peer.wait_for_bytes(b"REQ %016d 0\n" % 3)
     assert b"REQ %016d 0\n" % 2 in peer.heard
     assert b"REQ %016d" % 1 not in peer.heard
     assert not second.is_in_flight
@@ -325,23 +325,23 @@ async def test_closing_requeues_unanswered_messages(peer):
 
 async def test_a_prompt_consumer_allows_one_more_message_in_a_lull_and_else_all(peer):
     consumer = await open_consumer(peer, max_in_flight=9, prompt=True)
-    await peer.hear(b"RDY 1\n")
-    peer.say(message(number=1), message(number=2))
-    await peer.hear(b"RDY 9\nRDY 3\n")  # in flight are two
-    peer.say(message(number=3))
-    await peer.hear(b"RDY 3\nRDY 9\n")
+    await peer.wait_for_bytes(b"RDY 1\n")
+    peer.send(message(number=1), message(number=2))
+    await peer.wait_for_bytes(b"RDY 9\nRDY 3\n")  # two are in flight
+    peer.send(message(number=3))
+    await peer.wait_for_bytes(b"RDY 3\nRDY 9\n")
     await consumer.close()
 
 
 async def test_a_prompt_consumer_sees_the_lull_that_answers_begin(peer):
-    """While no more may be in flight nothing is gathered. With an answer nsqd begins to, and nobody is told."""
+    """While no more messages may be in flight, nsqd gathers none. After an answer it does, without a notification."""
     consumer = await open_consumer(peer, max_in_flight=2, prompt=True)
-    peer.say(message(number=1), message(number=2))
-    await peer.hear(b"RDY 2\n")
+    peer.send(message(number=1), message(number=2))
+    await peer.wait_for_bytes(b"RDY 2\n")
     peer.heard = b""
     for one in await consumer.receive(2):
         one.finish()
-    await peer.hear(b"RDY 1\n")
+    await peer.wait_for_bytes(b"RDY 1\n")
     await consumer.close()
 
 
@@ -350,28 +350,28 @@ async def test_a_producer_takes_another_nsqd_when_one_fails(peer):
     producer = Producer([("127.0.0.1", peer.port), ("127.0.0.1", other.port)], options=PATIENT, timeout=60.0)
     await producer.open()
     call = asyncio.create_task(producer.publish("t", [b"a"]))
-    hearing = [asyncio.create_task(one.hear(b"PUB t")) for one in (peer, other)]
+    hearing = [asyncio.create_task(one.wait_for_bytes(b"PUB t")) for one in (peer, other)]
     _, waiting = await asyncio.wait(hearing, return_when=asyncio.FIRST_COMPLETED)
     for task in waiting:
         task.cancel()
     asked, spare = (peer, other) if peer.heard else (other, peer)
-    asked.say(frame(1, b"E_PUB_FAILED exiting"))
-    await spare.hear(b"PUB t")
-    spare.say(frame(0, b"OK"))
+    asked.send(frame(1, b"E_PUB_FAILED exiting"))
+    await spare.wait_for_bytes(b"PUB t")
+    spare.send(frame(0, b"OK"))
     await call
     await producer.close()
     await other.close()
 
 
 async def test_a_producer_waits_for_a_connection_that_is_ending_to_end_and_for_the_next(peer):
-    """While it asked the ending one again and again nothing else could happen, not even that end."""
+    """While it retried the ending connection in a loop, no other task could run, not even that end."""
     producer = Producer([("127.0.0.1", peer.port)], options=PATIENT, timeout=60.0)
     await producer.open()
     (ending,) = producer.connections
 
     async def answer():
-        await peer.hear(b"PUB t")
-        peer.say(frame(0, b"OK"))
+        await peer.wait_for_bytes(b"PUB t")
+        peer.send(frame(0, b"OK"))
 
     answering = asyncio.create_task(answer())
     ending.close()
@@ -382,17 +382,17 @@ async def test_a_producer_waits_for_a_connection_that_is_ending_to_end_and_for_t
 
 
 async def test_nothing_is_allowed_to_a_connection_before_it_is_subscribed(peer):
-    """nsqd ends a connection that says so too early."""
+    """nsqd closes a connection that sends RDY too early."""
     consumer = Consumer("t", "c", [("127.0.0.1", peer.port)], options=PATIENT, max_in_flight=3)
     opening = asyncio.create_task(consumer.open())
-    await peer.hear(b"SUB t c\n")
+    await peer.wait_for_bytes(b"SUB t c\n")
     consumer.max_in_flight = 5
     await asyncio.sleep(0.05)
     assert b"RDY" not in peer.heard
     assert consumer.connections == []
-    peer.say(frame(0, b"OK"))
+    peer.send(frame(0, b"OK"))
     await opening
-    await peer.hear(b"RDY 5\n")
+    await peer.wait_for_bytes(b"RDY 5\n")
     await consumer.close()
 
 
@@ -400,8 +400,8 @@ async def test_a_bad_message_is_not_tried_elsewhere(peer):
     producer = Producer([("127.0.0.1", peer.port)], options=PATIENT)
     await producer.open()
     call = asyncio.create_task(producer.publish("t", [b""]))
-    await peer.hear(b"PUB t")
-    peer.say(frame(1, b"E_BAD_MESSAGE empty"))
+    await peer.wait_for_bytes(b"PUB t")
+    peer.send(frame(1, b"E_BAD_MESSAGE empty"))
     with pytest.raises(CommandRefused, match="E_BAD_MESSAGE"):
         await call
     await producer.close()
@@ -412,8 +412,8 @@ async def test_many_messages_go_in_batches(peer):
     await producer.open()
     call = asyncio.create_task(producer.publish("t", [b"x"] * 1500))
     for count in (1000, 500):
-        await peer.hear(struct.pack(">I", count) + b"\x00\x00\x00\x01x")
-        peer.say(frame(0, b"OK"))
+        await peer.wait_for_bytes(struct.pack(">I", count) + b"\x00\x00\x00\x01x")
+        peer.send(frame(0, b"OK"))
     await call
     await producer.close()
 

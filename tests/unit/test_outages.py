@@ -1,4 +1,4 @@
-"""What is told of parts of a cluster that are away: each outage once, and its end once."""
+"""Reports on unavailable parts of a cluster: each outage once, and its end once."""
 
 import asyncio
 import logging
@@ -35,7 +35,7 @@ async def test_parts_that_go_and_come_in_one_outage_are_reported_once(caplog):
     assert last.startswith(ENDED)
 
 
-async def test_an_outage_is_over_once_all_has_been_there_for_a_while(caplog, monkeypatch):
+async def test_an_outage_is_over_once_all_parts_were_available_for_a_while(caplog, monkeypatch):
     caplog.set_level(logging.WARNING, "skitter.frontier")
     monkeypatch.setattr(cluster, "STABLE_AFTER", 0.01)
     parts = OutageTracker("c")

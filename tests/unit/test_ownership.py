@@ -1,4 +1,4 @@
-"""One process at a time owns a job, and whoever else comes is told which."""
+"""One process at a time owns a job, and other processes get an error that names it."""
 
 import os
 import socket
@@ -30,7 +30,7 @@ def test_a_process_that_was_forked_by_the_owner_does_not_keep_the_lock(tmp_path)
     begun, begun_pipe = os.pipe()
     end, end_pipe = os.pipe()
     child = os.fork()
-    if child == 0:  # as a worker of a process pool, which waits for work when its parent is killed
+    if child == 0:  # like a worker of a process pool, which waits for work when its parent is killed
         os.close(end_pipe)
         os.write(begun_pipe, b".")
         os.read(end, 1)

@@ -171,7 +171,7 @@ def test_structured_data_is_made_of_plain_values_with_absolute_urls():
     assert json.loads(json.dumps(data)) == data
 
 
-def test_microdata_in_a_circle_or_nested_too_deep_costs_nothing_else():
+def test_cyclic_or_deeply_nested_microdata_does_not_affect_other_data():
     circle = "<div itemscope itemref=a></div><div id=a itemprop=p itemscope itemref=a></div><meta property=og:title content=T>"
     deep = "<div itemscope itemprop=a>" * 450 + "<meta property=og:title content=T>"
     for body in (circle, deep):

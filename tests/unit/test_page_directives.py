@@ -1,4 +1,4 @@
-"""Page directives: what headers and elements mean, and how the settings obey them."""
+"""Page directives: the meaning of headers and elements, and how the settings obey them."""
 
 import asyncio
 import time

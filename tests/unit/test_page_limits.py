@@ -1,4 +1,4 @@
-"""Limits of a page: what exceeds them is refused before it takes the memory, and all other pages are read as before."""
+"""Limits of a page: excessive content is refused before it takes the memory, and all other pages are read as before."""
 
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
@@ -32,8 +32,8 @@ PIECES = (
 
 
 @pytest.fixture
-def measured(monkeypatch):
-    """The memory of each large page is measured, as if no tags proved that it is small."""
+def measure_large_pages(monkeypatch):
+    """Measure the memory of each large page, as if no tags proved that it is small."""
     monkeypatch.setattr(selector, "proven_size", lambda _: None)
 
 
@@ -149,7 +149,7 @@ def test_a_large_page_that_takes_little_time_needs_no_thread():
     assert response.text == body.decode("utf-8-sig")
 
 
-@pytest.mark.usefixtures("measured")
+@pytest.mark.usefixtures("measure_large_pages")
 @pytest.mark.parametrize("engine", [TURBO, LEXBOR], ids=["turbohtml", "lexbor"])
 def test_a_page_that_takes_longer_is_left_to_a_thread(monkeypatch, engine):
     monkeypatch.setattr(limits, "_TURN", 0)
@@ -171,7 +171,7 @@ def test_a_page_that_exceeds_a_limit_on_the_event_loop_is_refused_by_a_thread(na
 
 
 @pytest.mark.parametrize("where", ["thread", "event loop"])
-@pytest.mark.usefixtures("measured")
+@pytest.mark.usefixtures("measure_large_pages")
 @pytest.mark.parametrize(("length", "usual_seconds"), [(300_000, 0), (300_000, 1_000), (200_000, 0)])
 def test_only_a_long_page_in_a_thread_pauses_after_the_usual_time(monkeypatch, where, length, usual_seconds):
     pauses = []
@@ -389,7 +389,7 @@ async def test_all_results_of_a_generator_are_taken(amount):
     assert await results_of(number for number in range(amount)) == list(range(amount))
 
 
-@pytest.mark.usefixtures("measured")
+@pytest.mark.usefixtures("measure_large_pages")
 @pytest.mark.parametrize("is_certain", [False, True])
 def test_only_memory_that_another_thread_may_have_taken_is_measured_again(monkeypatch, is_certain):
     resident, calls = limits.MemoryMeter.resident, []
@@ -399,7 +399,7 @@ def test_only_memory_that_another_thread_may_have_taken_is_measured_again(monkey
         return resident(meter) + (2**30 if len(calls) == 4 else 0)
 
     monkeypatch.setattr(limits.MemoryMeter, "resident", disturbed)
-    monkeypatch.setattr(limits, "_TURN", 3600.0)  # on a busy machine, the fourth call might begin a turn
+    monkeypatch.setattr(limits, "_TURN", 3600.0)  # on a busy machine, the fourth call might start a turn
     if not is_certain:  # another thread uses as much CPU time
         monkeypatch.setattr(limits.time, "process_time", lambda: 2 * limits.time.thread_time())
     if is_certain:
@@ -413,7 +413,7 @@ def test_only_memory_that_another_thread_may_have_taken_is_measured_again(monkey
 
 @pytest.mark.parametrize("sign", [" ", "/", "\n", " /"])
 def test_a_tag_may_contain_any_number_of_blanks(sign):
-    """A pattern that looked for what separates attributes took a minute for 100 KB."""
+    """A pattern that searched for separators of attributes took a minute for 100 KB."""
     blanks = sign * (400_000 // len(sign))
     text = f"<html lang=en{blanks}><p title=x{blanks}>text"
     assert Selector(text, engine=TURBO).css("p::text").get() == "text"

@@ -1,4 +1,4 @@
-"""The end of a job in partitions: two readings, whatever happens while they are made."""
+"""The end of a job in partitions: two readings, with any changes between them."""
 
 import itertools
 
@@ -11,7 +11,7 @@ from skitter.frontier.records import JobState
 
 
 class Counted:
-    """A partition that is only counts. ``before_reading`` is called before each reading, with its number."""
+    """A partition with counts only. ``before_reading`` is called before each reading, with its number."""
 
     readings = 0
 
@@ -34,11 +34,11 @@ class Counted:
 
 @pytest.fixture
 def scan():
-    """Scan partitions for the end while ``story`` goes on: steps by the number of the reading they come before."""
+    """Scan partitions for the end. ``changes``: functions by the number of the reading before which they happen."""
 
-    async def begin(partitions, story):
+    async def begin(partitions, changes):
         Counted.readings = itertools.count()
-        Counted.before_reading = staticmethod(lambda number: story.get(number, lambda: None)())
+        Counted.before_reading = staticmethod(lambda number: changes.get(number, lambda: None)())
         job = PartitionMap(lambda: 0.0)
         job.fill(partitions)
         return await is_finished(job.clients, await read_all(job.clients))
@@ -65,7 +65,7 @@ async def test_a_job_with_requests_in_an_outbox_is_not_finished(scan, place):
 
 
 async def test_a_request_that_moves_between_partitions_is_not_missed(scan):
-    """It wanders behind the back of the reader, in both readings."""
+    """It moves between the readings of two partitions, both times."""
     first, second = Counted(), Counted(left=1)
 
     def to_first():
@@ -76,13 +76,13 @@ async def test_a_request_that_moves_between_partitions_is_not_missed(scan):
         second.add()
         first.finish()
 
-    # Reading 0 sees the first one, 1 the second; 2 and 3 the same again.
+    # Reading 0 reads the first partition, 1 the second one; 2 and 3 the same again.
     assert not await scan([first, second], {1: to_first, 2: to_second, 3: to_first})
 
 
 @pytest.mark.parametrize("moments", list(itertools.combinations_with_replacement(range(1, 5), 2)))
 async def test_a_job_that_has_a_request_all_the_time_never_ends(scan, moments):
-    """Whenever it moves, there and back again, between the readings of two partitions."""
+    """Whenever it moves back and forth between the readings of two partitions."""
     first, second = Counted(), Counted(left=1)
     there, back = moments
 
@@ -90,16 +90,16 @@ async def test_a_job_that_has_a_request_all_the_time_never_ends(scan, moments):
         target.add()
         source.finish()
 
-    story = {there: lambda: move(second, first)}
+    changes = {there: lambda: move(second, first)}
     if back == there:
-        story = {there: lambda: (move(second, first), move(first, second))}
+        changes = {there: lambda: (move(second, first), move(first, second))}
     else:
-        story[back] = lambda: move(first, second)
-    assert not await scan([first, second], story)
+        changes[back] = lambda: move(first, second)
+    assert not await scan([first, second], changes)
 
 
 async def test_a_request_that_was_replayed_and_done_again_shows(scan):
-    """It is no new request, yet the partition was not quiet."""
+    """It is not a new request, but the partition was not quiet."""
     first, second = Counted(), Counted()
 
     def replayed_and_done():

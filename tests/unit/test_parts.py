@@ -1,4 +1,4 @@
-"""Parts: built in, installed, by a dotted path, or as objects; and what is said of those that are not there."""
+"""Parts: built in, installed, by a dotted path, or as objects; and errors for missing parts."""
 
 import sys
 from importlib.metadata import EntryPoint, EntryPoints
@@ -64,8 +64,8 @@ def installed(monkeypatch):
     monkeypatch.setattr("skitter.plugins._offered", lambda group: points.select(group=group))
 
 
-def dressed(**settings):
-    """Return the user agents that a job with these settings has."""
+def user_agents_of(**settings):
+    """Return the user agents of a job with these settings."""
     fetcher = make_fetcher(build_settings(settings))
     assert isinstance(fetcher, IdentityFetcher)
     return fetcher._user_agents
@@ -82,15 +82,15 @@ def dressed(**settings):
     ],
 )
 def test_a_part_is_found_by_its_installed_name_and_by_its_path(installed, value, rest):
-    assert dressed(user_agents=value).rest == rest
+    assert user_agents_of(user_agents=value).rest == rest
 
 
 def test_a_part_is_an_object_a_class_or_a_function():
     import own_parts
 
-    assert dressed(user_agents=own_parts.ready) is own_parts.ready
-    assert dressed(user_agents=own_parts.Agents).rest == ""
-    assert dressed(user_agents=own_parts.agents).rest == ""
+    assert user_agents_of(user_agents=own_parts.ready) is own_parts.ready
+    assert user_agents_of(user_agents=own_parts.Agents).rest == ""
+    assert user_agents_of(user_agents=own_parts.agents).rest == ""
 
 
 @pytest.mark.parametrize(
@@ -154,17 +154,17 @@ def test_the_value_none_adds_no_source(value):
 
 
 def test_a_component_receives_the_settings_of_the_job():
-    told = []
+    contexts = []
 
-    class Told:
+    class ReceivesContext:
         def __init__(self, context):
-            told.append(context)
+            contexts.append(context)
 
         def headers(self, request):
             return {}
 
-    make_fetcher(build_settings({"user_agents": Told, "connect_timeout": 3}))
-    (context,) = told
+    make_fetcher(build_settings({"user_agents": ReceivesContext, "connect_timeout": 3}))
+    (context,) = contexts
     assert isinstance(context, SourceContext)
     assert (context.settings.connect_timeout, context.notes) == (3, None)
     assert isinstance(context.plain._default, HttpFetcher)
@@ -182,7 +182,7 @@ def test_an_object_in_the_spec_of_a_job_is_refused_for_other_processes_could_not
     assert "custom_settings" in caught.value.remedy
 
 
-async def test_headers_of_the_settings_are_sent_with_a_fetcher_of_ones_own():
+async def test_headers_of_the_settings_are_sent_with_a_user_defined_fetcher():
     seen = []
 
     class Own:

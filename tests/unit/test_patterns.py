@@ -1,4 +1,4 @@
-"""Regular expressions of users: the same matches as `re`, and no text that occupies them for long."""
+"""Regular expressions of users: the same matches as `re`, and no long backtracking."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Which slot a host belongs to, and which limits hold there."""
+"""The slot of a host, and the limits of a slot."""
 
 import pytest
 
@@ -146,7 +146,7 @@ def test_a_rule_may_be_one_pool_for_all_its_hosts():
 
 
 def test_a_domain_that_a_rule_names_does_not_lend_its_limits_to_other_hosts_of_it():
-    """The slot ``example.com`` of www.example.com is not the host that the rule means."""
+    """The slot ``example.com`` of www.example.com is not the host in the rule."""
     politeness = Politeness(
         HostLimits(delay=1.0), [LimitRule(domain_glob="example.com", delay=9.0)], "domain"
     )

@@ -1,4 +1,4 @@
-"""Ports that tests are given: to one test process only, also while nothing listens on them."""
+"""Ports for tests: each belongs to one test process only, even while no process listens on it."""
 
 import random
 import socket
@@ -16,8 +16,8 @@ sys.stdin.read()
 """
 
 
-class Drawn:
-    """Draws what it is told to first."""
+class ScriptedRandom:
+    """Draws given numbers first."""
 
     def __init__(self, *ports):
         self._ports = list(ports)
@@ -32,15 +32,15 @@ def test_a_port_of_another_test_process_is_not_reused_until_that_process_has_end
     )
     with holder:
         held = int(holder.stdout.readline())
-        monkeypatch.setattr(processes, "_PORTS", Drawn(held))
+        monkeypatch.setattr(processes, "_PORTS", ScriptedRandom(held))
         assert processes.free_port() != held
         holder.communicate()
-    monkeypatch.setattr(processes, "_PORTS", Drawn(held))
+    monkeypatch.setattr(processes, "_PORTS", ScriptedRandom(held))
     assert processes.free_port() == held
 
 
 def test_an_occupied_port_is_not_used(monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as foreign:
         taken = foreign.getsockname()[1]
-        monkeypatch.setattr(processes, "_PORTS", Drawn(taken))
+        monkeypatch.setattr(processes, "_PORTS", ScriptedRandom(taken))
         assert processes.free_port() != taken

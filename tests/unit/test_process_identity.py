@@ -1,4 +1,4 @@
-"""The identity of a process proves that it is dead, and never says so of one that lives or that may live elsewhere."""
+"""The identity of a process proves its death, but never that of a live process or of one on another machine."""
 
 import subprocess
 import sys
@@ -19,7 +19,7 @@ def child():
     process.communicate()
 
 
-def test_a_process_that_lives_is_not_dead(child):
+def test_a_live_process_is_not_dead(child):
     for identity in (process_identity(), process_identity(child.pid)):
         assert not is_provably_dead(identity)
 
@@ -29,7 +29,7 @@ def test_a_process_that_was_killed_is_dead_before_and_after_its_parent_notices(c
     child.kill()
     child.stdout = None
     while not is_provably_dead(identity):
-        assert child.returncode is None  # a zombie: nobody has waited for it
+        assert child.returncode is None  # a zombie: its parent has not waited for it
     child.wait()
     assert is_provably_dead(identity)
 
@@ -39,13 +39,13 @@ def test_another_process_with_the_same_id_does_not_count(child):
     assert is_provably_dead(f"{pid}-{int(started, 16) - 1:x}-{boot}")
 
 
-def test_nothing_is_proved_of_a_process_of_another_boot_machine_or_container():
+def test_a_process_of_another_boot_machine_or_container_is_not_declared_dead():
     pid, started, boot = process_identity().split("-")
     assert not is_provably_dead(f"{pid}-{int(started, 16) + 1:x}-{boot[::-1]}")
 
 
 @pytest.mark.parametrize("name", ["", "w", "1-2", "99999999-3f2a91c0b1d2", "x-1-y", "?"])
-def test_nothing_is_proved_by_other_names(name):
+def test_other_names_declare_no_process_dead(name):
     assert not is_provably_dead(name)
 
 

@@ -1,4 +1,4 @@
-"""Progress and summary: what people and programs are told of a crawl."""
+"""Progress and summary of a crawl, for people and for programs."""
 
 import io
 import json
@@ -32,7 +32,7 @@ def look(seconds=12.0):
     return Progress(reading(), seconds, workers=2, pages_per_second=45.25)
 
 
-def test_the_pace_is_that_of_the_last_ten_seconds():
+def test_the_rate_is_that_of_the_last_ten_seconds():
     pace = Throughput()
     assert pace.record(0.0, 500) == 0.0
     assert pace.record(5.0, 550) == 10.0
@@ -46,7 +46,7 @@ def test_errors_count_retries_and_failures():
     assert kinds(COUNTERS, "failed") == {"status/404": 3, "timeout": 1}
 
 
-def test_a_line_shows_every_figure():
+def test_a_line_shows_every_value():
     assert progress_line(look()) == (
         "1,200 pages, 45.2 pages/s, 1,100 items, 50 queued, 2 delayed, 32 in flight, 4 failed, 7 hosts;"
         " failed attempts: timeout 5, status/404 3"
@@ -120,11 +120,11 @@ def result(state=JobState.FINISHED, reason=""):
 def test_a_summary_counts_this_run_and_the_whole_job(tmp_path):
     summary = summary_of(result(JobState.STOPPING, "interrupted"), 130)
     summary.write(tmp_path / "s.json")
-    told = json.loads((tmp_path / "s.json").read_text())
-    assert (told["state"], told["reason"], told["exit_code"]) == ("stopped", "interrupted", 130)
-    assert (told["pages"], told["pages_this_run"], told["pages_per_second"]) == (1200, 1000, 100.0)
-    assert told["refused_by_reason"] == {"duplicate": 9}
-    assert told["statuses"] == {"200": 1200, "404": 3}
+    written = json.loads((tmp_path / "s.json").read_text())
+    assert (written["state"], written["reason"], written["exit_code"]) == ("stopped", "interrupted", 130)
+    assert (written["pages"], written["pages_this_run"], written["pages_per_second"]) == (1200, 1000, 100.0)
+    assert written["refused_by_reason"] == {"duplicate": 9}
+    assert written["statuses"] == {"200": 1200, "404": 3}
 
 
 def test_the_representation_of_a_result_is_one_line():
@@ -134,7 +134,7 @@ def test_the_representation_of_a_result_is_one_line():
     assert repr(stopped) == f"<RunResult of job 'shop': stopped, limit reached: max_pages; {counts}>"
 
 
-def test_a_summary_that_cannot_be_written_says_so(tmp_path):
+def test_a_summary_that_cannot_be_written_is_reported(tmp_path):
     with pytest.raises(UsageError) as caught:
         summary_of(result(), 0).write(tmp_path / "nowhere" / "s.json")
     assert caught.value.field == "summary"
@@ -146,7 +146,7 @@ def test_the_summary_shows_the_dropped_items():
     assert dict(summary_rows(summary_of(ended, 0)))["dropped"] == "1,205 (hook 1,200, invalid 5)"
 
 
-def test_the_summary_tells_items_of_all_machines_from_those_in_the_files_of_this_one():
+def test_the_summary_distinguishes_items_of_all_machines_from_those_in_the_files_of_this_one():
     ended = result()
     here = dict(summary_rows(summary_of(ended, 0)))
     ended.elsewhere = 1_500
@@ -175,7 +175,7 @@ def test_the_summary_omits_empty_sections():
     assert "refused" not in dict(summary_rows(summary_of(empty, 0)))
 
 
-def test_a_summary_tells_the_pages_of_this_run_from_those_of_earlier_ones():
+def test_a_summary_distinguishes_the_pages_of_this_run_from_those_of_earlier_ones():
     before = reading(counters={**COUNTERS, "pages": 1000})
     result = RunResult(
         job="j", state=JobState.FINISHED, reason="", seconds=1.0, before=before, status=reading(), outputs=[]

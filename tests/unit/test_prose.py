@@ -1,4 +1,4 @@
-"""The prose is plain English: phrases that we have retired come back neither in the documentation nor in messages."""
+"""The prose is plain English: retired phrases return neither to the documentation nor to messages."""
 
 import ast
 import re
@@ -9,7 +9,7 @@ import pytest
 from manual import PAGES, ROOT, name_of
 
 CHECK_SOURCE = True
-"""Whether docstrings and messages of the source are checked too."""
+"""Whether docstrings and messages of the source are checked as well."""
 SOURCE = sorted((ROOT / "src").rglob("*.py"))
 PROGRAMS = sorted(
     path for name in ("benchmarks", "deploy", "docs", "examples") for path in (ROOT / name).rglob("*.py")
@@ -23,7 +23,7 @@ DOCUMENTS = [*(ROOT / name for name in READMES), *PAGES]
 LONGEST_LINE = 160
 
 _START = r"(?:^|(?<=[.:;|] )|(?<=\*\* ))"
-"""Where a sentence or a cell of a table begins."""
+"""The start of a sentence or of a table cell."""
 RETIRED = [
     (
         r"(?<!there )\b(?:is|are) no (?!longer|more|less|fewer|better|worse)",
@@ -90,9 +90,9 @@ RETIRED = [
         "write 'respond', or 'reply' to a command; only name servers answer",
     ),
 ]
-"""Each phrase, as a regular expression that ignores case, and what to write in its place."""
+"""Each phrase, as a case-insensitive regular expression, and what to write instead."""
 EXCEPTIONS = [
-    # (page or source file, the words that may stay there)
+    # (page or source file, allowed words)
     ("src/skitter/testing/generated.py", "go on"),  # the text of a link
 ]
 
@@ -101,12 +101,12 @@ _PATTERNS = [(re.compile(pattern, re.IGNORECASE | re.MULTILINE), hint) for patte
 
 
 def without_code(text):
-    """Blank out code and targets of links; every line stays where it is."""
+    """Blank out code and targets of links, and keep all line numbers."""
     return _CODE.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text)
 
 
 def findings(text, name, first_line=1):
-    """Give a line for each retired phrase of a text: where it is, and what to write."""
+    """Yield a line for each retired phrase of a text: its position, and what to write instead."""
     text = without_code(text)
     flowing = re.sub(r"(?<!\n)\n(?!\n)", " ", text)  # a phrase may be wrapped
     for pattern, hint in _PATTERNS:
@@ -117,7 +117,7 @@ def findings(text, name, first_line=1):
 
 
 def texts_of(source):
-    """Give docstrings, other string literals and comments of Python source with the lines on which they begin."""
+    """Yield docstrings, other string literals and comments of Python source with their first lines."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.lineno, node.value
@@ -144,7 +144,7 @@ def test_docstrings_comments_and_messages_have_no_retired_phrase(path):
 
 @pytest.mark.parametrize("page", DOCUMENTS, ids=name_of)
 def test_the_lines_of_a_page_are_short(page):
-    """Rows of tables and code cannot be wrapped; links count as what a reader sees."""
+    """Rows of tables and code cannot be wrapped; only the text of links counts."""
     text = without_code(page.read_text("utf-8"))
     lines = [line.rstrip() for line in text.splitlines() if not line.lstrip().startswith("|")]
     assert [line for line in lines if len(line) > LONGEST_LINE] == []
@@ -178,7 +178,7 @@ def test_a_planted_phrase_is_found_with_its_line_and_a_hint(sentence):
     assert all(re.match(r"page\.md:4: '.+': \w", line) for line in found)
 
 
-RIDDLES = re.compile(
+VAGUE_NAMES = re.compile(
     r"\bdef (test_(?:what|who)(?:ever)?_\w*|test_\w+_(?:nobody|anew|is_no|are_no|is_none)(?:_(?!longer|later)\w*)?)\("
 )
 """Names of tests that hide their subject. Write a noun: ``test_an_expired_lease_...``."""
@@ -186,15 +186,15 @@ RIDDLES = re.compile(
 
 def test_names_of_tests_name_their_subject():
     files = sorted((ROOT / "tests").rglob("test_*.py"))
-    assert [found for path in files for found in RIDDLES.findall(path.read_text("utf-8"))] == []
+    assert [found for path in files for found in VAGUE_NAMES.findall(path.read_text("utf-8"))] == []
 
 
 @pytest.mark.parametrize(
     "name", ["test_what_waits_is_kept", "test_a_text_is_no_url", "test_a_bad_url_is_none"]
 )
 def test_a_planted_name_of_a_test_is_found(name):
-    assert RIDDLES.findall(f"def {name}():") == [name]
-    assert RIDDLES.findall("def test_a_lease_is_no_longer_valid():") == []
+    assert VAGUE_NAMES.findall(f"def {name}():") == [name]
+    assert VAGUE_NAMES.findall("def test_a_lease_is_no_longer_valid():") == []
 
 
 def test_code_is_not_prose():

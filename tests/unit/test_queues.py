@@ -1,4 +1,4 @@
-"""Named queues: who names them, what they inherit, what a worker asks for, and what is refused."""
+"""Named queues: how requests get their queue, what workers lease, and which values are refused."""
 
 import json
 
@@ -79,7 +79,7 @@ def test_a_rule_and_the_limits_of_a_queue_are_found_by_the_slot():
     assert [changed.policy_of(slot).delay for slot in ("list|h.test", "detail|h.test")] == [3.0, 5.0]
 
 
-# --- what a request says, and what it inherits ----------------------------------------------------------------
+# --- explicit and inherited queues ----------------------------------------------------------------------------
 
 
 def test_children_stay_in_the_queue_of_their_page_unless_they_name_another():
@@ -221,34 +221,34 @@ def test_seeds_are_added_to_the_queue_of_the_option_or_to_their_own(serve, tmp_p
     lines = f'{site.url}a\n{{"url": "{site.url}b", "queue": "list"}}\n{{"url": "{site.url}c", "queue": "default"}}'
     added = skitter("add", "x", "--file", "-", "--queue", "detail", cwd=tmp_path, stdin=lines)
     assert added.stderr.startswith("added: 3")
-    told = json.loads(skitter("status", "x", "--json", cwd=tmp_path).stdout)
-    assert told["counts"]["queues"] == {"default": 1, "detail": 1, "list": 1}
+    status = json.loads(skitter("status", "x", "--json", cwd=tmp_path).stdout)
+    assert status["counts"]["queues"] == {"default": 1, "detail": 1, "list": 1}
     refused = skitter("add", "x", f"{site.url}d", "--queue", "no name", cwd=tmp_path)
     assert refused.returncode == 2
     assert "queue" in refused.stderr
 
 
-# --- what a worker asks for -----------------------------------------------------------------------------------
+# --- leases of a worker ---------------------------------------------------------------------------------------
 
 
-def test_a_worker_without_queues_has_no_appetite_to_reckon():
+def test_a_worker_without_queues_requests_no_shares():
     assert make_queue_budget((), {}) is None
 
 
 def test_a_worker_requests_the_remaining_quota_of_a_queue():
-    appetite = QueueBudget((), {"detail": 3})
-    assert appetite.quotas(10) == {"detail": 3, "*": 10}
-    appetite.begin("detail|h.test")
-    appetite.begin("h.test")
-    assert appetite.quotas(9) == {"detail": 2, "*": 9}
-    appetite.end("detail|h.test")
-    assert appetite.quotas(2) == {"detail": 2, "*": 2}
+    budget = QueueBudget((), {"detail": 3})
+    assert budget.quotas(10) == {"detail": 3, "*": 10}
+    budget.begin("detail|h.test")
+    budget.begin("h.test")
+    assert budget.quotas(9) == {"detail": 2, "*": 9}
+    budget.end("detail|h.test")
+    assert budget.quotas(2) == {"detail": 2, "*": 2}
 
 
 def test_a_worker_that_serves_some_queues_asks_for_no_others():
-    appetite = QueueBudget(("list", "detail"), {"detail": 3, "other": 5})
-    assert appetite.quotas(10) == {"list": 10, "detail": 3}
-    assert appetite.concurrency is None
+    budget = QueueBudget(("list", "detail"), {"detail": 3, "other": 5})
+    assert budget.quotas(10) == {"list": 10, "detail": 3}
+    assert budget.concurrency is None
     assert QueueBudget(("detail",), {"detail": 64, "other": 5}).concurrency == 64
     assert QueueBudget((), {"detail": 64}).concurrency is None
 
@@ -269,8 +269,8 @@ async def test_a_worker_never_has_more_of_a_queue_in_flight_than_its_size(serve,
         async def lease(self, *arguments):
             result = await super().lease(*arguments)
             for queue in self.most:
-                flying = sum(slot.in_flight for slot in self._slots if slot.queue == queue)
-                self.most[queue] = max(self.most[queue], flying)
+                in_flight_now = sum(slot.in_flight for slot in self._slots if slot.queue == queue)
+                self.most[queue] = max(self.most[queue], in_flight_now)
             return result
 
     settings = {"queues": {"detail": {"concurrency": 2}}, "concurrency": 6, "concurrency_per_slot": 100}
@@ -283,7 +283,7 @@ async def test_a_worker_never_has_more_of_a_queue_in_flight_than_its_size(serve,
     assert 2 < Counting.most["default"] <= 6
 
 
-async def test_the_frontier_is_asked_as_ever_where_no_queue_is_named(serve, tmp_path):
+async def test_the_frontier_call_is_unchanged_if_no_queue_is_named(serve, tmp_path):
     class One(Spider):
         async def start(self):
             yield self.url
@@ -292,7 +292,7 @@ async def test_the_frontier_is_asked_as_ever_where_no_queue_is_named(serve, tmp_
             yield {}
 
     class Plain(EmbeddedFrontier):
-        async def lease(self, worker, limit, reports=()):  # as it was before there were queues
+        async def lease(self, worker, limit, reports=()):  # as before there were queues
             return await super().lease(worker, limit, reports)
 
     bench = CrawlHarness(One(url=serve(Scripted({"/": page()})).url), tmp_path)
@@ -300,7 +300,7 @@ async def test_the_frontier_is_asked_as_ever_where_no_queue_is_named(serve, tmp_
     assert (await bench.run()).items == [{}]
 
 
-# --- what waits for nobody ------------------------------------------------------------------------------------
+# --- queues without a worker ----------------------------------------------------------------------------------
 
 
 def report(name, *queues):
@@ -315,11 +315,11 @@ async def test_a_queue_that_no_worker_serves_is_reported_once_and_not_before_a_w
     await frontier.add(entries)
     await frontier.reports.announce(report("w", "list"), 1000.0)
     watch = QueuesWithoutWorkers()
-    said = []
+    record_counts = []
     for now in (0.0, 9.0, 10.0, 11.0, 500.0):
         await watch.check(frontier, await frontier.status(), now)
-        said.append(len(caplog.records))
-    assert said == [0, 0, 1, 1, 1]
+        record_counts.append(len(caplog.records))
+    assert record_counts == [0, 0, 1, 1, 1]
     assert "no worker serves queue detail, where 1 requests wait" in caplog.text
     await frontier.reports.announce(report("late", "detail"), 1000.0)
     again = QueuesWithoutWorkers()

@@ -1,4 +1,4 @@
-"""What is wrong with a recipe is told with the file, the line and the field."""
+"""Mistakes in a recipe are reported with the file, the line and the field."""
 
 import re
 from pathlib import Path
@@ -37,13 +37,13 @@ def test_there_are_more_than_fifty():
 def test_a_broken_recipe_is_refused_with_the_line_and_field_of_each_problem(name, text, marks):
     with pytest.raises(RecipeError) as caught:
         compile_text(text, name, complete=False)
-    told = caught.value.lines
-    assert len(told) == len(marks), told
+    reported = caught.value.lines
+    assert len(reported) == len(marks), reported
     for number, field, words in marks:
         place = f"{name} line {number}: {field}: " if field else f"{name} line {number}: "
-        assert any(line.startswith(place) and words in f"{line}; {caught.value.remedy}" for line in told), (
-            told
-        )
+        assert any(
+            line.startswith(place) and words in f"{line}; {caught.value.remedy}" for line in reported
+        ), reported
     assert caught.value.remedy
 
 
@@ -87,9 +87,9 @@ def test_the_check_command_lists_the_problems_of_all_files_and_exits_with_2(tmp_
 
 def test_running_a_broken_recipe_is_refused_in_one_line(tmp_path):
     (tmp_path / "broken.yaml").write_text("name: x\nstart: http://x/\npages: {a: {itms: 1}}\n")
-    told = usage_error("run", "broken.yaml", cwd=tmp_path)
-    assert told.startswith("skitter: broken.yaml line 3: pages.a.itms: ")
-    assert told.endswith("; did you mean items?")
+    reported = usage_error("run", "broken.yaml", cwd=tmp_path)
+    assert reported.startswith("skitter: broken.yaml line 3: pages.a.itms: ")
+    assert reported.endswith("; did you mean items?")
 
 
 def test_a_variable_that_has_no_value_and_one_that_does_not_exist_are_refused(tmp_path):
@@ -97,13 +97,13 @@ def test_a_variable_that_has_no_value_and_one_that_does_not_exist_are_refused(tm
         "name: x\nvariables: {site: null}\nstart: ${site}/\npages: {a: {items: {fields: {t: h1}}}}\n"
     )
     assert skitter("recipe", "check", "open.yaml", cwd=tmp_path).returncode == 0
-    told = usage_error("run", "open.yaml", cwd=tmp_path)
-    assert told.startswith("skitter: open.yaml line 3: start: ")
-    assert told.endswith("-a site=VALUE")
-    told = usage_error("run", "open.yaml", "-a", "sight=http://x", cwd=tmp_path)
-    assert told.startswith("skitter: open.yaml line 2: variables: ")
-    assert "'sight'" in told
-    assert told.endswith("did you mean site?")
+    reported = usage_error("run", "open.yaml", cwd=tmp_path)
+    assert reported.startswith("skitter: open.yaml line 3: start: ")
+    assert reported.endswith("-a site=VALUE")
+    reported = usage_error("run", "open.yaml", "-a", "sight=http://x", cwd=tmp_path)
+    assert reported.startswith("skitter: open.yaml line 2: variables: ")
+    assert "'sight'" in reported
+    assert reported.endswith("did you mean site?")
 
 
 def test_a_missing_file_is_reported_in_one_line(tmp_path):

@@ -1,4 +1,4 @@
-"""The ten recipes of the examples give exactly the items of their ten sites."""
+"""The ten recipes of the examples yield exactly the items of their ten sites."""
 
 import sys
 
@@ -76,7 +76,7 @@ EXPECTED = {
 
 
 def at(site, value):
-    """Put the address of the site into expected items."""
+    """Insert the address of the site into expected items."""
     if isinstance(value, str):
         return value.replace("{site}", site)
     if isinstance(value, list):
@@ -104,7 +104,7 @@ def test_a_login_holds_for_workers_that_did_not_log_in_and_after_a_restart(tmp_p
     with SiteProcess("ten_sites:Sites", search=[RECIPES]) as process:
         site = process.url.rstrip("/")
         arguments = ("run", RECIPES / "club.yaml", "-a", f"site={site}", "-o", "out.jsonl", "--delay", 0)
-        # As far as the login and no further; then others go on.
+        # Crawl up to the login only; other workers continue.
         assert skitter(*arguments, "--limit", 3, cwd=tmp_path).returncode == 0
         result = skitter(*arguments, "--workers", 2, "--fail-on-errors", cwd=tmp_path)
         assert result.returncode == 0, result.stderr

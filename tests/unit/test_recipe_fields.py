@@ -1,4 +1,4 @@
-"""Fields: from what stands in a page to the value of an item."""
+"""Fields: from the content of a page to the value of an item."""
 
 import msgspec
 import pytest
@@ -20,7 +20,7 @@ PAGE = """<!doctype html><base href="http://x/base/"><h1> A <b>long</b>
 
 
 def item_of(fields, body=PAGE, kind="text/html; charset=utf-8", data=None, page="page"):
-    """Read one item from a page by the fields of a recipe."""
+    """Read one item from a page with the fields of a recipe."""
     recipe = {"name": "x", "start": "http://x/", "pages": {page: {"items": {"fields": fields}}}}
     reader = compile_text(msgspec.json.encode(recipe).decode(), "r.yaml").pages[page]
     response = Response(
@@ -85,7 +85,7 @@ def item_of(fields, body=PAGE, kind="text/html; charset=utf-8", data=None, page=
         ({"css": "li", "many": True, "fields": {"t": {"xpath": "."}}}, [{"t": "one"}, {"t": None}, {"t": "two"}]),
     ],
 )  # fmt: skip
-def test_a_field_gives(field, value):
+def test_a_field_yields(field, value):
     assert item_of({"f": field}, data={"rank": 7}) == {"f": value}
 
 
@@ -100,7 +100,7 @@ def test_a_field_gives(field, value):
         ({"css": "h1", "json": "a"}, "JSON"),
     ],
 )
-def test_a_field_that_cannot_be_had_fails_the_page_and_is_named(field, detail):
+def test_a_missing_field_fails_the_page_and_is_named(field, detail):
     with pytest.raises(PageError) as caught:
         item_of({"f": field})
     assert caught.value.field == "f"
@@ -125,7 +125,7 @@ def test_a_field_that_cannot_be_had_fails_the_page_and_is_named(field, detail):
         ({"json": "number", "type": "float", "decimal": ","}, 1.5),
     ],
 )
-def test_a_field_of_a_json_page_gives(field, value):
+def test_a_field_of_a_json_page_yields(field, value):
     body = """{"name": "n", "deep": {"value": 1.5}, "list": ["a", "b"], "yes": true, "nothing": null,
         "people": [{"name": "p"}, {"name": "q"}], "when": "2026-03-05T00:00:00Z", "link": "/y", "html": "<b>b</b>",
         "number": "1,5"}"""
@@ -140,7 +140,7 @@ def test_a_field_of_a_json_page_gives(field, value):
     assert msgspec.json.decode(encode_item(item)) == {"f": value}
 
 
-def test_css_on_a_json_page_is_an_error_that_says_so():
+def test_css_on_a_json_page_is_an_error():
     with pytest.raises(PageError, match="'h1'"):
         item_of({"f": "h1"}, body="{}", kind="application/json")
 

@@ -1,4 +1,4 @@
-"""Following: next pages by number, offset and form; starts; what travels; scope."""
+"""Following links: next pages by number, offset and form; start pages; data of child requests; scope."""
 
 import asyncio
 from urllib.parse import parse_qs, urlsplit
@@ -16,7 +16,7 @@ def listing(numbers):
 
 
 class Numbered:
-    """A list of 23, ten a page, asked for by number or offset; it remembers what it was asked."""
+    """A list of 23 entries, ten per page, requested by number or offset. It records the requests."""
 
     def __init__(self):
         self.asked = []

@@ -1,4 +1,4 @@
-"""A server that keeps its data on disk: how it is known, how scripts are made whole there, and which life of it answers."""
+"""Servers that keep data on disk: detection, atomic scripts, and restarts."""
 
 import asyncio
 
@@ -34,8 +34,8 @@ def bulk(text):
     return b"$%d\r\n%s\r\n" % (len(text), text.encode())
 
 
-class Double:
-    """Answers commands as it is told, one after the other: ``answers`` are bytes as they stand on the wire."""
+class FakeServer:
+    """Sends scripted answers to commands, one after the other: ``answers`` are bytes as they are sent."""
 
     def __init__(self, *answers):
         self._answers = list(answers)
@@ -73,7 +73,7 @@ class Double:
         ("write command not allowed when reached max-db-size.", "reached max-db-size"),
     ],
 )
-def test_a_full_disk_passes_by_an_operators_hand(answer, pattern):
+def test_a_full_disk_is_a_temporary_error(answer, pattern):
     rule = rule_of(ResponseError(answer))
     assert rule.pattern == pattern
     assert "server" in rule.remedy
@@ -114,7 +114,7 @@ def test_kvrocks_is_recognised_by_its_server_info():
         ({}, 3, "3", "frontier"),
     ],
 )
-def test_one_that_cannot_serve_is_refused(info, database, value, field):
+def test_an_unsuitable_kvrocks_is_refused(info, database, value, field):
     with pytest.raises(FrontierError, match=value) as refusal:
         check_kvrocks(INFO | info, "redis://h/0", database)
     assert refusal.value.field == field
@@ -122,7 +122,7 @@ def test_one_that_cannot_serve_is_refused(info, database, value, field):
 
 
 async def test_a_script_is_the_only_one_of_its_transaction():
-    async with Double(*BEGUN, b"*1\r\n" + bulk("done"), END) as server:
+    async with FakeServer(*BEGUN, b"*1\r\n" + bulk("done"), END) as server:
         assert await in_transaction(server.client, SCRIPT) == b"done"
         asked = [words for words in server.asked if words[0] != "CLIENT"]
         assert asked == [["MULTI"], list(SCRIPT), ["EXEC"], ["ECHO", "end of transaction"]]
@@ -131,21 +131,21 @@ async def test_a_script_is_the_only_one_of_its_transaction():
 async def test_the_result_of_a_script_whose_writes_failed_is_discarded():
     failed = b"*1\r\n" + bulk("done") + b"-ERR IO error: No space left on device\r\n"
     again = (*BEGUN, b"*1\r\n" + bulk("done at last"), END)
-    async with Double(*BEGUN, failed, END, *again) as server:
+    async with FakeServer(*BEGUN, failed, END, *again) as server:
         with pytest.raises(ResponseError, match="No space left on device"):
             await in_transaction(server.client, SCRIPT)
         assert await in_transaction(server.client, SCRIPT) == b"done at last"
 
 
 async def test_a_script_that_the_server_does_not_know_is_reported_as_such():
-    async with Double(*BEGUN, b"*1\r\n-NOSCRIPT No matching script\r\n", END) as server:
+    async with FakeServer(*BEGUN, b"*1\r\n-NOSCRIPT No matching script\r\n", END) as server:
         with pytest.raises(NoScriptError):
             await in_transaction(server.client, SCRIPT)
 
 
 async def test_a_refusal_before_the_transaction_runs_is_reported_with_its_reason():
     refused = (b"+OK\r\n", b"-LOADING kvrocks is restoring\r\n", b"-EXECABORT Transaction discarded\r\n", END)
-    async with Double(*refused) as server:
+    async with FakeServer(*refused) as server:
         with pytest.raises(BusyLoadingError):
             await in_transaction(server.client, SCRIPT)
 
@@ -154,7 +154,7 @@ def time(second):
     return b"*2\r\n" + bulk(str(second)) + bulk("5")
 
 
-async def life(server):
+async def read_identity(server):
     connection = redis.asyncio.Connection(port=server.port, protocol=2, driver_info=None)
     try:
         return await server_run_id(connection)
@@ -162,14 +162,14 @@ async def life(server):
         await connection.disconnect()
 
 
-async def test_a_life_is_identified_by_process_and_second_of_its_start():
+async def test_a_run_of_a_server_is_identified_by_process_and_second_of_its_start():
     def answers(process, started, now):
         age = bulk(SERVER.format(process, now - started))
         return age, time(now), age, time(now)
 
     lives = ((7, 1000, 1010), (7, 1000, 2000), (7, 1001, 2000), (8, 1000, 2000))
-    async with Double(*(answer for one in lives for answer in answers(*one))) as server:
-        first, same, later, other = [await life(server) for _ in lives]
+    async with FakeServer(*(answer for one in lives for answer in answers(*one))) as server:
+        first, same, later, other = [await read_identity(server) for _ in lives]
         assert first == same
         assert len({first, later, other}) == 3
 
@@ -178,15 +178,15 @@ async def test_the_start_second_is_not_guessed_if_the_clock_advances():
     torn = (time(2000), bulk(SERVER.format(7, 1001)), time(2001))
     clear = (time(2001), bulk(SERVER.format(7, 1001)), time(2001))
     first = bulk(SERVER.format(7, 1000))
-    async with Double(first, *torn, *clear, first, *clear) as server:
-        assert await life(server) == await life(server)
+    async with FakeServer(first, *torn, *clear, first, *clear) as server:
+        assert await read_identity(server) == await read_identity(server)
 
 
 async def test_a_frontier_reports_a_restarted_server():
     begin = (bulk(SERVER.format(7, 0)), time(1000), bulk(SERVER.format(7, 0)), time(1000))
     again = (bulk(SERVER.format(7, 5)), time(2000), bulk(SERVER.format(7, 5)), time(2000))
     everything = bulk(SERVER.format(7, 0) + "role:master\r\n")
-    async with Double(*begin, everything, *again, b"+PONG\r\n") as server:
+    async with FakeServer(*begin, everything, *again, b"+PONG\r\n") as server:
         frontier = RedisServer(parse_address(server.url))
         await frontier.connect(patient=False)
         await frontier.connection.client.connection_pool.disconnect()

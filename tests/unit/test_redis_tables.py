@@ -1,4 +1,4 @@
-"""The tables of keys and scripts in the documentation of the Redis frontier are whole, and name nothing twice."""
+"""The tables of keys and scripts in the documentation of the Redis frontier are complete and without duplicates."""
 
 import re
 from collections import Counter
@@ -17,7 +17,7 @@ OF_A_CLUSTER_OR_BROKER = {
 
 
 def first_column(page, heading):
-    """How often each name stands in the first column of the table below a heading."""
+    """Return how often each name is listed in the first column of the table below a heading."""
     section = (DOCS / page).read_text().partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
     rows = [line for line in section.splitlines() if line.startswith("| `")]
     return Counter(name for row in rows for name in re.findall(r"`(\w+)`", row.split("|")[1]))

@@ -1,4 +1,4 @@
-"""The reference pages are as generated, those of the API document each object once, and versions of formats are current."""
+"""Reference pages are up to date, those of the API document each object once, and format versions are current."""
 
 import re
 from pathlib import Path
@@ -17,7 +17,7 @@ DESIGN = REFERENCE.parent / "design"
 @pytest.mark.parametrize(
     ("page", "text"), [("settings", reference.settings_page), ("cli", reference.commands_page)]
 )
-def test_a_reference_page_is_as_generated(page, text):
+def test_a_reference_page_is_up_to_date(page, text):
     assert (REFERENCE / f"{page}.md").read_text("utf-8") == text(), (
         f"run: python -m skitter.cli.reference {page} > docs/reference/{page}.md"
     )

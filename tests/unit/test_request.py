@@ -1,4 +1,4 @@
-"""Request: immutable, stored without loss or refused, one identity a request."""
+"""Request: immutable, stored without loss or refused, and with one identity."""
 
 import copy
 import datetime as dt
@@ -85,7 +85,7 @@ def test_the_number_of_the_attempt_is_not_stored():
     assert encode_request(request) == encode_request(Request("http://h/"))
 
 
-def test_defaults_take_no_room():
+def test_defaults_are_not_stored():
     assert encode_request(Request("http://h/")) == encode_request(Request("http://other/x"))
     assert len(encode_request(Request("http://h/"))) < 10
 
@@ -250,7 +250,7 @@ def test_the_order_of_keys_does_not_matter():
 
 
 def test_fingerprints_never_change():
-    """They are stored: whoever changes them must raise FINGERPRINT_VERSION, and these values with it."""
+    """They are stored. If you change them, increase FINGERPRINT_VERSION and update these values."""
     assert identity("http://h/?b=%7e&a=%e9").hex() == "541e21ad0e16b13326b85294cf53e4f2"
     assert (
         identity(method="POST", body=b"x", meta={"k": [1, "a"]}, fingerprint_keys=("k",)).hex()

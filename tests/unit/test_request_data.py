@@ -24,7 +24,7 @@ def test_the_named_values_are_added_and_no_field_of_the_item_is_overwritten():
     found = with_meta_fields([item, {}], REQUEST, ("name", "page", "absent"))
     assert found == [{"name": "own", "n": 1, "page": 3}, {"name": "of the request", "page": 3}]
     assert list(found[0]) == ["name", "n", "page"]
-    assert item == {"name": "own", "n": 1}  # what the spider holds is not touched
+    assert item == {"name": "own", "n": 1}  # the spider's own item is unchanged
 
 
 def test_arguments_of_the_callback_win_over_meta_and_a_star_means_all():

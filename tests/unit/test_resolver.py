@@ -1,4 +1,4 @@
-"""Names are looked up again when their answers expire, and only then."""
+"""Names are resolved again when their answers expire, and not earlier."""
 
 import asyncio
 
@@ -19,7 +19,7 @@ def port(serve):
 
 
 async def fetcher_of(names, **settings):
-    # A query is sent again after a quarter of the limit, also while the name server has no time to answer.
+    # A query is sent again after a quarter of the limit, even if the name server has no time to answer.
     limits = {"connect_timeout": 60, **settings}
     fetcher = HttpFetcher(Settings(dns_servers=[names.address], reuse_connections=False, **limits))
     await fetcher.open()
@@ -47,8 +47,8 @@ async def test_an_answer_is_replaced_after_its_ttl(port):
         await fetcher.close()
 
 
-async def test_libcurl_forgets_an_origin_when_it_is_told_to(port, monkeypatch):
-    """It would go on with the old address if it kept it."""
+async def test_libcurl_forgets_an_origin_on_request(port, monkeypatch):
+    """Otherwise it would continue with the old address."""
     monkeypatch.setattr(resolver, "_MAX_KNOWN", 1)
     with NameServer({"a.test": "127.0.0.1", "b.test": "127.0.0.1"}) as names:
         fetcher = await fetcher_of(names)

@@ -206,7 +206,7 @@ def test_json_that_is_not_unicode_is_read_by_its_charset():
 
     assert read("iso-8859-1", b'{"m": "caf\xe9"}') == {"m": "café"}
     assert read("koi8-r", '["Привет"]'.encode("koi8-r")) == ["Привет"]
-    assert read("x", '["é"]'.encode(), encoding="latin-1") == ["Ã©"]  # given in code, so it counts
+    assert read("x", '["é"]'.encode(), encoding="latin-1") == ["Ã©"]  # given in code, so it takes precedence
 
 
 def test_a_copy_keeps_an_encoding_that_was_given():
@@ -307,7 +307,7 @@ def test_hrefs_of_any_query(query, hrefs):
         ("<base target=_top><base href=//b.example/>", "http://b.example/"),
         ("<base href='http://['>", URL),
         ("<!-- <base href=/no/> -->", URL),
-        # a base that is ignored (WHATWG HTML, 4.2.3); the second one does not take its place
+        # A base that is ignored (WHATWG HTML, 4.2.3); the second one does not take its place.
         ("<base href='javascript:void(0)'>", URL),
         ("<base href='JavaScript:x'><base href=/no/>", URL),
         ("<base href='data:text/html,x'>", URL),
@@ -384,7 +384,7 @@ def test_follow_passes_everything_to_the_request():
     )
 
 
-def test_follow_refuses_what_leads_nowhere():
+def test_follow_refuses_invalid_links():
     response = html("<p>x</p>")
     for link in (response.css("p")[0], response.xpath("//p")[0], None, 5, response.css("p")):
         with pytest.raises(RequestError) as caught:

@@ -1,4 +1,4 @@
-"""robots.txt by RFC 9309: what each answer means, and who is addressed."""
+"""robots.txt by RFC 9309: the meaning of each answer, and the selection of groups."""
 
 import time
 
@@ -268,7 +268,7 @@ def test_only_cr_and_lf_end_a_line(character):
 @pytest.mark.parametrize(
     ("rule", "path", "allowed"),
     [
-        # the examples of 2.2.2 and 2.2.3
+        # The examples of 2.2.2 and 2.2.3.
         ("/foo/bar?baz=quz", "/foo/bar?baz=quz", False),
         ("/foo/bar?baz=https://foo.bar", "/foo/bar?baz=https://foo.bar", False),
         ("/foo/bar/\u30c4", "/foo/bar/%E3%83%84", False),
@@ -276,7 +276,7 @@ def test_only_cr_and_lf_end_a_line(character):
         ("/foo/bar/%62%61%7A", "/foo/bar/baz", False),
         ("/path/file-with-a-%2A.html", "/path/file-with-a-*.html", False),
         ("/path/foo-%24", "/path/foo-$", False),
-        # escapes, case, wildcards
+        # Escapes, case, wildcards.
         ("/a%3cd.html", "/a%3Cd.html", False), ("/a%2fb.html", "/a/b.html", True), ("/%7ejoe/", "/~joe/x", False),
         ("/PRIVATE", "/private", True), ("/fish*", "/fishheads", False), ("/*.php$", "/x.php?a", True),
         ("/*.php$", "/a/x.php", False), ("/fish*.php", "/fishheads/catfish.php?x", False), ("/a*b*c", "/axbxx", True),
@@ -306,7 +306,7 @@ def test_typing_errors_forbid_as_they_do_for_google(text):
 
 
 class GoogleMatcher:
-    """The decisions of Google's published matcher, for one product token; written anew from its rules."""
+    """The decisions of Google's published matcher for one product token, reimplemented from its rules."""
 
     def __init__(self, body, token):
         self.best = {"own": [0, 0], "all": [0, 0]}

@@ -1,4 +1,4 @@
-"""RobotsCache: one fetch for all who ask, shared with the fleet."""
+"""RobotsCache: one fetch for all callers, shared with the fleet."""
 
 import asyncio
 import time
@@ -60,14 +60,14 @@ class Notes(dict):
         self[key] = value, ttl
 
 
-def desk(fetcher, notes=None, **settings):
+def cache_of(fetcher, notes=None, **settings):
     shared = {} if notes is None else {"notes": notes}
     return RobotsCache(fetcher, "skitter/1", RobotsSettings(**settings), **shared)
 
 
 async def test_a_verdict_is_fetched_once_and_then_cached():
     fetcher = GatedFetcher()
-    robots = desk(fetcher)
+    robots = cache_of(fetcher)
     assert robots.known(URL) is None
     policy = await robots.policy(URL)
     assert not policy.allowed(URL)
@@ -78,7 +78,7 @@ async def test_a_verdict_is_fetched_once_and_then_cached():
 
 async def test_each_scheme_host_and_port_has_a_file_of_its_own():
     fetcher = GatedFetcher()
-    robots = desk(fetcher)
+    robots = cache_of(fetcher)
     for origin in ("http://site.test", "https://site.test", "http://site.test:81", "http://www.site.test"):
         await robots.policy(f"{origin}/x")
     assert len(set(fetcher.asked)) == 4
@@ -86,7 +86,7 @@ async def test_each_scheme_host_and_port_has_a_file_of_its_own():
 
 async def test_concurrent_callers_share_one_fetch_and_one_policy():
     fetcher = GatedFetcher()
-    robots = desk(fetcher)
+    robots = cache_of(fetcher)
     policies = await asyncio.gather(*(robots.policy(URL) for _ in range(10)))
     assert len(fetcher.asked) == 1
     assert len({id(policy) for policy in policies}) == 1
@@ -95,7 +95,7 @@ async def test_concurrent_callers_share_one_fetch_and_one_policy():
 async def test_a_cancelled_caller_does_not_cancel_the_shared_fetch():
     fetcher = GatedFetcher()
     fetcher.gate.clear()
-    robots = desk(fetcher)
+    robots = cache_of(fetcher)
     first, second = asyncio.create_task(robots.policy(URL)), asyncio.create_task(robots.policy(URL))
     await fetcher.begun.wait()
     first.cancel()
@@ -107,19 +107,19 @@ async def test_a_cancelled_caller_does_not_cancel_the_shared_fetch():
 
 async def test_workers_share_what_one_of_them_fetched():
     notes, fetcher, other = Notes(), GatedFetcher(), GatedFetcher()
-    await desk(fetcher, notes).policy(URL)
-    policy = await desk(other, notes).policy(URL)
+    await cache_of(fetcher, notes).policy(URL)
+    policy = await cache_of(other, notes).policy(URL)
     assert not policy.allowed(URL)
     assert other.asked == []
     ((value, ttl),) = notes.values()
-    # Shared for longer than it holds, so that its rules outlive an outage.
+    # It is stored for longer than it is valid, so that its rules outlive an outage.
     assert ttl > decode_record(value).ttl
 
 
 async def test_failures_are_counted_over_all_workers_and_over_expiry():
     notes, fetcher = Notes(), GatedFetcher(status=500)
     for failures in (1, 2, 3):
-        robots = desk(fetcher, notes, first_deferral=0.000001, max_failures=3)
+        robots = cache_of(fetcher, notes, first_deferral=0.000001, max_failures=3)
         verdict = await robots.policy(URL)
         assert isinstance(verdict, Deferred)
         assert verdict.exhausted is (failures == 3)
@@ -129,16 +129,16 @@ async def test_failures_are_counted_over_all_workers_and_over_expiry():
 
 async def test_an_unresponsive_origin_is_an_error_for_all_waiting_requests_and_is_not_shared():
     notes, fetcher = Notes(), GatedFetcher(ConnectError("refused"))
-    robots = desk(fetcher, notes)
+    robots = cache_of(fetcher, notes)
     errors = await asyncio.gather(robots.policy(URL), robots.policy(URL), return_exceptions=True)
     assert errors == [fetcher.answer] * 2
     assert len(fetcher.asked) == 1
     assert (robots.known(URL), notes) == (None, {})
 
 
-async def test_the_notes_are_asked_once_for_soon_repeated_attempts_to_reach_an_origin():
+async def test_the_notes_are_read_once_for_quickly_repeated_attempts_to_reach_an_origin():
     notes, fetcher = Notes(), GatedFetcher(ConnectError("refused"))
-    robots = desk(fetcher, notes)
+    robots = cache_of(fetcher, notes)
     for _ in range(3):
         with pytest.raises(ConnectError):
             await robots.policy(URL)
@@ -152,7 +152,7 @@ async def test_while_a_host_is_deferred_it_is_not_asked_and_the_rest_of_the_paus
     notes, fetcher = Notes(), GatedFetcher()
     record = RobotsRecord(RobotsState.UNREACHABLE, time.time() - 400, 1000, failures=1, error="x")
     await notes.put("robots:http://site.test", encode_record(record), 2000)
-    robots = desk(fetcher, notes)
+    robots = cache_of(fetcher, notes)
     for verdict in (await robots.policy(URL), await robots.policy(URL), robots.known(URL)):
         assert 500 < verdict.seconds <= 600
     assert fetcher.asked == []
@@ -162,13 +162,13 @@ async def test_a_file_that_ran_out_is_fetched_again():
     notes, fetcher = Notes(), GatedFetcher()
     old = RobotsRecord(RobotsState.RULES, time.time() - 100, 50, b"User-agent: *\nDisallow:")
     await notes.put("robots:http://site.test", encode_record(old), 1000)
-    assert not (await desk(fetcher, notes).policy(URL)).allowed(URL)
+    assert not (await cache_of(fetcher, notes).policy(URL)).allowed(URL)
     assert len(fetcher.asked) == 1
 
 
 async def test_the_number_of_files_kept_is_bounded():
     fetcher = GatedFetcher()
-    robots = desk(fetcher, max_cached=2)
+    robots = cache_of(fetcher, max_cached=2)
     for host in ("a", "b", "c"):
         await robots.policy(f"http://{host}.test/")
     assert robots.known("http://a.test/") is None
@@ -178,7 +178,7 @@ async def test_the_number_of_files_kept_is_bounded():
 async def test_closing_cancels_running_fetches():
     fetcher = GatedFetcher()
     fetcher.gate.clear()
-    robots = desk(fetcher)
+    robots = cache_of(fetcher)
     waiting = asyncio.create_task(robots.policy(URL))
     await fetcher.begun.wait()
     await robots.close()

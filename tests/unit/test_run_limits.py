@@ -1,4 +1,4 @@
-"""Limits: pages exactly, items, errors, bytes and depth; a run with a larger limit goes on."""
+"""Limits: pages exactly, items, errors, bytes and depth. A run with a larger limit continues."""
 
 import asyncio
 import threading
@@ -27,7 +27,7 @@ class Follower(Spider):
 
 
 @pytest.fixture
-def bench(serve, tmp_path):
+def make_crawl(serve, tmp_path):
     def make(pages, spider=Follower, frontier="memory", **settings):
         site = Scripted(pages)
         made = CrawlHarness(spider(url=serve(site).url), tmp_path, frontier=frontier, **settings)
@@ -39,8 +39,8 @@ def bench(serve, tmp_path):
 
 @pytest.mark.parametrize("frontier", ["memory", "sqlite", "socket"])
 @pytest.mark.parametrize("workers", [1, 3])
-async def test_the_limit_of_pages_is_exact(bench, frontier, workers):
-    crawl = bench(WIDE, frontier=frontier, max_pages=17, concurrency_per_slot=8)
+async def test_the_limit_of_pages_is_exact(make_crawl, frontier, workers):
+    crawl = make_crawl(WIDE, frontier=frontier, max_pages=17, concurrency_per_slot=8)
     ran = await crawl.run(workers)
     assert (len(ran.items), ran.counters["pages"], ran.state) == (17, 17, JobState.STOPPING)
     assert ran.status.reason == "17 pages"
@@ -48,14 +48,14 @@ async def test_the_limit_of_pages_is_exact(bench, frontier, workers):
     assert sum(crawl.site.counts.values()) == 17, "nothing was fetched in vain"
 
 
-async def test_pages_that_fail_do_not_count_as_pages(bench):
+async def test_pages_that_fail_do_not_count_as_pages(make_crawl):
     pages = {"/": ["/a", "/b", "/c", "/d"], "/a": Answer(status=404), "/b": [], "/c": [], "/d": []}
-    ran = await bench(pages, max_pages=3, concurrency=1).run()
+    ran = await make_crawl(pages, max_pages=3, concurrency=1).run()
     assert (ran.counters["pages"], list(ran.letters)) == (3, ["/a"])
 
 
-async def test_a_run_with_a_larger_limit_continues(bench, serve, tmp_path):
-    crawl = bench(WIDE, frontier="sqlite", max_pages=5)
+async def test_a_run_with_a_larger_limit_continues(make_crawl, serve, tmp_path):
+    crawl = make_crawl(WIDE, frontier="sqlite", max_pages=5)
     await crawl.run()
     more = CrawlHarness(crawl.spider, tmp_path, frontier="sqlite")
     more.groups = crawl.groups
@@ -64,35 +64,35 @@ async def test_a_run_with_a_larger_limit_continues(bench, serve, tmp_path):
     assert set(crawl.site.counts.values()) == {1}
 
 
-async def test_the_limit_of_items_stops_the_crawl(bench):
-    ran = await bench(WIDE, max_items=5, concurrency=2).run()
+async def test_the_limit_of_items_stops_the_crawl(make_crawl):
+    ran = await make_crawl(WIDE, max_items=5, concurrency=2).run()
     assert ran.status.reason == "5 items"
     assert 5 <= ran.counters["items"] <= 5 + 4 * 2
 
 
-async def test_the_limit_of_errors_stops_the_crawl(bench):
+async def test_the_limit_of_errors_stops_the_crawl(make_crawl):
     pages = {"/": [f"/gone{number}" for number in range(40)]}
-    ran = await bench(pages, max_errors=4, concurrency=2).run()
+    ran = await make_crawl(pages, max_errors=4, concurrency=2).run()
     assert ran.status.reason == "4 errors"
     assert 4 <= ran.status.failed <= 4 + 4 * 2
 
 
-async def test_the_limit_of_bytes_stops_the_crawl(bench):
+async def test_the_limit_of_bytes_stops_the_crawl(make_crawl):
     pages = {**WIDE, **{f"/{number}": Answer(b"x" * 1000) for number in range(40)}}
-    ran = await bench(pages, max_bytes=10_000, concurrency=2).run()
+    ran = await make_crawl(pages, max_bytes=10_000, concurrency=2).run()
     assert ran.status.reason == "10000 bytes"
     assert 10_000 <= ran.counters["bytes"] <= 10_000 + 4 * 2 * 1000
 
 
 @pytest.mark.parametrize(("limit", "found"), [(0, 1), (1, 2), (2, 4), (3, 5), (None, 6)])
-async def test_links_are_followed_as_deep_as_the_limit(bench, limit, found):
-    ran = await bench(CHAIN, depth_limit=limit).run()
+async def test_links_are_followed_as_deep_as_the_limit(make_crawl, limit, found):
+    ran = await make_crawl(CHAIN, depth_limit=limit).run()
     assert len(ran.items) == found
     assert ran.state is JobState.FINISHED
     assert ("refused/depth" in ran.counters) == (found < 6)
 
 
-async def test_depth_is_the_parents_plus_one_whatever_a_callback_says(bench):
+async def test_depth_is_the_parents_plus_one_whatever_a_callback_says(make_crawl):
     class Liar(Follower):
         def parse(self, response):
             yield {"url": response.url, "depth": response.depth}
@@ -100,7 +100,7 @@ async def test_depth_is_the_parents_plus_one_whatever_a_callback_says(bench):
                 yield response.follow(href, depth=-7)
             yield response.follow_all("a", depth=99)
 
-    ran = await bench(CHAIN, Liar).run()
+    ran = await make_crawl(CHAIN, Liar).run()
     assert {item["url"].rpartition("/")[2]: item["depth"] for item in ran.items} == {
         "": 0, "1": 1, "2": 2, "2b": 2, "3": 3, "4": 4,
     }  # fmt: skip
@@ -111,16 +111,16 @@ def test_the_time_limit_stops_a_run_gracefully_and_the_next_one_continues(
 ):
     for (
         function
-    ) in no_blocking_calls.functions.values():  # a run begins and ends with a few calls to the disk
+    ) in no_blocking_calls.functions.values():  # a run starts and ends with a few calls to the disk
         function.can_block_in("skitter/run/crawl.py", {"_run"})
-    # Most pages are not answered before the limit has passed, and the first ones are, however slow the machine is.
+    # Most pages are answered only after the limit, and the first ones before it, however slow the machine is.
     stopped, stop = threading.Event(), Crawl.stop
 
-    def stop_and_tell(crawl, *reason):
+    def stop_and_notify(crawl, *reason):
         stop(crawl, *reason)
         stopped.set()
 
-    monkeypatch.setattr(Crawl, "stop", stop_and_tell)
+    monkeypatch.setattr(Crawl, "stop", stop_and_notify)
     pages = {
         "/": [f"/{number}" for number in range(20)],
         **{f"/{number}": lambda _: gated(page(), stopped.is_set) for number in range(20)},

@@ -1,4 +1,4 @@
-"""Loading: from a file or module to a spider, with a clear word on each mistake."""
+"""Loading spiders from files and modules, with a clear error for each mistake."""
 
 import os
 import sys
@@ -90,7 +90,7 @@ def test_arguments_become_attributes():
     assert build_spider(Spider, {"shop": "x", "name": "s"}).shop == "x"
 
 
-def test_a_spider_that_cannot_be_built_says_why():
+def test_a_spider_that_cannot_be_created_is_reported_with_the_reason():
     class Picky(Spider):
         def __init__(self, shop):
             super().__init__()
@@ -100,12 +100,12 @@ def test_a_spider_that_cannot_be_built_says_why():
     assert "-a shop=..." in caught.value.remedy
 
 
-def assemble(path, **fields):
+def assemble_spider(path, **fields):
     return JobBuilder(JobSpec(job="j", spider=str(path), **fields))
 
 
 def test_the_command_line_is_stronger_than_the_spiders_settings(file):
-    assembly = assemble(file(ONE), settings={"delay": "0.5"})
+    assembly = assemble_spider(file(ONE), settings={"delay": "0.5"})
     assert (assembly.settings.concurrency, assembly.settings.delay) == (7, 0.5)
 
 
@@ -117,7 +117,7 @@ def test_the_frontier_receives_the_limits_and_the_politeness(file):
         "queue_order": "lifo",
         "concurrency_per_slot": 3,
     }
-    context = assemble(file(ONE), settings=settings, home="/h").frontier_context()
+    context = assemble_spider(file(ONE), settings=settings, home="/h").frontier_context()
     options = context.options
     assert (options.max_pages, options.max_errors, options.lease_seconds) == (5, 6, 9)
     assert (options.queue_order, context.directory) == ("lifo", "/h/j")
@@ -126,19 +126,19 @@ def test_the_frontier_receives_the_limits_and_the_politeness(file):
 
 
 def test_the_scope_comes_from_the_start_urls(file):
-    assembly = assemble(file(ONE), settings={"scope": "host"})
+    assembly = assemble_spider(file(ONE), settings={"scope": "host"})
     assert assembly.scope.refuse("http://h.test/x", "h.test") is None
     assert assembly.scope.refuse("http://www.h.test/x", "www.h.test") == "host"
 
 
 def test_a_scope_without_start_urls_is_refused(file):
     with pytest.raises(SpiderError, match="scope 'host' needs start_urls"):
-        assemble(file(ONE.replace("start_urls", "urls")), settings={"scope": "host"})
+        assemble_spider(file(ONE.replace("start_urls", "urls")), settings={"scope": "host"})
 
 
 def test_a_bad_limit_rule_is_found_before_the_crawl(file):
     with pytest.raises(SettingsError, match="regular expression"):
-        assemble(file(ONE), settings={"limit_rules": [{"domain_regexp": "("}]})
+        assemble_spider(file(ONE), settings={"limit_rules": [{"domain_regexp": "("}]})
 
 
 def test_a_spiders_hooks_are_its_methods_and_its_collections(file):
@@ -146,7 +146,7 @@ def test_a_spiders_hooks_are_its_methods_and_its_collections(file):
         ONE
         + "    def on_error(self, request, error): pass\n    hooks = [type('C', (), {'on_stop': print})()]\n"
     )
-    hooks = assemble(file(text)).hooks()
+    hooks = assemble_spider(file(text)).hooks()
     assert (len(hooks["on_error"]), len(hooks["on_stop"]), len(hooks["on_start"])) == (1, 1, 0)
 
 

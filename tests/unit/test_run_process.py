@@ -1,4 +1,4 @@
-"""What a run leaves behind in the process of those who started it."""
+"""Effects of a run on its process."""
 
 import asyncio
 import gc
@@ -15,7 +15,7 @@ from skitter.run.supervisor import WorkerCommand
 
 
 def test_a_run_keeps_nothing_from_the_collector_in_a_program_that_continues():
-    """A program may run many crawls: what it froze at each would never be collected."""
+    """A program may run many crawls. Objects that each of them froze would never be collected."""
     threshold, frozen = gc.get_threshold(), gc.get_freeze_count()
     try:
         run_async(asyncio.sleep(0))

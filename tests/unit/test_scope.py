@@ -1,4 +1,4 @@
-"""Scope: which URLs belong to a crawl, and why not."""
+"""Scope: which URLs belong to a crawl, and reasons for refusal."""
 
 import pytest
 from hypothesis import given
@@ -125,7 +125,7 @@ def test_depth_has_a_limit_or_none(limit, deep):
 
 
 @given(st.sampled_from(["h.test", "a.h.test", "x.test", "h.test:81"]), st.text("/ab?", max_size=8))
-def test_host_and_path_may_be_asked_apart(host, rest):
+def test_host_and_path_may_be_checked_separately(host, rest):
     bounds = Scope(allowed_domains=["h.test"], deny=["b/"], max_url_length=22)
     url = normalize(f"http://{host}/{rest}")
     apart = "host" if not bounds.admits_host(host_of(url)) else bounds.refuse_path(url)

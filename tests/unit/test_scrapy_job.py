@@ -1,4 +1,4 @@
-"""The specification of a job, from the settings of a Scrapy project."""
+"""The specification of a job that is derived from the settings of a Scrapy project."""
 
 import pytest
 import scrapy
@@ -134,7 +134,7 @@ def test_the_name_of_a_job_may_contain_attributes_of_the_spider():
 
 
 @pytest.mark.parametrize("name", ["start_urls", "monitors", "hooks", "scrapy_arguments"])
-def test_arguments_of_the_spider_do_not_change_what_stands_for_it(name):
+def test_arguments_of_the_spider_do_not_change_its_stand_in(name):
     spec = spec_of({}, arguments={name: "http://a.example/"})
     spider = build_spider(ScrapyJob, spec.arguments)
     check_spider(spider)

@@ -191,7 +191,7 @@ def test_a_callback_that_no_longer_exists_is_named(codec):
 
 
 def test_no_stored_request_counts_as_damaged(codec, crawler):
-    """The fingerprinter of the project has made its fingerprint, and only that can make it again."""
+    """The fingerprinter of the project has computed its fingerprint, and only it can compute it again."""
     entries = [
         codec.entry(scrapy.Request(URL, crawler.spider.parse_book), b"origin"),
         codec.entry(scrapy.Request(URL, crawler.spider.parse_book, dont_filter=True), b"origin"),

@@ -1,4 +1,4 @@
-"""Passwords of frontiers and outputs: from the environment or a file, kept nowhere, shown nowhere."""
+"""Passwords of frontiers and outputs: read from the environment or a file, not stored, and not shown."""
 
 from typing import ClassVar
 
@@ -71,7 +71,7 @@ def test_a_url_is_kept_without_its_secrets_and_shown_with_stars(url, kept, shown
 
 
 def passwords():
-    """What each kind of address takes for the password where the URL has none, and where it has one."""
+    """Return the password for each kind of address if the URL has no password, and if it has one."""
     alone = parse_address("redis://me@h/0")
     return (
         alone.clients(None)[0].connection_pool.connection_kwargs["password"],
@@ -131,14 +131,14 @@ def test_a_password_that_is_not_percent_encoded_is_reported_without_any_piece_of
     assert "den" not in str(error.value) + error.value.remedy
 
 
-def outside(monkeypatch, tmp_path, kind, what="password"):
+def provide_secret(monkeypatch, tmp_path, kind, what="password"):
     """Put a secret of an output into a file that the environment names."""
     (tmp_path / kind).write_text("hid/den\n")
     monkeypatch.setenv(f"{output_variable(kind, what)}_FILE", str(tmp_path / kind))
 
 
 def test_a_mongodb_user_gets_the_password_from_outside_where_the_url_has_none(monkeypatch, tmp_path):
-    outside(monkeypatch, tmp_path, "mongodb")
+    provide_secret(monkeypatch, tmp_path, "mongodb")
     assert output_variable("mongodb") == "SKITTER_OUTPUT_MONGODB_PASSWORD"
     uris = [
         open_output(f"mongodb://{access}h/d/c").store()._driver._location.uri
@@ -148,7 +148,7 @@ def test_a_mongodb_user_gets_the_password_from_outside_where_the_url_has_none(mo
 
 
 def test_s3_gets_keys_from_outside_where_the_url_has_none(monkeypatch, tmp_path):
-    outside(monkeypatch, tmp_path, "s3", "secret")
+    provide_secret(monkeypatch, tmp_path, "s3", "secret")
     monkeypatch.setenv("SKITTER_OUTPUT_S3_KEY", "mine")
     assert open_output("s3://b/x.csv")._location.options == {"key": "mine", "secret": "hid/den"}
     own = open_output("s3://b/x.csv?secret=own&anon=no")._location.options
@@ -156,7 +156,7 @@ def test_s3_gets_keys_from_outside_where_the_url_has_none(monkeypatch, tmp_path)
 
 
 def test_no_kind_of_output_receives_the_password_of_another(monkeypatch, tmp_path):
-    outside(monkeypatch, tmp_path, "postgresql")
+    provide_secret(monkeypatch, tmp_path, "postgresql")
     assert open_output("mongodb://me@h/d/c").store()._driver._location.uri == "mongodb://me@h/d"
     assert open_output("redis://h/0/items")._password == ""
     assert open_output("s3://b/x.csv")._location.options == {}
@@ -243,7 +243,7 @@ def test_credentials_come_from_arguments_the_environment_or_a_file(tmp_path, mon
         {"ftp://h": "user:pw"},
     ],
 )
-def test_credentials_that_cannot_be_had_are_an_error_without_the_secret(given):
+def test_unavailable_credentials_are_an_error_without_the_secret(given):
     with pytest.raises(SettingsError) as caught:
         authorizations(given)
     assert caught.value.field == "credentials"

@@ -1,4 +1,4 @@
-"""The pages on the systems that came before: every feature is answered, by tests that exist."""
+"""The pages on earlier systems: every feature has an answer, and tests that exist."""
 
 import re
 
@@ -37,8 +37,8 @@ def test_every_feature_of_a_system_has_its_row_in_order(page):
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_row_names_tests_that_there_are(page, tests):
-    """That they passed is checked by ``proofs.py`` after ``make test``."""
+def test_every_row_names_existing_tests(page, tests):
+    """``proofs.py`` checks after ``make test`` that they passed."""
     for number, answer, names in rows(page):
         assert names, (number, answer)
         assert [name for name in names if name not in tests] == [], number

@@ -1,4 +1,4 @@
-"""Seen sets: exact, whatever their kind."""
+"""Seen sets of all kinds: exact answers."""
 
 import asyncio
 import hashlib
@@ -131,7 +131,7 @@ def short_steps(monkeypatch):
 
 
 @pytest.fixture(params=["compiled", "python"])
-def either(request, monkeypatch):
+def each_implementation(request, monkeypatch):
     """Run a test with the compiled functions, if there are any, and with those in Python."""
     if request.param == "python":
         monkeypatch.setattr(runs_module, "merge", runs_module.python_merge)
@@ -140,7 +140,7 @@ def either(request, monkeypatch):
         monkeypatch.setattr(seen_sets, "possible_keys", runs_module.python_possible_keys)
 
 
-@pytest.mark.usefixtures("either")
+@pytest.mark.usefixtures("each_implementation")
 async def test_keys_keep_their_times_in_runs(journal):
     keys = MemorySeen()
     keys.add(key(1))
@@ -153,7 +153,7 @@ async def test_keys_keep_their_times_in_runs(journal):
     assert len(seen) == 2
 
 
-@pytest.mark.usefixtures("either")
+@pytest.mark.usefixtures("each_implementation")
 async def test_runs_are_known_after_opening_again(journal):
     seen = await opened(journal)
     add(journal, seen, 1, 2)
@@ -212,7 +212,7 @@ async def test_keys_that_leave_memory_while_a_batch_is_looked_up_stay_known(jour
     assert all(seen.known(key(number), NOW) for number in batch)
 
 
-@pytest.mark.usefixtures("either")
+@pytest.mark.usefixtures("each_implementation")
 async def test_runs_stay_few_and_lose_nothing(journal, short_steps):
     seen = await opened(journal)
     for number in range(8_000):
@@ -273,7 +273,7 @@ async def test_no_more_is_written_at_once_than_was_added(journal, short_steps):
     await seen.stop()
 
 
-@pytest.mark.usefixtures("either")
+@pytest.mark.usefixtures("each_implementation")
 async def test_a_shard_whose_move_was_not_finished_is_in_the_log_and_the_others_in_runs(journal, short_steps):
     seen = await opened(journal)
     add(journal, seen, *range(3_000))
@@ -333,7 +333,7 @@ changes = st.lists(
 )
 
 
-@pytest.mark.usefixtures("either")
+@pytest.mark.usefixtures("each_implementation")
 @settings(
     max_examples=60,
     deadline=None,

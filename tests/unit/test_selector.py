@@ -1,4 +1,4 @@
-"""Selectors: behaviour beyond the results of parsel."""
+"""Selectors: behaviour that goes beyond parsel."""
 
 import sys
 
@@ -126,7 +126,7 @@ PIECES = st.one_of(
 @given(st.lists(PIECES, max_size=30).map("".join))
 @settings(max_examples=150, deadline=None)
 def test_xpath_on_an_element_found_by_css_is_about_that_element(engine, text):
-    """Its name, its attributes, its content and its place among all elements of the page are compared."""
+    """Compares its name, its attributes, its content and its position among all elements of the page."""
     page = Selector(text, engine=engine)
     elements = page.css("*")
     assert page.xpath("count(//*)").get() == f"{len(elements)}.0"

@@ -130,7 +130,7 @@ p:lang(de)::text
 a:link::text
 """.strip().splitlines()
 
-# On an element: the element itself is included, nothing outside it matches, and no part of the query matches outside it.
+# On an element: it is included itself, no part of the query matches outside it.
 SCOPED_CSS = """
 a::text
 a

@@ -1,4 +1,4 @@
-"""Frames: what processes say through one pipe comes out whole, whoever else writes there and whoever is killed meanwhile."""
+"""Frames: output of processes through a common pipe stays intact, whatever other processes write and whenever one is killed."""
 
 import errno
 import fcntl
@@ -37,7 +37,7 @@ sys.stdout.write("unfinished")
 """
 
 
-def said_by(program):
+def output_of(program):
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False, timeout=60)
     assert done.stdout == b""
     reader = LogFrameReader()
@@ -45,7 +45,7 @@ def said_by(program):
 
 
 def test_all_output_of_a_process_is_logged_with_level_logger_and_worker():
-    lines, _ = said_by(TALKER.replace("{last}", "raise ValueError('the end')"))
+    lines, _ = output_of(TALKER.replace("{last}", "raise ValueError('the end')"))
     assert lines[0].message == "before anything"
     found = {(line.logger, line.level, line.message.splitlines()[0]): line for line in lines}
     for expected in (
@@ -67,8 +67,8 @@ def test_all_output_of_a_process_is_logged_with_level_logger_and_worker():
     assert not any("not this" in line.message for line in lines)
 
 
-def test_the_last_words_of_an_interpreter_that_crashes_are_there():
-    lines, status = said_by(TALKER.replace("{last}", "import ctypes; ctypes.string_at(0)"))
+def test_the_last_lines_of_a_crashed_interpreter_are_read():
+    lines, status = output_of(TALKER.replace("{last}", "import ctypes; ctypes.string_at(0)"))
     assert status < 0
     assert any("Segmentation fault" in line.message for line in lines)
     assert any(line.message == "of mine" for line in lines)
@@ -111,7 +111,7 @@ def test_a_writer_that_is_killed_in_the_middle_of_a_line_breaks_no_other():
         found = reader.feed(b"".join(long[:cut]) + other) + reader.end()
         assert (found[0].worker, found[0].message) == ("alive", "whole")
         assert found[1].message == "y" * len(found[1].message)
-    # What stands in the pipe without its end, as of a program that knows nothing of frames.
+    # An incomplete line in the pipe, as of a program without frames.
     reader = LogFrameReader()
     found = reader.feed(long[0][:-10] + other) + reader.end()
     assert found[-1].message == "whole"
@@ -186,7 +186,8 @@ def test_many_processes_that_write_at_once_mix_nothing():
         for name in ("ab", "cd", "ef")
     ]
     os.close(writer)
-    # A process that starts when the others have filled the pipe loses all its lines if nobody reads for a while.
+    # A process that starts when the others have filled the pipe loses all its lines if the pipe is not read for a
+    # while.
     assert have_begun.wait(60)
     for worker in workers:
         worker.stdin.close()
@@ -208,7 +209,7 @@ def test_writers_do_not_wait_for_an_unread_pipe_and_lost_lines_are_counted(monke
     monkeypatch.setattr(logger, "handlers", [handler])
     monkeypatch.setattr(logger, "propagate", False)
     for number in range(5000):
-        logger.warning("line %d %s", number, "x" * 100)  # would wait for ever
+        logger.warning("line %d %s", number, "x" * 100)  # would wait forever
     os.set_blocking(reader, False)
     frames = LogFrameReader()
     found = frames.feed(os.read(reader, 1 << 20))
@@ -249,17 +250,17 @@ def test_a_handler_that_cannot_reopen_the_pipe_uses_its_descriptor(monkeypatch):
 
 
 def test_printed_text_without_a_line_end_is_bounded_and_logged_on_flush():
-    said = []
+    emitted = []
     handler = logging.Handler()
-    handler.emit = lambda record: said.append(record.getMessage())
+    handler.emit = lambda record: emitted.append(record.getMessage())
     stream = StreamToLog("stdout", logging.INFO, sys.__stdout__, handler)
     stream.write("a" * 20_000)
     stream.write("b")
-    assert [len(text) for text in said] == [20_000]
+    assert [len(text) for text in emitted] == [20_000]
     stream.flush()
     stream.flush()
     stream.write("\n\n   \n")
-    assert said[1:] == ["b"]
+    assert emitted[1:] == ["b"]
     with pytest.raises(TypeError):
         stream.write(b"bytes")
     assert stream.writable()

@@ -1,4 +1,4 @@
-"""What keeps the log of a run on a node: nobody waits for it, nothing is told twice, and what people read can be trusted."""
+"""LogKeeper of a node: no caller waits for it, lines are stored once, and displayed text is safe."""
 
 import asyncio
 import itertools
@@ -15,8 +15,8 @@ from skitter.service.log_collector import LogBuffer
 from skitter.service.logs import LogView, as_json_lines, as_text
 
 
-class Kept:
-    """A log in memory that may refuse."""
+class FakeLog:
+    """A log in memory that may refuse lines."""
 
     def __init__(self):
         self.lines, self.calls, self.refusal, self.is_open = [], [], None, True
@@ -46,7 +46,7 @@ class Kept:
 def kept(monkeypatch):
     for name in ("_BATCH_DELAY", "_FIRST_RETRY", "_MAX_RETRY"):
         monkeypatch.setattr(log_collector, name, 0.01)
-    return Kept()
+    return FakeLog()
 
 
 @pytest.fixture
@@ -72,8 +72,8 @@ async def test_lines_are_kept_masked_with_their_node_and_those_below_the_level_a
     assert found[1]["traceback"] == "Trace of ***"
     assert found[1]["fields"] == {"password": "***", "n": 1}
     assert {one["node"] for one in found} == {"node"}
-    told = [(record.levelname, record.getMessage()) for record in caplog.records]
-    assert told == [("ERROR", "job.1: grave\nTrace of ***")], "the node's own log has its own level"
+    messages = [(record.levelname, record.getMessage()) for record in caplog.records]
+    assert messages == [("ERROR", "job.1: grave\nTrace of ***")], "the node's own log has its own level"
 
 
 async def test_a_log_that_cannot_be_kept_is_reported_once_and_nothing_of_it_is_duplicated_or_lost(
@@ -93,21 +93,21 @@ async def test_a_log_that_cannot_be_kept_is_reported_once_and_nothing_of_it_is_d
         await kept.came.wait()
     await keeper.close()
     assert kept.messages == ["first", "second", "third"]
-    told = [record.getMessage() for record in caplog.records if record.name == "skitter.service"]
-    assert len(told) == 2
-    assert all("the log of job.1" in text for text in told)
-    assert "the disk is full" in told[0]
+    messages = [record.getMessage() for record in caplog.records if record.name == "skitter.service"]
+    assert len(messages) == 2
+    assert all("the log of job.1" in text for text in messages)
+    assert "the disk is full" in messages[0]
 
 
 async def test_a_call_whose_answer_was_lost_is_made_again_with_the_same_lines(kept, keeper):
     whole = kept.append
 
-    async def keep_and_lose_the_answer(lines, call):
+    async def append_and_lose_the_answer(lines, call):
         await whole(lines, call)
         kept.append = whole
         raise StoreError("the connection broke")
 
-    kept.append = keep_and_lose_the_answer
+    kept.append = append_and_lose_the_answer
     keeper.take(line("once"))
     await kept.came.wait()
     keeper.take(line("more"))
@@ -119,16 +119,16 @@ async def test_a_call_whose_answer_was_lost_is_made_again_with_the_same_lines(ke
 
 
 async def test_closing_waits_for_the_running_call_and_closes_once(kept, keeper):
-    whole, begun, released = kept.append, asyncio.Event(), asyncio.Event()
+    whole, started, released = kept.append, asyncio.Event(), asyncio.Event()
 
     async def slow(lines, call):
-        begun.set()
-        await whole(lines, 100 + len(kept.calls))  # one that cannot tell a repetition
+        started.set()
+        await whole(lines, 100 + len(kept.calls))  # a store that does not recognise a repetition
         await released.wait()
 
     kept.append = slow
     keeper.take(line("once"))
-    await begun.wait()
+    await started.wait()
     keeper.take(line("last"))
     closing = asyncio.create_task(keeper.close())
     await asyncio.sleep(0)
@@ -165,7 +165,7 @@ async def test_remaining_lines_are_stored_when_the_run_ends(kept, keeper):
     assert not kept.is_open
 
 
-# --- what callers see ----------------------------------------------------------------------------------------
+# --- reading -------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -207,16 +207,16 @@ async def test_a_follower_gets_all_lines_until_the_end_and_keep_alives(filled, m
     monkeypatch.setattr(logs, "_KEEP_ALIVE_INTERVAL", 0.0)
     view, looks = LogView(lambda: filled, "debug", ""), 0
 
-    async def is_at_work():
+    async def has_started():
         nonlocal looks
         looks += 1
         if looks == 3:
             raise StoreError("the store is away")
         if looks == 5:
-            filled.lines.append(msgspec.json.encode(line("the last")))  # while it was asked
+            filled.lines.append(msgspec.json.encode(line("the last")))  # added while it was read
         return looks < 5
 
-    answers = [lines async for lines in view.follow(await view.page(2400), asyncio.Event(), is_at_work)]
+    answers = [lines async for lines in view.follow(await view.page(2400), asyncio.Event(), has_started)]
     assert [number for lines in answers for number, _ in lines] == list(range(2401, 2502))
     assert answers[-1][-1][1].message == "the last"
     assert [] in answers
@@ -226,15 +226,15 @@ async def test_a_stream_of_a_follower_ends_when_the_node_leaves(filled):
     leaving = asyncio.Event()
     view = LogView(lambda: filled, "debug", "")
 
-    async def is_at_work():
+    async def has_started():
         leaving.set()
         return True
 
-    answers = view.follow(await view.page(2490), leaving, is_at_work)
+    answers = view.follow(await view.page(2490), leaving, has_started)
     assert [number async for lines in answers for number, _ in lines] == list(range(2491, 2501))
 
 
-def test_a_page_that_was_crawled_can_neither_add_lines_nor_speak_to_a_terminal():
+def test_a_crawled_page_can_neither_add_lines_nor_control_a_terminal():
     forged = "http://h/\n2026-11-22T00:00:00.000Z ERROR x: forged\r\x1b[2J\x9b2J\0end\n"
     text = as_text([(1, line(forged, "error", node="n", traceback="Trace\n  of it"))]).decode()
     assert text.splitlines() == [

@@ -1,4 +1,4 @@
-"""Settings: layers, text from a command line, and a clear word on each mistake."""
+"""Settings: layers, conversion of text, and a clear error for each mistake."""
 
 import msgspec
 import pytest
@@ -161,7 +161,7 @@ def test_a_slot_of_a_rule_that_is_gone_has_the_limits_of_the_job():
 
 @pytest.mark.parametrize("budget", ["max_pages_per_slot", "max_bytes_per_slot", "max_queued_per_slot"])
 def test_a_job_that_remembers_pages_has_no_budget_of_a_host(budget):
-    """A page that a budget refuses is not met, and would count as gone: its items would be removed."""
+    """A page that a budget refuses is not visited, and would count as gone: its items would be removed."""
     assert getattr(build_settings({budget: 30}), budget) == 30
     with pytest.raises(SettingsError) as refused:
         build_settings({budget: 30, "changes": "all"})

@@ -1,4 +1,4 @@
-"""Signatures of requests (Web Bot Auth), checked by published examples and by an independent library."""
+"""Signatures of requests (Web Bot Auth), checked with published examples and an independent library."""
 
 import base64
 import json
@@ -45,7 +45,7 @@ def test_the_key_has_the_thumbprint_of_the_published_example(key):
 
 
 def test_a_signature_is_that_of_the_published_example(key):
-    # draft-meunier-web-bot-auth-architecture, test vectors, version 2; the order of parameters is free, but signed.
+    # draft-meunier-web-bot-auth-architecture, test vectors, version 2. The order of parameters is free, but signed.
     nonce = "n9p433xm+NJ3ph3upfBIGmsuwHw387YV7Q/F+6BSpGCVjYCqQw6rznNA8PVVLySrAWsv0hQtFioQb6E1YsauiA=="
     components = {
         '"@authority"': "example.com",

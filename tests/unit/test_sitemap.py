@@ -1,4 +1,4 @@
-"""Sitemaps: the forms that sites publish, and memory that does not grow with their size."""
+"""Sitemaps: the formats that sites publish, and memory that does not grow with their size."""
 
 import gzip
 import subprocess
@@ -98,7 +98,7 @@ NOW = datetime(2026, 11, 28, tzinfo=UTC).timestamp()
     ],
     ids=["sitemap", "rss", "atom", "atom with both", "atom published", "json"],
 )
-def test_a_time_of_publication_does_not_tell_when_a_page_has_changed(body, lastmod, for_revisit):
+def test_a_time_of_publication_is_not_a_lastmod(body, lastmod, for_revisit):
     entry = next(read_sitemap(body.encode(), URL))
     assert (entry.lastmod, entry.lastmod_for_revisit(NOW)) == (lastmod, for_revisit)
 

@@ -1,4 +1,4 @@
-"""The scheduling core: what may be fetched now, and what never together."""
+"""The slot table: which hosts may be fetched now, and which limits must hold."""
 
 from itertools import pairwise
 
@@ -36,7 +36,7 @@ steps = st.lists(
         st.tuples(st.just("take"), st.floats(0.0, 1.0)),
         st.tuples(st.just("take"), st.sampled_from([0.0, 1.0])),
         st.tuples(st.just("end_fetch"), st.sampled_from(sorted(REPORTS))),
-        st.tuples(st.just("give_up"), st.just(0.0)),
+        st.tuples(st.just("report_unsent"), st.just(0.0)),
         st.tuples(st.just("min_delay"), st.sampled_from([0.0, 0.1, 0.7])),
         st.tuples(st.just("pause"), st.sampled_from([0.1, 2.0])),
     ),
@@ -55,16 +55,16 @@ class OneHost:
         self.now = BEGIN
         self.waiting = 0
         self.in_flight: list[tuple[float, float]] = []
-        """When each was granted and sent."""
+        """When each request was granted and sent."""
         self.log: list[tuple[float, float]] = []
-        """When each request was sent, and the floor that held when it was granted."""
+        """When each request was sent, and the earliest time that was promised when it was granted."""
         self.paused_until = 0.0
 
     def wait(self, seconds):
         self.now += seconds
 
     def take(self, lateness):
-        """Take what may be fetched; the worker begins as late as it may, or earlier."""
+        """Lease a request. The worker sends it as late as it may, or earlier."""
         self.waiting += 1
         self.table.push(self.slot, (0, self.waiting, None))
         if self.table.take(self.now) is None:
@@ -85,8 +85,8 @@ class OneHost:
             if report.refused:
                 self.paused_until = max(self.paused_until, self.now + report.retry_after)
 
-    def give_up(self, _):
-        """The worker reports that it has not sent the request that was taken last."""
+    def report_unsent(self, _):
+        """Report that the request that was leased last was not sent."""
         if self.in_flight:
             granted, sent = self.in_flight.pop()
             self.log.remove(next(entry for entry in reversed(self.log) if entry[0] == sent))
@@ -100,8 +100,8 @@ class OneHost:
         self.table.pause(self.slot, self.now + seconds)
         self.paused_until = max(self.paused_until, self.now + seconds)
 
-    def check_it_goes_on(self):
-        """What waits is handed out when the table said, or as soon as a place is free."""
+    def check_next_lease(self):
+        """Check that the next request is leased when the table said, or as soon as a fetch ends."""
         if self.slot.waiting and self.slot.in_flight < self.policy.concurrency_per_slot:
             assert self.table.take(self.table.next_at()) is not None
 
@@ -119,7 +119,7 @@ def test_no_host_is_fetched_faster_than_promised_wherever_fetches_begin(policy, 
     for rate in policy.parsed_rates():
         for early, late in zip(begun, begun[rate.count :], strict=False):
             assert late - early >= rate.per - EPSILON
-    host.check_it_goes_on()
+    host.check_next_lease()
 
 
 @settings(max_examples=50, deadline=None)
@@ -213,7 +213,7 @@ def test_a_full_slot_waits_for_no_time():
 
 
 def test_a_grace_that_shrinks_does_not_shorten_an_older_promise():
-    """A Crawl-delay that makes the grace smaller must not let a rate forget how late a fetch may have begun."""
+    """If a Crawl-delay makes the grace smaller, a rate must still consider how late a fetch may have started."""
     slot = Slot("h", HostLimits(delay=0.0, concurrency_per_slot=9, rates=("1/10s",)))
     slot.grant(BEGIN)
     begun_by = BEGIN + slot.start_within
@@ -275,7 +275,7 @@ def table_with_idle_slots(monkeypatch, policy, change=None):
     return table
 
 
-def test_idle_slots_are_let_go(monkeypatch):
+def test_idle_slots_are_evicted(monkeypatch):
     table = table_with_idle_slots(monkeypatch, HostLimits(delay=1.0))
     table.evict_idle(BEGIN + 5.0)
     assert len(table) == 0
@@ -314,7 +314,7 @@ def test_a_slot_with_something_to_remember_is_kept(monkeypatch, change):
 
 
 def test_a_slot_is_kept_while_its_rates_count_a_fetch(monkeypatch):
-    """Else a host that is let go and met again would get a fresh allowance."""
+    """Otherwise a host that is evicted and added again would have a new allowance."""
     table = table_with_idle_slots(monkeypatch, HostLimits(delay=0.0, rates=("20/60s",)))
     table.evict_idle(BEGIN + 5.0)
     assert len(table) == 6
@@ -346,7 +346,7 @@ class TwoKinds:
                 self.table.pause(slot, until)
 
     def fill(self, at, places):
-        """Lease until all places are taken, or nothing more can be leased. Return the numbers of both kinds."""
+        """Lease until all places are taken, or no request is available. Return the numbers of both kinds."""
         taken = []
         while len(taken) < places:
             found = self.table.take(BEGIN + at, None, places - len(taken))

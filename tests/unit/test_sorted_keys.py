@@ -160,7 +160,7 @@ def test_compiled_functions_refuse_anything_but_whole_keys():
 
 @pytest.mark.skipif(not IS_COMPILED, reason="about the compiled functions")
 def test_compiled_functions_survive_keys_that_are_not_in_order():
-    """A damaged file may have them."""
+    """A damaged file may contain them."""
     keys = list(split_keys(random_keys(200)))
     random.Random(1).shuffle(keys)
     packed = b"".join(keys)

@@ -1,4 +1,4 @@
-"""CSV: readable by every reader of RFC 4180; only the types are lost."""
+"""CSV: every reader of RFC 4180 can read it; only the types are lost."""
 
 import csv
 import io
@@ -17,7 +17,7 @@ def as_csv(items) -> bytes:
     return b"".join(csv_chunks(lambda: lines))
 
 
-def test_columns_stand_in_the_order_in_which_they_are_first_seen():
+def test_columns_have_the_order_in_which_they_are_first_seen():
     assert as_csv([{"b": 1, "a": 2}, {"c": 3, "a": 4}]) == b"b,a,c\r\n1,2,\r\n,4,3\r\n"
 
 
@@ -28,7 +28,7 @@ def test_values_are_text_or_json_and_none_is_empty():
     assert as_csv([item]).decode() == expected
 
 
-def test_cells_with_another_delimiter_are_quoted_where_they_hold_it():
+def test_cells_that_contain_the_chosen_delimiter_are_quoted():
     lines = [json.dumps({"a": "x;y", "b": "1,5"}).encode()]
     assert b"".join(csv_chunks(lambda: lines, delimiter=";")) == b'a;b\r\n"x;y";1,5\r\n'
 

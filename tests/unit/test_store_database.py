@@ -100,7 +100,7 @@ async def test_a_rejected_page_keeps_its_error_and_the_others_are_written():
     assert sorted(driver.rows) == [f"quotes:{n:032x}:0" for n in (1, 4)]
 
 
-async def test_a_server_that_is_unavailable_is_waited_for_and_that_is_said_once(no_pauses, caplog):
+async def test_a_store_waits_for_an_unavailable_server_and_reports_it_once(no_pauses, caplog):
     driver = DictDriver(away=20)
     store = await store_over(driver)
     assert await store.write([page(1, {"n": 1})]) == [None]
@@ -138,7 +138,7 @@ async def test_pages_are_buffered_only_with_a_flush_time():
         "s3://bucket/items", "s3://bucket/items.docx", "s3://bucket/items.csv?buffer=0",
     ],
 )  # fmt: skip
-def test_a_place_that_cannot_be_is_refused_with_a_remedy(target):
+def test_an_invalid_location_is_refused_with_a_remedy(target):
     with pytest.raises(StoreError) as caught:
         open_output(target)
     assert caught.value.remedy

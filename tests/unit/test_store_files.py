@@ -59,7 +59,7 @@ def test_committed_bytes_that_a_power_failure_left_as_zeros_are_found(tmp_path):
     part.parent.mkdir(parents=True)
     part.write_bytes(3 * line)
     assert committed_lines(tmp_path, marks) == [line[:-1]] * 3
-    with part.open("wb") as file:  # the file system wrote the blocks before and after a gap, but none in it
+    with part.open("wb") as file:  # the file system wrote the blocks before and after a gap, but not the gap
         file.write((3 * line)[: 30 * 4096])
         file.seek(40 * 4096)
         file.write((3 * line)[40 * 4096 :])
@@ -91,11 +91,11 @@ async def test_an_item_with_ready_made_json_of_two_lines_fails_its_page(tmp_path
 async def test_a_cancelled_write_leaves_the_store_consistent(tmp_path):
     store = await opened(tmp_path, durability="machine")  # other short writes cannot be cancelled
     for number in range(20):
-        doomed = asyncio.create_task(store.write([page(number)]))
+        writing = asyncio.create_task(store.write([page(number)]))
         await asyncio.sleep(0)
-        doomed.cancel()
+        writing.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await doomed
+            await writing
     marks = await store.write([page(100)])
     await store.close()
     assert await asyncio.to_thread(committed_lines, tmp_path, marks) == [b'{"page":100}']

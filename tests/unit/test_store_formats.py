@@ -1,4 +1,4 @@
-"""JSON arrays, XML, Excel files and chosen fields, read back by other people's readers."""
+"""JSON arrays, XML, Excel files and selected fields, checked with independent readers."""
 
 import gzip
 import io
@@ -30,7 +30,7 @@ def lines_of(items):
 
 
 class Source:
-    """Items as part files hold them."""
+    """Items as part files contain them."""
 
     def __init__(self, items):
         self._lines = lines_of(items)
@@ -43,7 +43,7 @@ class Source:
 
 
 def written(kind, items):
-    """Return the bytes of an output whose name is given, which may choose fields."""
+    """Return the bytes of an output with this name, which may select fields."""
     file = io.BytesIO()
     fill(file, Source(items), open_output(kind)._format, kind)
     return file.getvalue()

@@ -1,4 +1,4 @@
-"""What a real OpenSearch does not do on demand: refuse passwords, be overloaded, forbid an index. And mistakes in its URL."""
+"""Faults that a real OpenSearch cannot have on demand (refused passwords, overload, forbidden indexes), and invalid URLs."""
 
 import base64
 import json
@@ -22,7 +22,7 @@ def group(number, *items):
 
 @pytest.fixture
 async def connect(serve, monkeypatch, tmp_path):
-    """Open a store on a double that answers bulk requests by a function, and all others with success."""
+    """Open a store on a fake server that answers bulk requests with a function, and all others with success."""
     monkeypatch.setattr(backoff, "FIRST_PAUSE", 0.001)
     stores = []
 

@@ -212,7 +212,7 @@ def job_with_an_item(folder, name):
 
 
 async def test_a_job_does_not_replace_the_file_that_another_one_has_written_meanwhile(tmp_path):
-    """Both have found no file when they began."""
+    """Neither job found a file when it started."""
     target = tmp_path / "items.jsonl"
     jobs = [(open_output(str(target)), *job_with_an_item(tmp_path, name)) for name in ("a", "b")]
     for output, job, _ in jobs:

@@ -1,4 +1,4 @@
-"""Stores that are a class with one method, ``save``."""
+"""Stores that are a class with a single method, ``save``."""
 
 import asyncio
 import threading
@@ -13,7 +13,7 @@ CALLS = []
 
 
 class Plain:
-    """Its constructor takes nothing, and its method blocks."""
+    """Its constructor has no parameters, and its method blocks."""
 
     def save(self, items):
         CALLS.append((threading.current_thread() is threading.main_thread(), items))

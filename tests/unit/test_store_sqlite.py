@@ -263,7 +263,7 @@ async def test_only_machine_durability_syncs_every_commit(path, durability, leve
     await store.close()
 
 
-async def test_a_long_log_is_folded_in_while_writers_continue(path, monkeypatch):
+async def test_a_long_log_is_merged_while_writers_continue(path, monkeypatch):
     monkeypatch.setattr(sqlite, "_WAL_LIMIT", 100_000)
     store = await opened(path)
     for number in range(20):
@@ -292,7 +292,7 @@ async def test_after_a_stop_the_file_alone_is_the_output_also_of_killed_workers(
 
 
 @pytest.mark.parametrize("target", ["sqlite:", "sqlite::memory:", "a.db?table=", "a.db?table=sqlite_master"])
-def test_names_that_cannot_be_are_refused(target):
+def test_invalid_names_are_refused(target):
     with pytest.raises(StoreError) as caught:
         open_output(target)
     assert caught.value.remedy

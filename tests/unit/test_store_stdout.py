@@ -66,7 +66,7 @@ def test_a_closed_reader_is_not_an_error(parts, pipe):
     assert not output.emit(ranges(1))
 
 
-def test_a_full_disk_behind_stdout_is_an_error_that_stays(parts):
+def test_a_full_disk_behind_stdout_is_a_permanent_error(parts):
     full = os.open("/dev/full", os.O_WRONLY)
     try:
         output = Printer(parts, full)
@@ -79,7 +79,7 @@ def test_a_full_disk_behind_stdout_is_an_error_that_stays(parts):
         os.close(full)
 
 
-def test_a_stdout_that_does_not_block_is_waited_for(parts, pipe):
+def test_a_store_waits_for_a_stdout_that_does_not_block(parts, pipe):
     reader, writer = pipe
     line = b'{"n":"' + b"x" * 499_990 + b'"}\n'
     (parts / "items" / "w2.jsonl").write_bytes(line)

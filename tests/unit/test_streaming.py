@@ -1,4 +1,4 @@
-"""Items as an iterator: all of them, from the memory of the crawl, and an early end that leaves nothing behind."""
+"""Items as an iterator: complete, streamed from the running crawl, and without leftovers after an early end."""
 
 import asyncio
 import io
@@ -65,7 +65,7 @@ def site(serve, monkeypatch, tmp_path):
 
 
 def left_in(folder):
-    """The files that a crawl has left behind. The folder of sockets with long paths belongs to the user."""
+    """Return the files that a crawl has left behind. The folder of sockets with long paths belongs to the user."""
     return [path for path in folder.rglob("*") if path.name != f"skitter-{os.getuid()}"]
 
 

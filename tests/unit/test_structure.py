@@ -1,4 +1,4 @@
-"""The structure of the source: which folder may import which, and the rules that keep classes easy to follow."""
+"""The structure of the source: which folder may import which, and rules that keep classes simple."""
 
 import ast
 import re
@@ -19,12 +19,12 @@ LAYERS = (
     ("service",),
     ("cli",),
 )
-"""A folder imports those of lower layers only. ``root``: the files beside the folders, `html`, `web` and `_utils`."""
+"""A folder imports only those of lower layers. ``root``: the files beside the folders, `html`, `web` and `_utils`."""
 LAYER_OF = {folder: layer for layer, folders in enumerate(LAYERS) for folder in folders}
 EXCEPTION = re.compile("(?<=# )noqa.*")
 FOLDERS = sorted(path.parent for path in SOURCE.rglob("__init__.py"))
 MAX_PARAMETERS = 7
-"""Parameters of a constructor, besides ``self``."""
+"""Maximum number of parameters of a constructor, in addition to ``self``."""
 LIBRARY_ATTRIBUTES = {
     "skitter.frontier.redis.kvrocks: getattr(connection, 'host', '')",
     "skitter.worker.callbacks: getattr(function, '__qualname__', repr(function))",
@@ -33,7 +33,8 @@ LIBRARY_ATTRIBUTES = {
 
 CONTEXT_VARIABLES = {"skitter.frontends.collector.group", "skitter.stats"}
 """``collector.visit()`` and ``stats.inc_value()`` have no argument for the current page, and tasks that a callback starts
-must inherit it."""
+must inherit it.
+"""
 CORE = ("html", "web", "_utils", "frontier", "fetch", "store", "worker", "run")
 """Folders of the core, besides the files at the root."""
 OPTIONAL_BACK_ENDS = (
@@ -50,9 +51,9 @@ OPTIONAL_BACK_ENDS = (
 """Parts of these folders that a crawl without their servers never loads."""
 MAX_CORE_FILES = 180
 SMALL_FILE = 50
-"""Lines. A smaller file with one user belongs to that user."""
+"""Lines. A smaller file with a single user belongs to that user."""
 MAX_TERMS = 50
-"""Terms of the glossary."""
+"""Maximum number of terms in the glossary."""
 LARGE_CONSTRUCTORS = {"skitter.response.Response", "skitter.run.crawl.Crawl"}
 """``Response`` is a plain record of an answer; three arguments of ``Crawl`` are structs of settings."""
 
@@ -72,7 +73,7 @@ def tree_of(path):
 
 
 def imports_of(path):
-    """What a file imports when it is loaded: not what a function asks for, and not what only names types."""
+    """Return the imports of a file at load time, without those in functions and those for types only."""
     pending = list(tree_of(path).body)
     while pending:
         node = pending.pop()
@@ -108,7 +109,7 @@ def test_every_folder_has_a_layer():
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: str(folder.relative_to(SOURCE.parent)))
-def test_every_folder_says_what_it_is_for(folder):
+def test_every_folder_has_a_description(folder):
     assert ast.get_docstring(tree_of(folder / "__init__.py"))
 
 
@@ -156,7 +157,7 @@ def classes_of(trees):
 
 
 def calls_of(trees):
-    """Return each call of a name, with its module and the last word of the name."""
+    """Return each call of a name, with its module and the last part of the name."""
     for module, tree in trees.items():
         for node in nodes_of(tree):
             if isinstance(node, ast.Call):
@@ -209,7 +210,7 @@ def large_constructors(trees):
 
 
 def lazy_imports_of(tree):
-    """Return every module that a file imports, also within functions, but not for types only."""
+    """Return every module that a file imports, including imports in functions, without those for types only."""
     pending = list(tree.body)
     while pending:
         node = pending.pop()
@@ -280,7 +281,7 @@ def methods_of(node):
 
 
 def undocumented_methods(trees):
-    """Return the public methods that neither their class documents nor a protocol that their class implements by its docstring."""
+    """Return the public methods that neither their class documents nor a protocol that their class names in its docstring."""
     classes = classes_of(trees)
     declared = defaultdict(set)
     for _, node in classes:
@@ -386,7 +387,7 @@ def test_the_core_has_no_import_cycle():
     assert import_cycles(core_trees()) == set()
 
 
-def test_a_newcomer_to_the_core_faces_few_files():
+def test_the_core_has_few_files():
     assert len(core_files()[0]) <= MAX_CORE_FILES
 
 
@@ -476,5 +477,5 @@ def test_the_glossary_is_short_sorted_and_has_each_term_once():
         ),
     ],
 )
-def test_each_rule_finds_what_breaks_it(check, sources, found):
+def test_each_rule_finds_its_violations(check, sources, found):
     assert check({module: ast.parse(source) for module, source in sources.items()}) == found

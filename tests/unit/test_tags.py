@@ -1,4 +1,4 @@
-"""Tags of pages that are not parsed: tags that prove a tree to be small, and tags with a name."""
+"""Tags of unparsed pages: tags that prove a tree to be small, and tags with a name."""
 
 import re
 
@@ -34,7 +34,7 @@ def tags(draw, names):
 
 @st.composite
 def pages(draw):
-    """Pages that repeat two short sequences of tags: this is how trees grow. Each tag may have an attribute of its own."""
+    """Generate pages that repeat two short sequences of tags, which makes trees grow. Each tag may have an attribute."""
     names = draw(
         st.lists(
             st.sampled_from(FORMATTING + FORMATTING + BLOCKS + OTHERS), min_size=1, max_size=6, unique=True
@@ -116,7 +116,7 @@ def test_a_page_is_measured_if_it_may_take_less_than_its_bound(monkeypatch):
     assert len(parsed) == 1
 
 
-def test_a_page_with_a_half_of_a_character_is_parsed():
+def test_a_page_with_a_lone_surrogate_is_parsed():
     text = "<p>word</p>" * 10_000 + "\ud800"
     assert proven_size(text) is not None
     assert len(Selector(text, engine=TURBO).css("p")) == 10_000

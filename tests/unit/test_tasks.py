@@ -1,4 +1,4 @@
-"""Many tasks in one job: rule trees, what each puts on its requests, limits, and recipes as tasks."""
+"""Many tasks in one job: rule trees, data of requests, limits, and recipes as tasks."""
 
 import asyncio
 from collections import Counter
@@ -97,7 +97,7 @@ async def test_cookies_headers_and_sessions_are_those_of_the_task(serve, tmp_pat
 
 
 class Marked:
-    """A fetcher of a task: it fetches nothing, and answers with its name."""
+    """A task's fetcher, which does not fetch but answers with its name."""
 
     capabilities = FetcherCapabilities()
 
@@ -127,7 +127,7 @@ async def test_fetcher_proxies_and_user_agents_are_those_of_the_task(serve, tmp_
         ]
 
     async with Proxy() as near, Proxy() as far:
-        tasks = await asyncio.to_thread(make, near, far)  # they look for the fetcher
+        tasks = await asyncio.to_thread(make, near, far)  # searches for the fetcher
         ran = await run_spider(TaskSpider(tasks), tmp_path, user_agents=["job/1"], reuse_connections=False)
         lines = [sorted(head.split(b"\r\n")[0] for head in proxy.heads) for proxy in (near, far)]
     asked = [f"GET {url}{path} HTTP/1.1".encode() for path in ("", "in", "robots.txt")]
@@ -137,7 +137,7 @@ async def test_fetcher_proxies_and_user_agents_are_those_of_the_task(serve, tmp_
         ("/", "near/1"): 1, ("/in", "near/1"): 1, ("/", "own/1"): 1, ("/in", "own/1"): 1, ("/", "job/1"): 1
     }  # fmt: skip
     assert sorted(item["task"] for item in ran.items) == ["far", "far", "marked", "near", "near", "plain"]
-    assert ran.counters["free/proxy"] >= 1  # `far` has a dead proxy: its pool passes over it
+    assert ran.counters["free/proxy"] >= 1  # `far` has a dead proxy, which its pool skips
     assert ran.letters == {}
 
 

@@ -30,7 +30,7 @@ def ask(connection, target="/", method="GET", **more):
 
 
 def talk(server, sent):
-    """Send raw bytes and return everything that arrives until the server closes the connection."""
+    """Send raw bytes. Return all received data until the server closes the connection."""
     with socket.create_connection(server.origins[0].split(":"), timeout=60) as client:
         client.sendall(sent)
         return b"".join(iter(lambda: client.recv(65536), b""))
@@ -68,7 +68,7 @@ def test_hosts_share_a_port_and_are_distinguished(serve):
         connection.close()
 
 
-def test_ports_are_places_of_their_own(serve):
+def test_ports_are_separate_hosts(serve):
     server = serve(echo, ports=2)
     assert len(set(server.origins)) == 2
     connection = connect(server, 1)
@@ -205,7 +205,7 @@ def test_a_site_that_cannot_be_made_is_an_error(capfd):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells when data came")
-def test_a_request_is_noted_when_it_came_not_when_the_server_had_time_for_it(serve):
+def test_a_request_is_recorded_with_the_time_of_its_arrival(serve):
     server = serve(lambda _visit: Answer(b"x"))
     held_up = threading.Event()
     with socket.create_connection(("127.0.0.1", server.port)) as connection:
@@ -240,10 +240,10 @@ def test_a_request_is_noted_when_it_came_not_when_the_server_had_time_for_it(ser
 def test_a_site_that_cannot_be_served_from_the_command_line_is_reported_in_one_line(site, words):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        told = subprocess.run(
+        result = subprocess.run(
             [sys.executable, "-m", "skitter.testing", site, "--port", str(port)],
             capture_output=True, text=True, timeout=60, check=False,
         )  # fmt: skip
-    assert (told.returncode, told.stdout) == (2, "")
-    (line,) = told.stderr.splitlines()
+    assert (result.returncode, result.stdout) == (2, "")
+    (line,) = result.stderr.splitlines()
     assert words.format(port=port) in line

@@ -60,7 +60,7 @@ def by_path(collector, crawl):
 
 
 def check_shape(trace):
-    """One root, whose children are the attempts, in which each stage lies; no span is an orphan."""
+    """Check that the attempts are children of one root, that each stage lies in its attempt, and that no span is an orphan."""
     (root,) = trace.roots
     assert root.name == "request"
     ids = {span.id: span for span in trace}
@@ -208,13 +208,13 @@ async def test_an_unreachable_collector_is_one_warning_and_the_crawl_is_complete
         job = crawl({"/": [f"/{n}" for n in range(20)]} | {f"/{n}": [] for n in range(20)}, delay=0.01)
         ran = await job.run()
     assert len(ran.items) == 21
-    said = [
+    records = [
         record
         for record in caplog.records
         if "opentelemetry" in record.name or record.name == "skitter.tracing"
     ]
-    assert [record.levelname for record in said] in (["WARNING", "INFO"], ["WARNING"])
-    assert refusing.url in said[0].getMessage() and "401" in said[0].getMessage()
+    assert [record.levelname for record in records] in (["WARNING", "INFO"], ["WARNING"])
+    assert refusing.url in records[0].getMessage() and "401" in records[0].getMessage()
 
 
 async def test_a_collector_that_does_not_answer_holds_up_the_end_no_longer_than_the_bound(

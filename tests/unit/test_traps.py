@@ -1,4 +1,4 @@
-"""Rules for single URLs, and patterns of URLs that grow like a trap."""
+"""Rules for single URLs, and patterns of URLs that grow like traps."""
 
 from itertools import pairwise
 
@@ -193,7 +193,7 @@ def test_workers_share_their_comparisons(traps):
 
 
 def test_a_pattern_of_unknown_urls_is_learned_from_another_worker(traps):
-    """The pages of a trap are divided between two workers, whose comparisons disprove it together."""
+    """The pages of a trap are divided between two workers, whose comparisons disprove its pattern together."""
     other = TrapDetector(Settings())
     admit(traps, f"{HOST}/news?page=0", 0, None)
     for number in range(200):

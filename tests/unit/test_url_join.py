@@ -1,4 +1,4 @@
-"""Plain links: the compiled functions and their twins in Python join the same links, as the parser does."""
+"""Plain links: the compiled functions and their Python versions join links like the parser."""
 
 import pytest
 from hypothesis import example, given, settings

@@ -27,7 +27,7 @@ from skitter.web.urls import (
 BASE = "http://user@Example.com:8080/a/b/c.html?q=1#top"
 
 NASTY = [
-    # reference, and the result of the WHATWG standard with BASE (None: invalid)
+    # Reference, and the result of the WHATWG standard with BASE (None: invalid).
     ("d.html", "http://user@example.com:8080/a/b/d.html"),
     ("./d/../e", "http://user@example.com:8080/a/b/e"),
     ("../../../../up", "http://user@example.com:8080/up"),

@@ -1,4 +1,4 @@
-"""Mistakes in spiders are named where they are made, with what to write instead."""
+"""Mistakes in spiders are reported where they are made, with what to write instead."""
 
 import dataclasses
 import functools
@@ -733,7 +733,7 @@ async def test_a_callback_of_another_object_is_not_replaced_by_the_method_with_i
         lambda self, response, callback: [Request(f"{response.url}a", callback).replace(priority=1)],
         lambda self, response, callback: [response.follow("/a", callback)],
         lambda self, response, callback: [response.follow_all("a", callback)],
-        # The second is in the batch of the first.
+        # The second request is in the batch of the first one.
         lambda self, response, callback: [
             response.follow(
                 "/a", self.parse_static if callback.__name__ == "parse_static" else self.parse_page

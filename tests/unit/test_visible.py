@@ -1,4 +1,4 @@
-"""What comes from pages is harmless in terminals, logs, spreadsheets and file names."""
+"""Text of pages is harmless in terminals, logs, spreadsheets and file names."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""Worker: undecodable records, robots.txt at the gate, the hand-back of late starts."""
+"""Worker: undecodable records, robots.txt, and the return of leases that start too late."""
 
 import asyncio
 
@@ -22,7 +22,7 @@ class Follower(Spider):
 
 
 @pytest.fixture
-def bench(serve, tmp_path):
+def make_crawl(serve, tmp_path):
     def make(pages, **settings):
         site = Scripted(pages)
         made = CrawlHarness(Follower(url=serve(site).url), tmp_path, **settings)
@@ -37,8 +37,8 @@ def paths(ran):
 
 
 @pytest.mark.parametrize("record", [b"", b"\xff", b"\x01\xff\xff", b"\x01\x81\xa8priority\xa1x"])
-async def test_a_record_that_cannot_be_read_is_a_dead_letter_and_nothing_else_is_hurt(bench, record):
-    crawl = bench({"/": []})
+async def test_a_record_that_cannot_be_read_is_a_dead_letter_and_does_not_affect_others(make_crawl, record):
+    crawl = make_crawl({"/": []})
     context = crawl.frontier_context()
     crawl.frontier = EmbeddedFrontier(context.politeness, context.options)
     await crawl.frontier.add([Entry(b"x" * 16, "127.0.0.1", f"{crawl.spider.url}odd", record)])
@@ -48,18 +48,18 @@ async def test_a_record_that_cannot_be_read_is_a_dead_letter_and_nothing_else_is
     assert crawl.site.counts["/odd"] == 0
 
 
-async def test_urls_that_robots_txt_forbids_are_done_without_a_fetch_and_counted(bench):
+async def test_urls_that_robots_txt_forbids_are_done_without_a_fetch_and_counted(make_crawl):
     rules = Answer(b"User-agent: *\nDisallow: /no", content_type="text/plain")
-    crawl = bench({"/": ["/no", "/yes"], "/no": [], "/yes": [], "/robots.txt": rules}, robots=True)
+    crawl = make_crawl({"/": ["/no", "/yes"], "/no": [], "/yes": [], "/robots.txt": rules}, robots=True)
     ran = await crawl.run()
     assert crawl.site.counts == {"/robots.txt": 1, "/": 1, "/yes": 1}
     assert (paths(ran), ran.counters["refused/robots"], ran.status.done) == (["/", "/yes"], 1, 3)
     assert ran.counters["pages"] == 2
 
 
-async def test_workers_share_a_robots_txt_through_the_frontier(bench):
+async def test_workers_share_a_robots_txt_through_the_frontier(make_crawl):
     rules = Answer(b"User-agent: *\nDisallow: /no", content_type="text/plain")
-    crawl = bench({"/": [], "/more": ["/no"], "/robots.txt": rules}, robots=True)
+    crawl = make_crawl({"/": [], "/more": ["/no"], "/robots.txt": rules}, robots=True)
     await crawl.run()
     info = await crawl.frontier.open()
     gatherer = LinkCollector(crawl.scope, crawl.settings.politeness(), info.fingerprint_seed)
@@ -69,8 +69,8 @@ async def test_workers_share_a_robots_txt_through_the_frontier(bench):
     assert crawl.site.counts == {"/robots.txt": 1, "/": 1, "/more": 1}
 
 
-async def test_a_robots_txt_that_fails_costs_its_pages_no_attempt(bench):
-    crawl = bench({"/": [], "/robots.txt": Answer(status=503)}, robots=True)
+async def test_a_robots_txt_that_fails_costs_its_pages_no_attempt(make_crawl):
+    crawl = make_crawl({"/": [], "/robots.txt": Answer(status=503)}, robots=True)
     running = asyncio.create_task(crawl.run())
     while not (crawl.frontier and (await crawl.frontier.status()).delayed):
         await asyncio.sleep(0.01)
@@ -82,10 +82,10 @@ async def test_a_robots_txt_that_fails_costs_its_pages_no_attempt(bench):
     assert (ran.letters, ran.status.delayed, crawl.site.counts["/"]) == ({}, 1, 0)
 
 
-async def test_a_fetch_that_cannot_begin_in_time_hands_its_lease_back(bench):
-    """A hook that dawdles makes each start late at first: the distance is kept, and the page still comes."""
+async def test_a_fetch_that_cannot_begin_in_time_hands_its_lease_back(make_crawl):
+    """A slow hook makes each start late at first: the delay is kept, and the page is still fetched."""
 
-    class Dawdling(Follower):
+    class SlowHook(Follower):
         late = 2
 
         async def before_request(self, request):
@@ -93,22 +93,22 @@ async def test_a_fetch_that_cannot_begin_in_time_hands_its_lease_back(bench):
                 self.late -= 1
                 await asyncio.sleep(0.2)
 
-    crawl = bench({"/": []}, delay=0.1)
-    crawl.spider = Dawdling(url=crawl.spider.url)
+    crawl = make_crawl({"/": []}, delay=0.1)
+    crawl.spider = SlowHook(url=crawl.spider.url)
     ran = await crawl.run()
     assert (paths(ran), crawl.site.counts["/"]) == (["/"], 1)
     assert "leases/lost" not in ran.counters
 
 
-async def test_a_job_that_is_finished_needs_no_work(bench):
-    crawl = bench({"/": []})
+async def test_a_job_that_is_finished_needs_no_work(make_crawl):
+    crawl = make_crawl({"/": []})
     await crawl.run()
     again = await crawl.run()
     assert (again.state, crawl.site.counts["/"]) == (JobState.FINISHED, 1)
 
 
-async def test_a_replayed_dead_letter_is_crawled_again(bench):
-    crawl = bench({"/": (Answer(status=404), [])})
+async def test_a_replayed_dead_letter_is_crawled_again(make_crawl):
+    crawl = make_crawl({"/": (Answer(status=404), [])})
     first = await crawl.run()
     assert list(first.letters) == ["/"]
     assert await crawl.frontier.dead_letters.replay() == 1
@@ -116,8 +116,8 @@ async def test_a_replayed_dead_letter_is_crawled_again(bench):
     assert (paths(again), again.letters, again.state) == (["/"], {}, JobState.FINISHED)
 
 
-async def test_delayed_requests_are_fetched_when_their_time_has_come(bench):
-    crawl = bench({"/": [], "/later": []})
+async def test_delayed_requests_are_fetched_when_their_time_has_come(make_crawl):
+    crawl = make_crawl({"/": [], "/later": []})
     begun = asyncio.get_running_loop().time()
 
     class Later(Follower):
@@ -132,8 +132,8 @@ async def test_delayed_requests_are_fetched_when_their_time_has_come(bench):
     assert max(item["at"] for item in ran.items) - begun >= 0.3
 
 
-async def test_a_keyed_store_keeps_the_items_of_each_request_that_passes_the_duplicate_filter(bench):
-    crawl = bench({"/": [], "/poll": (Answer(status=500), [])})
+async def test_a_keyed_store_keeps_the_items_of_each_request_that_passes_the_duplicate_filter(make_crawl):
+    crawl = make_crawl({"/": [], "/poll": (Answer(status=500), [])})
 
     class Polling(Follower):
         def parse(self, response):
@@ -157,8 +157,8 @@ async def test_a_keyed_store_keeps_the_items_of_each_request_that_passes_the_dup
     assert ran.counters["items"] == 6
 
 
-async def test_the_crawl_waits_for_seeds_that_another_worker_is_loading(bench):
-    crawl = bench({"/": [], "/late": []})
+async def test_the_crawl_waits_for_seeds_that_another_worker_is_loading(make_crawl):
+    crawl = make_crawl({"/": [], "/late": []})
     context = crawl.frontier_context()
     crawl.frontier = EmbeddedFrontier(context.politeness, context.options)
     claim = await crawl.frontier.claim_seeds("somebody else")

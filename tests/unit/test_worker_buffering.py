@@ -1,4 +1,4 @@
-"""Stores that buffer: pages are gathered for them, none waits for nothing, and a refused page is in no store."""
+"""Stores that buffer: pages are gathered for them, none waits in vain, and a refused page is in no store."""
 
 import asyncio
 
@@ -13,7 +13,7 @@ from skitter.testing import Answer
 
 LEAVES = [f"/{number}" for number in range(100)]
 PAGES = {"/": LEAVES, **{path: Answer(b"x") for path in LEAVES}}
-FOR_EVER = 100.0
+FOREVER = 100.0
 
 
 class Follower(Spider):
@@ -27,9 +27,9 @@ class Follower(Spider):
 
 
 class Buffered(MemoryStore):
-    """Remembers the sizes of its writes."""
+    """Records the sizes of its writes."""
 
-    def __init__(self, groups, items=50, seconds=FOR_EVER):
+    def __init__(self, groups, items=50, seconds=FOREVER):
         super().__init__(groups)
         self.buffering = Buffering(items, seconds)
         self.writes = []
@@ -40,7 +40,7 @@ class Buffered(MemoryStore):
 
 
 @pytest.fixture
-def bench(serve, tmp_path):
+def make_crawl(serve, tmp_path):
     def make(pages=PAGES, **settings):
         return CrawlHarness(
             Follower(url=serve(Scripted(pages)).url), tmp_path, concurrency_per_slot=64, **settings
@@ -49,38 +49,38 @@ def bench(serve, tmp_path):
     return make
 
 
-async def test_pages_are_gathered_up_to_the_size_of_the_buffer_and_the_last_do_not_wait(bench):
-    crawl = bench(concurrency=4, delay=0)
+async def test_pages_are_gathered_up_to_the_size_of_the_buffer_and_the_last_do_not_wait(make_crawl):
+    crawl = make_crawl(concurrency=4, delay=0)
     crawl.store = Buffered(crawl.groups)
-    ran = await asyncio.wait_for(crawl.run(), FOR_EVER / 2)
+    ran = await asyncio.wait_for(crawl.run(), FOREVER / 2)
     assert (ran.state, len(ran.items)) == (JobState.FINISHED, 101)
     first, *others = [len(write) for write in crawl.store.writes if write]
     assert first == 1, "nothing else could come before the links of the front page were known"
     assert len(others) <= 3, others
 
 
-async def test_pages_wait_for_others_no_longer_than_the_store_says(bench):
+async def test_pages_wait_for_others_no_longer_than_the_store_says(make_crawl):
     def slow(_):
         return gated(Answer(b"x"), lambda: ["quick"] in crawl.store.writes)
 
-    crawl = bench({"/": ["/slow", "/quick"], "/slow": slow, "/quick": Answer(b"x")})
+    crawl = make_crawl({"/": ["/slow", "/quick"], "/slow": slow, "/quick": Answer(b"x")})
     crawl.store = Buffered(crawl.groups, seconds=0.1)
     assert len((await crawl.run()).items) == 3
     assert [write for write in crawl.store.writes if write] == [[""], ["quick"], ["slow"]]
 
 
-async def test_a_stopped_crawl_writes_its_waiting_items_at_once(bench):
-    crawl = bench({"/": ["/slow", "/quick"], "/slow": Answer(b"x", delay=1), "/quick": Answer(b"x")})
+async def test_a_stopped_crawl_writes_its_waiting_items_at_once(make_crawl):
+    crawl = make_crawl({"/": ["/slow", "/quick"], "/slow": Answer(b"x", delay=1), "/quick": Answer(b"x")})
     crawl.store = Buffered(crawl.groups)
     running = asyncio.create_task(crawl.run())
     while not crawl.groups:
         await asyncio.sleep(0.01)
     crawl.drain()
-    ran = await asyncio.wait_for(running, FOR_EVER / 2)
+    ran = await asyncio.wait_for(running, FOREVER / 2)
     assert (ran.status.leased, len(ran.items)) == (0, ran.status.done)
 
 
-async def test_a_page_that_the_second_store_refuses_is_in_none(bench):
+async def test_a_page_that_the_second_store_refuses_is_in_none(make_crawl):
     class Refusing(MemoryStore):
         async def write(self, groups):
             return [
@@ -88,7 +88,7 @@ async def test_a_page_that_the_second_store_refuses_is_in_none(bench):
                 for group in groups
             ]
 
-    crawl = bench(concurrency=4)
+    crawl = make_crawl(concurrency=4)
     stores = [MemoryStore(crawl.groups), Refusing({}), Buffered({}, items=1, seconds=0)]
 
     async def open_stores(worker):

@@ -1,4 +1,4 @@
-"""Callbacks: four kinds of functions, what they may give, and that their errors are outcomes of their request."""
+"""Callbacks: four kinds of functions, their results, and their errors, which are outcomes of their requests."""
 
 import asyncio
 import sys
@@ -125,7 +125,7 @@ async def wait_for_what_is_cancelled():
 
 
 class Troubled(Spider):
-    """Every link names the callback that its page is for."""
+    """Every link names the callback of its page."""
 
     async def start(self):
         yield Request(self.url)

@@ -1,4 +1,4 @@
-"""Committer: items before commits; a store that fails fails the crawl, and nothing of it is lost."""
+"""Committer: items before commits. If a store fails, the crawl fails without any loss."""
 
 import asyncio
 import logging
@@ -41,7 +41,7 @@ class FullOnce(MemoryStore):
 
 
 @pytest.fixture
-def bench(serve, tmp_path):
+def make_crawl(serve, tmp_path):
     def make(pages=PAGES, spider=Follower, **settings):
         site = Scripted(pages)
         made = CrawlHarness(spider(url=serve(site).url), tmp_path, **settings)
@@ -51,8 +51,8 @@ def bench(serve, tmp_path):
     return make
 
 
-async def test_a_store_that_fails_fails_the_crawl_and_a_rerun_loses_nothing(bench):
-    crawl = bench()
+async def test_a_store_that_fails_fails_the_crawl_and_a_rerun_loses_nothing(make_crawl):
+    crawl = make_crawl()
     crawl.store = FullOnce(crawl.groups)
     ran = await crawl.run()
     assert str(ran.failure) == "cannot write items: the disk is full"
@@ -63,8 +63,8 @@ async def test_a_store_that_fails_fails_the_crawl_and_a_rerun_loses_nothing(benc
     assert (again.state, len(again.items), again.counters["items"]) == (JobState.FINISHED, 11, 11)
 
 
-async def test_items_are_durable_before_their_page_is_committed(bench):
-    crawl = bench()
+async def test_items_are_durable_before_their_page_is_committed(make_crawl):
+    crawl = make_crawl()
     context = crawl.frontier_context()
 
     class Checking(EmbeddedFrontier):
@@ -78,12 +78,12 @@ async def test_items_are_durable_before_their_page_is_committed(bench):
 
 
 @pytest.mark.parametrize("queued", [None, 5_000])
-async def test_very_many_links_of_a_page_enter_the_queue_in_parts(bench, queued):
+async def test_very_many_links_of_a_page_enter_the_queue_in_parts(make_crawl, queued):
     class Listing(Follower):
         def parse(self, response):
             return Links(response.url, [f"/{number}" for number in range(9_000)], {})
 
-    crawl = bench(spider=Listing, max_pages=1, max_queued=queued)
+    crawl = make_crawl(spider=Listing, max_pages=1, max_queued=queued)
     context = crawl.frontier_context()
     calls = []
 
@@ -104,12 +104,14 @@ async def test_very_many_links_of_a_page_enter_the_queue_in_parts(bench, queued)
         assert max(calls) <= 2_000
 
 
-async def test_the_late_commit_of_a_taken_over_page_is_reported_and_discarded(bench, caplog, monkeypatch):
+async def test_the_late_commit_of_a_taken_over_page_is_reported_and_discarded(
+    make_crawl, caplog, monkeypatch
+):
     monkeypatch.setattr(logging.getLogger("skitter"), "propagate", True)
 
     class Slow(Follower):
         async def parse(self, response):
-            # As if the worker had been stopped for longer than its lease holds.
+            # As if the worker had been stopped for longer than its lease.
             frontier = crawl.frontier
             if response.url.endswith("/3") and not taken:
                 (held,) = [one for one in frontier._leases if one.row.url == response.url]
@@ -119,7 +121,7 @@ async def test_the_late_commit_of_a_taken_over_page_is_reported_and_discarded(be
             return [{"url": response.url}, response.follow_all("a")]
 
     taken = []
-    crawl = bench({**PAGES, "/3": ([], Answer(delay=0.3))}, Slow)
+    crawl = make_crawl({**PAGES, "/3": ([], Answer(delay=0.3))}, Slow)
     ran = await crawl.run()
     assert taken == [[True]]
     assert any(
@@ -128,20 +130,20 @@ async def test_the_late_commit_of_a_taken_over_page_is_reported_and_discarded(be
     assert (ran.state, ran.counters["items"], ran.counters["pages"]) == (JobState.FINISHED, 11, 11)
 
 
-async def test_a_page_whose_items_cannot_be_written_follows_no_links_and_counts_nothing(bench):
+async def test_a_page_whose_items_cannot_be_written_follows_no_links_and_counts_nothing(make_crawl):
     class Bad(Follower):
         def parse(self, response):
             yield {"url": response.url} if response.url.endswith("/") else {"url": object()}
             yield response.follow_all("a")
 
-    ran = await bench({"/": ["/bad"], "/bad": ["/hidden"], "/hidden": []}, Bad).run()
+    ran = await make_crawl({"/": ["/bad"], "/bad": ["/hidden"], "/hidden": []}, Bad).run()
     assert list(ran.letters) == ["/bad"]
     assert (ran.counters["pages"], ran.counters["items"], ran.counters["links"]) == (1, 1, 1)
     assert ran.counters["failed/store"] == 1
 
 
-async def test_many_pages_are_committed_together(bench):
-    crawl = bench(
+async def test_many_pages_are_committed_together(make_crawl):
+    crawl = make_crawl(
         {"/": [f"/{n}" for n in range(100)], **{f"/{n}": Answer(b"x") for n in range(100)}},
         concurrency_per_slot=64,
     )
@@ -173,7 +175,7 @@ class TwoPartitions:
 
 
 class Halves(EmbeddedFrontier):
-    """Two parts. After the front page, one of them is away until the other has taken four pages."""
+    """Two partitions. After the front page, one of them is away until the other has taken four pages."""
 
     def __init__(self, *arguments):
         super().__init__(*arguments)
@@ -194,8 +196,8 @@ class Halves(EmbeddedFrontier):
         return await super().commit(outcomes)
 
 
-async def test_an_unavailable_partition_does_not_delay_the_others(bench):
-    crawl = bench()
+async def test_an_unavailable_partition_does_not_delay_the_others(make_crawl):
+    crawl = make_crawl()
     context = crawl.frontier_context()
     crawl.frontier = Halves(context.politeness, context.options)
     async with asyncio.timeout(30):
@@ -205,7 +207,7 @@ async def test_an_unavailable_partition_does_not_delay_the_others(bench):
 
 
 class Broken(Halves):
-    """Cannot commit to one of its parts."""
+    """Cannot commit to one of its partitions."""
 
     async def commit(self, outcomes):
         if self.partitions.of_lease(outcomes[0].lease_id) == 0:
@@ -213,8 +215,8 @@ class Broken(Halves):
         return await super().commit(outcomes)
 
 
-async def test_a_part_of_the_frontier_that_fails_fails_the_crawl(bench):
-    crawl = bench()
+async def test_a_part_of_the_frontier_that_fails_fails_the_crawl(make_crawl):
+    crawl = make_crawl()
     context = crawl.frontier_context()
     crawl.frontier = Broken(context.politeness, context.options)
     async with asyncio.timeout(30):
@@ -222,14 +224,14 @@ async def test_a_part_of_the_frontier_that_fails_fails_the_crawl(bench):
     assert str(ran.failure) == "this part is gone"
 
 
-async def test_a_commit_waits_for_no_more_pages_when_none_can_come(bench, monkeypatch):
+async def test_a_commit_waits_for_no_more_pages_when_none_can_come(make_crawl, monkeypatch):
     monkeypatch.setattr(committer, "_BATCH_DELAY", 3600)
-    chain = bench({"/": ["/1"], "/1": ["/2"], "/2": ["/3"], "/3": []})
+    chain = make_crawl({"/": ["/1"], "/1": ["/2"], "/2": ["/3"], "/3": []})
     async with asyncio.timeout(60):
         assert (await chain.run()).status.done == 4
 
 
-async def test_a_page_is_committed_at_once_while_no_request_is_left_to_fetch(bench, monkeypatch):
+async def test_a_page_is_committed_at_once_while_no_request_is_left_to_fetch(make_crawl, monkeypatch):
     monkeypatch.setattr(committer, "_BATCH_DELAY", 3600)
     linked = asyncio.Event()
 
@@ -241,6 +243,8 @@ async def test_a_page_is_committed_at_once_while_no_request_is_left_to_fetch(ben
                 linked.set()
             return response.follow_all("a")
 
-    crawl = bench({"/": ["/waits", "/links"], "/waits": [], "/links": ["/linked"], "/linked": []}, Waiting)
+    crawl = make_crawl(
+        {"/": ["/waits", "/links"], "/waits": [], "/links": ["/linked"], "/linked": []}, Waiting
+    )
     async with asyncio.timeout(60):
         assert (await crawl.run()).status.done == 4

@@ -1,4 +1,4 @@
-"""Heartbeat: a worker that is alive says so, whatever its server or its client does."""
+"""Heartbeat: a live worker sends heartbeats, whatever its server or its client does."""
 
 import asyncio
 import logging

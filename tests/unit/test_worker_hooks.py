@@ -1,4 +1,4 @@
-"""Hooks: order, several per point, every signal at every point that it concerns, plain and coroutine functions."""
+"""Hooks: order, several per point, every signal at every applicable point, plain and coroutine functions."""
 
 import pytest
 
@@ -13,7 +13,7 @@ PAGES = {"/": ["/a", "/b"], "/a": [], "/b": []}
 
 
 class Hooked(Spider):
-    """One item a page; what its hooks answer is set from outside."""
+    """Yields one item per page. The results of its hooks are set from outside."""
 
     def __init__(self, **arguments):
         self.answers = {}
@@ -32,7 +32,7 @@ class Hooked(Spider):
 
 
 class Recorder:
-    """A collection with one hook, which tells the spider and answers what that says."""
+    """A collection with one hook, which notifies the spider and returns the spider's result."""
 
     def __init__(self, spider, point):
         async def hook(subject, *_rest):
@@ -361,7 +361,7 @@ async def test_an_exception_at_the_start_fails_the_crawl_before_anything_is_fetc
 
 
 async def test_an_error_text_with_invalid_unicode_stays_readable(run, caplog):
-    caplog.set_level("CRITICAL", logger="skitter")  # a test runner's report cannot carry it either
+    caplog.set_level("CRITICAL", logger="skitter")  # a test runner's report cannot contain it either
 
     class Odd(Hooked):
         def before_request(self, request):
@@ -374,7 +374,7 @@ async def test_an_error_text_with_invalid_unicode_stays_readable(run, caplog):
 
 
 async def test_on_error_is_called_for_settled_failures_without_effect(run):
-    """A redirect that leads nowhere; the hook fails besides, and its answer would be an IGNORE."""
+    """A redirect with an invalid target. The hook fails as well, and its answer would be an IGNORE."""
     for answer in (ValueError("in the hook"), HookAction.IGNORE):
         ran = await run({("on_error", "/loop"): answer}, {"/": ["/loop"], "/loop": redirect("/loop")})
         assert ("on_error", "/loop") in ran.spider.calls
@@ -410,7 +410,7 @@ async def test_a_page_that_waits_for_robots_txt_has_no_error_when_the_crawl_fail
 
 
 class Counting(Spider):
-    """Notes the number of each attempt at every point that receives a request."""
+    """Records the number of each attempt at every point that receives a request."""
 
     def __init__(self, **arguments):
         super().__init__(**arguments)

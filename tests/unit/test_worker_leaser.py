@@ -1,4 +1,4 @@
-"""Pump: leases what there is room for, waits without polling, drains and hands back."""
+"""Leaser: leases as many requests as the worker has places for, waits without polling, drains and returns leases."""
 
 import asyncio
 import threading
@@ -29,12 +29,12 @@ class Follower(Spider):
 
 
 class Watched(EmbeddedFrontier):
-    """Notes what it is asked."""
+    """Records its calls."""
 
     def __init__(self, *arguments):
         super().__init__(*arguments)
         self.asked = []
-        """Room and answered state of each call for work."""
+        """Limit and returned state of each call of ``lease``."""
         self.most_leased = 0
         self.reported, self.unannounced = set(), []
 
@@ -51,7 +51,7 @@ class Watched(EmbeddedFrontier):
 
 
 @pytest.fixture
-def bench(serve, tmp_path):
+def make_crawl(serve, tmp_path):
     def make(pages, **settings):
         site = Scripted(pages)
         made = CrawlHarness(Follower(url=serve(site).url), tmp_path, **{"delay": 0, **settings})
@@ -70,16 +70,16 @@ def wide(count, answer):
     }
 
 
-async def test_a_worker_that_is_busy_does_not_keep_asking(bench):
-    crawl = bench(wide(12, Answer(delay=0.5)), concurrency=4, concurrency_per_slot=8)
+async def test_a_worker_that_is_busy_does_not_keep_asking(make_crawl):
+    crawl = make_crawl(wide(12, Answer(delay=0.5)), concurrency=4, concurrency_per_slot=8)
     ran = await crawl.run()
     assert len(ran.items) == 13
     assert len(crawl.frontier.asked) < 100
 
 
-async def test_a_paused_job_is_not_asked_all_the_time_and_continues_when_it_is_resumed(bench):
+async def test_a_paused_job_is_not_polled_and_continues_when_it_is_resumed(make_crawl):
     paused = threading.Event()
-    crawl = bench(wide(8, lambda _: gated(Answer(), paused.is_set)), concurrency=2)
+    crawl = make_crawl(wide(8, lambda _: gated(Answer(), paused.is_set)), concurrency=2)
     running = asyncio.create_task(crawl.run())
     while not crawl.site.counts["/0"]:
         await asyncio.sleep(0.005)
@@ -95,31 +95,31 @@ async def test_a_paused_job_is_not_asked_all_the_time_and_continues_when_it_is_r
     assert (len(ran.items), ran.state) == (9, JobState.FINISHED)
 
 
-async def test_a_crawl_at_its_limit_does_not_keep_asking(bench):
-    crawl = bench(wide(12, Answer(delay=0.5)), concurrency=8, concurrency_per_slot=8, max_pages=3)
+async def test_a_crawl_at_its_limit_does_not_keep_asking(make_crawl):
+    crawl = make_crawl(wide(12, Answer(delay=0.5)), concurrency=8, concurrency_per_slot=8, max_pages=3)
     ran = await crawl.run()
     assert len(ran.items) == 3
     assert len(crawl.frontier.asked) < 60
 
 
-async def test_at_most_four_times_the_concurrency_is_in_progress(bench):
-    crawl = bench(wide(60, []), concurrency=4, concurrency_per_slot=100)
+async def test_at_most_four_times_the_concurrency_is_in_progress(make_crawl):
+    crawl = make_crawl(wide(60, []), concurrency=4, concurrency_per_slot=100)
     await crawl.run()
     assert 4 <= crawl.frontier.most_leased <= 16
 
 
-async def test_the_frontier_hears_how_a_fetch_ended_before_its_commit(bench):
+async def test_the_frontier_receives_the_fetch_report_before_the_commit(make_crawl):
     """Otherwise a refusal or a latency would be lost: a commit ends the lease."""
     pages = wide(20, (Answer(status=429, headers={"Retry-After": "0"}), []))
-    crawl = bench(pages, max_throttled=3, concurrency_per_slot=32, retry_delay=0.01)
+    crawl = make_crawl(pages, max_throttled=3, concurrency_per_slot=32, retry_delay=0.01)
     ran = await crawl.run()
     assert ran.state is JobState.FINISHED
     assert crawl.frontier.unannounced == []
 
 
-async def test_a_drained_worker_finishes_what_is_in_flight_and_hands_back_the_rest(bench):
+async def test_a_drained_worker_finishes_what_is_in_flight_and_hands_back_the_rest(make_crawl):
     drained = threading.Event()
-    crawl = bench(wide(10, lambda _: gated(Answer(), drained.is_set)), concurrency=2)
+    crawl = make_crawl(wide(10, lambda _: gated(Answer(), drained.is_set)), concurrency=2)
     running = asyncio.create_task(crawl.run())
     while sum(crawl.site.counts.values()) < 3:  # the front page and two that wait for their answers
         await asyncio.sleep(0.005)
@@ -130,9 +130,9 @@ async def test_a_drained_worker_finishes_what_is_in_flight_and_hands_back_the_re
     assert (ran.status.leased, ran.status.queued, "leases/lost" in ran.counters) == (0, 8, False)
 
 
-async def test_a_fetch_that_takes_too_long_is_broken_off_when_the_crawl_is_stopped(bench, monkeypatch):
+async def test_a_fetch_that_takes_too_long_is_cancelled_when_the_crawl_is_stopped(make_crawl, monkeypatch):
     monkeypatch.setattr(inflight, "DRAIN_SECONDS", 0.3)
-    crawl = bench(wide(4, WireAnswer([], end="stall")), timeout=60)
+    crawl = make_crawl(wide(4, WireAnswer([], end="stall")), timeout=60)
     running = asyncio.create_task(crawl.run())
     while not crawl.site.counts["/0"]:
         await asyncio.sleep(0.005)
@@ -197,8 +197,8 @@ async def test_a_commit_is_a_reason_to_ask_again_if_waiting_pages_took_the_place
     assert held.lease_wakeup.is_set()
 
 
-def plant(monkeypatch, error):
-    """Let the handling of fetch errors itself raise an error, as a fault of skitter would."""
+def make_error_handling_fail(monkeypatch, error):
+    """Make the handling of fetch errors itself raise an error, as a bug in skitter would."""
 
     async def fail(self, page, _):
         raise error
@@ -206,9 +206,11 @@ def plant(monkeypatch, error):
     monkeypatch.setattr(RequestPipeline, "_fetch_failed", fail)
 
 
-async def test_a_fault_of_skitter_at_a_page_makes_it_a_dead_letter_and_the_crawl_ends(bench, monkeypatch):
-    plant(monkeypatch, RuntimeError("planted"))
-    crawl = bench(
+async def test_a_fault_of_skitter_at_a_page_makes_it_a_dead_letter_and_the_crawl_ends(
+    make_crawl, monkeypatch
+):
+    make_error_handling_fail(monkeypatch, RuntimeError("planted"))
+    crawl = make_crawl(
         {"/": ["/bad", "/good"], "/bad": WireAnswer([b"not HTTP\r\n\r\n"]), "/good": []}, robots=False
     )
     ran = await crawl.run()
@@ -220,7 +222,7 @@ async def test_a_fault_of_skitter_at_a_page_makes_it_a_dead_letter_and_the_crawl
     assert (ran.counters["failed/internal"], ran.status.leased) == (1, 0)
 
 
-async def test_a_fault_of_skitter_when_a_page_is_passed_on_makes_it_a_dead_letter(bench, monkeypatch):
+async def test_a_fault_of_skitter_when_a_page_is_passed_on_makes_it_a_dead_letter(make_crawl, monkeypatch):
     take = Committer.put
 
     def fail_at_bad(self, page):
@@ -229,7 +231,7 @@ async def test_a_fault_of_skitter_when_a_page_is_passed_on_makes_it_a_dead_lette
         take(self, page)
 
     monkeypatch.setattr(Committer, "put", fail_at_bad)
-    crawl = bench({"/": ["/bad", "/good"], "/bad": [], "/good": []}, robots=False)
+    crawl = make_crawl({"/": ["/bad", "/good"], "/bad": [], "/good": []}, robots=False)
     async with asyncio.timeout(30):
         ran = await crawl.run()
     assert (ran.state, ran.failure, len(ran.items)) == (JobState.FINISHED, None, 2)
@@ -237,12 +239,14 @@ async def test_a_fault_of_skitter_when_a_page_is_passed_on_makes_it_a_dead_lette
     assert ran.status.leased == 0
 
 
-async def test_a_fault_of_skitter_in_its_books_ends_the_worker_and_releases_its_leases(bench, monkeypatch):
+async def test_a_fault_of_skitter_in_its_books_ends_the_worker_and_releases_its_leases(
+    make_crawl, monkeypatch
+):
     def fail(*_arguments, **_fields):
         raise RuntimeError("planted")
 
     monkeypatch.setattr(inflight.Inflight, "end_processing", fail)
-    crawl = bench({"/": ["/page"], "/page": []}, robots=False)
+    crawl = make_crawl({"/": ["/page"], "/page": []}, robots=False)
     async with asyncio.timeout(30):
         ran = await crawl.run()
     assert isinstance(ran.failure, CrawlFailed)
@@ -250,14 +254,16 @@ async def test_a_fault_of_skitter_in_its_books_ends_the_worker_and_releases_its_
     assert ran.status.leased == 0
 
 
-async def test_an_error_of_the_frontier_during_a_fetch_is_not_one_of_the_page(bench, monkeypatch, caplog):
+async def test_an_error_of_the_frontier_during_a_fetch_is_not_one_of_the_page(
+    make_crawl, monkeypatch, caplog
+):
     """The cookies of a job are in the frontier, for example."""
 
     async def fail(self, request, **options):
         raise FrontierError("the disk is full", remedy="free some disk space")
 
     monkeypatch.setattr(HttpFetcher, "fetch", fail)
-    crawl = bench({"/": []}, robots=False)
+    crawl = make_crawl({"/": []}, robots=False)
     with pytest.raises(FrontierError, match="the disk is full"):
         await crawl.run()
     assert "the disk is full" not in caplog.text
@@ -265,9 +271,9 @@ async def test_an_error_of_the_frontier_during_a_fetch_is_not_one_of_the_page(be
     assert (status.done, status.queued, status.leased, status.failed) == (0, 1, 0, 0)
 
 
-async def test_an_error_of_the_frontier_at_a_page_ends_the_worker_and_loses_nothing(bench, monkeypatch):
-    plant(monkeypatch, FrontierError("planted"))
-    crawl = bench({"/": ["/bad"], "/bad": WireAnswer([b"not HTTP\r\n\r\n"])}, robots=False)
+async def test_an_error_of_the_frontier_at_a_page_ends_the_worker_and_loses_nothing(make_crawl, monkeypatch):
+    make_error_handling_fail(monkeypatch, FrontierError("planted"))
+    crawl = make_crawl({"/": ["/bad"], "/bad": WireAnswer([b"not HTTP\r\n\r\n"])}, robots=False)
     with pytest.raises(FrontierError):
         await crawl.run()
     status = await crawl.frontier.status()

@@ -1,4 +1,4 @@
-"""Gather: what callbacks give becomes items and entries; every refused URL is counted by its reason."""
+"""Gatherer: results of callbacks become items and entries; every refused URL is counted by its reason."""
 
 import pytest
 
@@ -198,8 +198,8 @@ def test_links_that_are_not_urls_are_counted(gatherer):
     assert urls_of(gathered) == ["http://h.test/dir/ok"]
 
 
-def test_links_that_mean_something_else_on_another_page_are_looked_at_again(gatherer):
-    """``http.html`` is no absolute URL, and ``?page=2`` belongs to its page."""
+def test_relative_links_are_resolved_again_on_another_page(gatherer):
+    """``http.html`` is not an absolute URL, and ``?page=2`` belongs to its page."""
     one = gatherer()
     hrefs = [
         "http.html",
@@ -217,7 +217,7 @@ def test_links_that_mean_something_else_on_another_page_are_looked_at_again(gath
             base = f"http://h.test/{folder}/{page}"
             gathered = one.collect([Links(base, hrefs, {})], Request(base))
             one.cache.learn(urls_of(gathered))
-            # A second page that repeats the links makes the memory note them by their text.
+            # A second page that repeats the links makes the memory store them by their text.
             one.collect([Links(base, hrefs, {})], Request(base))
     expected = [
         f"http://h.test/{folder}/{name}" for folder in "ab" for name in ("http.html", "https", "x.html")
@@ -253,7 +253,7 @@ HOSTS_AND_FOLDERS = [
 @pytest.mark.parametrize(
     "href", ["../x.html", "../../x.html", "..//x", "../", "/x", "x", "../a/c/x", "./../x", ".."]
 )
-def test_every_url_is_found_once_whatever_folder_and_host_its_links_stand_in(gatherer, href):
+def test_every_url_is_found_once_whatever_folder_and_host_its_links_are_in(gatherer, href):
     one, found, expected = gatherer(), [], set()
     for base in HOSTS_AND_FOLDERS * 2:
         gathered = one.collect([Links(base, [href], {})], Request(base))

@@ -1,4 +1,4 @@
-"""Origins: an origin that does not answer delays only its own requests, and is given up for its own reason."""
+"""Origins: an unavailable origin delays only its own requests, which fail for its own reason."""
 
 import pytest
 
@@ -28,7 +28,7 @@ def clock(monkeypatch):
 
 
 def attempt(origins, clock, error=None, origin=DEAD, lasting=0.0, **fields):
-    """Contact an origin in vain, as soon as it may be contacted."""
+    """Contact an origin without success, as soon as it may be contacted."""
     request = Request(f"{origin}/x", **fields)
     while (refusal := origins.refusal(origin, request)) is not None:
         if refusal[1].resolution is Resolution.FAILED:
@@ -61,7 +61,7 @@ def test_an_origin_that_is_silent_is_given_up_within_the_time_limit(clock, lasti
     assert clock.now - begin <= 15
 
 
-def test_an_origin_that_answered_before_is_waited_for(clock):
+def test_workers_wait_for_an_origin_that_answered_before(clock):
     origins, begin = Origins(Settings()), clock.now
     origins.responded(DEAD)
     _, decision = attempts_until_given_up(origins, clock)

@@ -12,7 +12,7 @@ SIZE = 20_000
 
 
 class Turns:
-    """Counts the turns of the event loop while something else runs."""
+    """Counts the turns of the event loop while other code runs."""
 
     def __init__(self):
         self.count = 0
@@ -35,7 +35,7 @@ async def turns():
 
 
 class Clock:
-    """A clock on which nothing but callbacks takes time, a part of it CPU time."""
+    """A clock on which only callbacks take time, some of it CPU time."""
 
     def __init__(self, monkeypatch, cpu_share):
         self.cpu_share = cpu_share

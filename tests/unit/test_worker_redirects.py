@@ -1,4 +1,4 @@
-"""Redirects: new requests through the frontier, by the rules of RFC 9110, scope checked at each hop."""
+"""Redirects: new requests through the frontier, by the rules of RFC 9110, with a scope check at each hop."""
 
 import pytest
 
@@ -90,7 +90,7 @@ def test_the_fields_of_the_request_are_kept_by_a_redirect():
     assert request.redirects == ("http://h.test/a",)
 
 
-def test_waiting_times_do_not_go_along():
+def test_delays_are_not_copied_to_the_target():
     request = follow(delay=5, not_before=10**10)
     assert (request.delay, request.not_before) == (0, 0)
 
@@ -130,7 +130,7 @@ def test_credentials_stay_with_their_origin(url, location, authorization, cookie
     ("location", "error"),
     [("", "redirect/location"), ("http://[::1/", "redirect/location"), ("ftp://h.test/", "redirect/scheme")],
 )
-def test_a_location_that_leads_nowhere_is_an_error(location, error):
+def test_an_invalid_location_is_an_error(location, error):
     with pytest.raises(RedirectError, match=f"^{error}: "):
         follow(location=location)
 
@@ -155,7 +155,7 @@ def test_a_redirect_is_not_a_loop_if_a_cookie_was_set_since_the_last_visit():
         redirected(second, Response(second.url, 302, headers={"Location": "/b"}, request=second), 9)
 
 
-def test_a_hop_continues_in_the_session_that_was_used_for_the_one_before():
+def test_a_hop_continues_in_the_session_of_the_previous_one():
     request = Request("http://h.test/a")
     sent = request.replace(session="chosen")
     response = Response("http://h.test/a", 302, headers={"Location": "/b"}, request=sent)

@@ -1,4 +1,4 @@
-"""Verdict: what is tried again, how often and after how long."""
+"""Verdict: which requests are retried, how often and after how long."""
 
 import pytest
 from hypothesis import given
@@ -134,7 +134,7 @@ class Several(Spider):
 
 
 @pytest.mark.parametrize("wish", ["86400", "9" * 400, "Thu, 01 Jan 2099 00:00:00 GMT"])
-async def test_an_origin_that_asks_for_a_long_wait_is_given_up_and_asked_no_more(serve, tmp_path, wish):
+async def test_an_origin_that_asks_for_a_long_wait_is_given_up_and_not_contacted_again(serve, tmp_path, wish):
     site = Scripted({path: Answer(status=503, headers={"Retry-After": wish}) for path in ("/a", "/b", "/c")})
     ran = await CrawlHarness(Several(url=serve(site).url), tmp_path, concurrency=1).run()
     assert sum(site.counts.values()) == 1

@@ -1,4 +1,4 @@
-"""What a worker remembers of a page, and how it asks for the page again."""
+"""Data that a worker remembers of a page, and conditional requests for it."""
 
 import math
 import time
@@ -45,7 +45,7 @@ def revisits(number=2, **settings):
 
 
 def visited(asker, headers=(), body=b"body", items=(), results=(), memory=None, status=200):
-    """Process a page to its end; return it."""
+    """Process a page to its end, and return it."""
     page = page_of(memory=memory)
     asker.begin(page)
     page.response = Response(URL, status, headers=dict(headers), body=body)
@@ -56,7 +56,7 @@ def visited(asker, headers=(), body=b"body", items=(), results=(), memory=None, 
 
 
 def sent_again(headers, request=None, **settings):
-    """Return the headers of the second request for a page that was first answered with some headers."""
+    """Return the headers of the second request for a page whose first answer had these headers."""
     first = visited(revisits(1), headers)
     asker = revisits(**settings)
     page = page_of(request, first.visit.memory)
@@ -110,7 +110,7 @@ def test_the_memory_of_another_version_only_means_that_the_page_is_known():
 
 def test_the_status_belongs_to_the_content():
     memory = visited(revisits(1)).visit.memory
-    assert visited(revisits(), memory=memory).visit is None  # unchanged; the pipeline notes it
+    assert visited(revisits(), memory=memory).visit is None  # unchanged; the pipeline records it
     assert visited(revisits(), memory=memory, status=203).visit.change is PageChange.CHANGED
 
 
@@ -168,7 +168,7 @@ DAY = 86_400.0
 
 
 class Notes:
-    """The two methods of the notes of a frontier that a schedule uses."""
+    """The two methods of a frontier's notes that a schedule uses."""
 
     def __init__(self):
         self.value = None
@@ -284,7 +284,7 @@ async def test_a_sample_is_drawn_from_all_pages():
 
 
 def schedule_for_none():
-    """Return a schedule that fetches none of the pages that it may skip."""
+    """Return a schedule that skips all pages that it may skip."""
     return RevisitSchedule(0.5, 2, [ChangeHistory(-1e9)], 0.0)
 
 
@@ -372,7 +372,7 @@ def moment(text):
         ("2026", "2027-01-01T12:00:00Z"),
     ],
 )
-def test_a_lastmod_means_the_latest_time_that_it_may_stand_for_and_an_hour_more(lastmod, latest):
+def test_a_lastmod_means_its_latest_possible_time_plus_an_hour(lastmod, latest):
     assert latest_change(lastmod, LATER) == moment(latest) + HOUR
 
 
@@ -394,7 +394,7 @@ def test_an_invalid_lastmod_is_not_used(lastmod):
         ("2026-11-10T12:59:59Z", True),
         ("2026-11-10T13:00:01Z", False),
         ("2026-11-10", True),
-        ("2026-11-11", True),  # it has begun in UTC+14
+        ("2026-11-11", True),  # it has started in UTC+14
         ("2026-11-12", False),
         ("2026-11", True),
         ("2026-12", False),
@@ -419,7 +419,7 @@ def lastmod_asker(schedule=None):
 
 @pytest.fixture
 def always_trusted(monkeypatch):
-    """Without it, a page is due once in a while in spite of its lastmod, by the hash of its last fetch."""
+    """Otherwise a page is occasionally due despite its lastmod, depending on the hash of its last fetch."""
     monkeypatch.setattr("skitter.worker.revisit.trusts_lastmod", lambda *_: True)
 
 
@@ -507,15 +507,15 @@ def test_an_unchanged_page_has_a_new_time_of_its_last_fetch():
 
 def test_the_share_is_chosen_from_the_pages_without_a_usable_lastmod():
     schedule = RevisitSchedule(0.5, 2, [], 0.0)
-    noted = []
-    schedule.record = noted.append
+    recorded = []
+    schedule.record = recorded.append
     asker = lastmod_asker(schedule)
     for lastmod in (stated(DAY), "never", ""):
         page = page_of(Request(URL, lastmod=lastmod, depth=1), memory_with())
         asker.begin(page)
         asker.skip(page)
         asker.mark_unchanged(page, 304)
-    assert len(noted) == 4
+    assert len(recorded) == 4
 
 
 def test_remembered_links_keep_their_lastmod():

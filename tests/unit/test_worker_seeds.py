@@ -1,4 +1,4 @@
-"""Seeds: streamed, resumable, loaded by one worker, and clear about what is wrong with them."""
+"""Seeds: streamed, resumable, loaded by one worker, and with clear errors."""
 
 import asyncio
 
@@ -128,7 +128,7 @@ async def test_an_error_in_start_fails_the_crawl_and_names_its_place(run):
     assert "LookupError: no list of seeds (line " in str(ran.failure)
 
 
-async def test_a_spider_without_start_urls_says_so(run):
+async def test_a_spider_without_start_urls_is_an_error(run):
     ran = await run(Starting)
     assert "has no start requests" in str(ran.failure)
     assert "set start_urls" in ran.failure.remedy
@@ -193,7 +193,7 @@ async def test_seeds_named_twice_are_fetched_once(run):
 
 
 class Numbered(Spider):
-    """Counts how many seeds were taken from it."""
+    """Counts how many of its seeds were taken."""
 
     def __init__(self, count):
         super().__init__()
@@ -221,7 +221,7 @@ def loader(frontier, spider, worker):
     return SeedLoader(spider, frontier, LinkCollector(Scope(), Politeness(), 1), worker)
 
 
-async def test_an_interrupted_loader_is_taken_over_where_it_was():
+async def test_another_worker_continues_where_an_interrupted_loader_was():
     frontier = Breaking()
     with pytest.raises(FrontierError, match="cut"):
         await loader(frontier, Numbered(1200), "first").run()

@@ -28,7 +28,7 @@ async def test_only_bytes_after_the_written_end_are_missing(notes):
     assert await items.unwritten(ALL) == {"items/a.jsonl": 25, "items/b.jsonl": 5}
     await items.record({"items/a.jsonl": [(0, 10), (15, 20)]})
     assert await items.unwritten(ALL) == {"items/a.jsonl": 10, "items/b.jsonl": 5}
-    await items.record({"items/a.jsonl": [(0, 10)]})  # of an earlier moment
+    await items.record({"items/a.jsonl": [(0, 10)]})  # from an earlier time
     assert await items.unwritten(ALL) == {"items/a.jsonl": 10, "items/b.jsonl": 5}
     await WrittenItems(notes).record(ALL)
     assert await items.unwritten(ALL) == {}
