@@ -32,7 +32,9 @@ class Links:
         self.base_url = base_url
         self.hrefs = hrefs
         # The callback may change a dict, such as meta, for its next batch before this one is stored.
-        self.fields = {name: value.copy() if value.__class__ is dict else value for name, value in fields.items()}
+        self.fields: dict[str, Any] = {
+            name: value.copy() if value.__class__ is dict else value for name, value in fields.items()
+        }
         """Keyword arguments of :class:`~skitter.request.Request` shared by all links of the batch."""
 
     def __len__(self) -> int:

@@ -197,7 +197,12 @@ def test_a_request_cannot_be_changed():
 
 
 def test_a_dict_may_change_after_its_request():
-    given = {"meta": {"page": 1}, "cb_kwargs": {"page": 1}, "headers": {"X-Page": "1"}, "cookies": {"page": "1"}}
+    given = {
+        "meta": {"page": 1},
+        "cb_kwargs": {"page": 1},
+        "headers": {"X-Page": "1"},
+        "cookies": {"page": "1"},
+    }
     request = Request("http://h.test/", **given)
     copy_of_it = request.replace(priority=1)
     for value in (*given.values(), request.meta, request.headers):
