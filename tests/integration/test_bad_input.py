@@ -54,8 +54,9 @@ def test_a_spider_instead_of_a_url_is_answered_with_the_command_that_runs_it(her
     assert complaint("crawl", "first.py", cwd=here).endswith(
         "; `skitter run first.py` runs a spider or a recipe"
     )
-    expected = "; write https://first/, or run a spider with `skitter run`"
-    assert complaint("crawl", "first", cwd=here).endswith(expected)
+    for name in ("first", "first-css"):
+        expected = f"; write https://{name}/, or run a spider with `skitter run FILE.py`"
+        assert complaint("crawl", name, cwd=here).endswith(expected)
     assert complaint("crawl", "localhost", cwd=here).endswith("; write http://localhost/")
 
 
