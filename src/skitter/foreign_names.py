@@ -8,6 +8,7 @@ from typing import Any
 
 SETTINGS = {
     "ADDONS": "remove it; to use skitter from Scrapy, see the guide on Scrapy projects",
+    "AUTOTHROTTLE_DEBUG": "remove it",
     "AUTOTHROTTLE_ENABLED": "remove it: the delay adapts unless delay is set",
     "AUTOTHROTTLE_MAX_DELAY": "remove it: the delay adapts unless delay is set",
     "AUTOTHROTTLE_START_DELAY": "remove it: the delay adapts unless delay is set",
@@ -19,6 +20,7 @@ SETTINGS = {
     "CLOSESPIDER_PAGECOUNT_NO_ITEM": "write monitors with during='stop'",
     "CLOSESPIDER_TIMEOUT": "write time_limit",
     "CLOSESPIDER_TIMEOUT_NO_ITEM": "write monitors with during='stop', or time_limit",
+    "COMMANDS_MODULE": "remove it",
     "COMPRESSION_ENABLED": "remove it: compressed responses are always unpacked",
     "CONCURRENT_ITEMS": "remove it",
     "CONCURRENT_REQUESTS": "write concurrency",
@@ -34,9 +36,11 @@ SETTINGS = {
     "DNSCACHE_ENABLED": "write dns_cache_ttl",
     "DNS_RESOLVER": "write dns_servers",
     "DNS_TIMEOUT": "write connect_timeout",
+    "DOWNLOADER_CLIENTCONTEXTFACTORY": "remove it, or write verify_tls",
     "DOWNLOADER_MIDDLEWARES": "define hooks such as before_request and after_request in the spider",
     "DOWNLOAD_DELAY": "write delay",
     "DOWNLOAD_DELAY_JITTER": "write jitter",
+    "DOWNLOAD_FAIL_ON_DATALOSS": "remove it: an incomplete response is an error",
     "DOWNLOAD_HANDLERS": "write fetcher, such as fetcher='browser'",
     "DOWNLOAD_MAXSIZE": "write max_body",
     "DOWNLOAD_SLOTS": "write limit_rules",
@@ -46,6 +50,7 @@ SETTINGS = {
     "DUPEFILTER_CLASS": "remove it, or write fingerprint_keys",
     "EXTENSIONS": "define the hooks on_start and on_stop in the spider",
     "FEEDS": "set outputs of the spider, or use the option -o",
+    "FEED_EXPORTERS": "remove it: the suffix of an output selects its format",
     "FEED_EXPORT_BATCH_ITEM_COUNT": "remove it: an output is one file",
     "FEED_EXPORT_ENCODING": "remove it: outputs are UTF-8",
     "FEED_EXPORT_FIELDS": "name the fields in the output, such as -o 'items.csv?fields=title,price'",
@@ -55,6 +60,8 @@ SETTINGS = {
     "FEED_URI": "set outputs of the spider, or use the option -o",
     "FILES_EXPIRES": "write files_ttl, in seconds",
     "FILES_STORE": "write files_store",
+    "FILES_RESULT_FIELD": "write files_fields",
+    "FILES_URLS_FIELD": "write files_fields",
     "HTTPAUTH_DOMAIN": "write credentials",
     "HTTPAUTH_PASS": "write credentials",
     "HTTPAUTH_USER": "write credentials",
@@ -68,8 +75,10 @@ SETTINGS = {
     "HTTPERROR_ALLOW_ALL": "write allowed_statuses",
     "HTTPPROXY_ENABLED": 'write proxy="" to use no proxy',
     "IMAGES_EXPIRES": "write files_ttl, in seconds",
+    "IMAGES_RESULT_FIELD": "write files_fields",
     "IMAGES_STORE": "write files_store",
     "IMAGES_THUMBS": "write image_thumbnails",
+    "IMAGES_URLS_FIELD": "write files_fields",
     "ITEM_PIPELINES": "define the hook before_save(response, items) in the spider; for files and images, write files_store",
     "JOBDIR": "remove it: every job can be resumed",
     "LOGSTATS_INTERVAL": "remove it: a run shows its progress, unless it has the option --quiet",
@@ -77,6 +86,7 @@ SETTINGS = {
     "LOG_FILE": "write log_file",
     "LOG_FORMAT": "use the option --log-format",
     "LOG_LEVEL": "use the option --log-level",
+    "MEDIA_ALLOW_REDIRECTS": "remove it: downloads of files follow redirects",
     "MEMUSAGE_ENABLED": "limit the memory of the process with systemd or a container",
     "MEMUSAGE_LIMIT_MB": "limit the memory of the process with systemd or a container",
     "METAREFRESH_ENABLED": "write refresh_delay_cap",
@@ -89,10 +99,12 @@ SETTINGS = {
     "REDIRECT_ENABLED": "write max_redirects",
     "REDIRECT_MAX_TIMES": "write max_redirects",
     "REFERER_ENABLED": "send request.referer in the hook before_request",
+    "REFERRER_POLICY": "send request.referer in the hook before_request",
     "REQUEST_FINGERPRINTER_CLASS": "remove it, or write fingerprint_keys",
     "REQUEST_FINGERPRINTER_IMPLEMENTATION": "remove it",
     "RETRY_ENABLED": "write max_retries",
     "RETRY_HTTP_CODES": "return HookAction.RETRY from the hook after_request",
+    "RETRY_PRIORITY_ADJUST": "remove it",
     "RETRY_TIMES": "write max_retries, and max_throttled for retries after 429 and 503",
     "ROBOTSTXT_OBEY": "write robots",
     "ROBOTSTXT_PARSER": "remove it: robots.txt is read by RFC 9309",
@@ -142,7 +154,11 @@ OPTIONS = {
 """What to write instead of an option of Scrapy."""
 
 ATTRIBUTES = {
+    "close": "define on_stop(self, worker), which runs once in each process",
     "closed": "define on_stop(self, worker), which runs once in each process",
+    "download_delay": "use the setting delay",
+    "download_maxsize": "use the setting max_body",
+    "download_timeout": "use the setting timeout",
     "from_crawler": "use __init__ for arguments, and the hooks on_start and on_stop",
     "handle_httpstatus_all": "add the statuses to the setting allowed_statuses",
     "handle_httpstatus_list": "add the statuses to the setting allowed_statuses",
@@ -150,6 +166,7 @@ ATTRIBUTES = {
     "http_pass": "use the setting credentials",
     "http_user": "use the setting credentials",
     "make_requests_from_url": "define async def start(self)",
+    "max_concurrent_requests": "use the setting concurrency_per_slot",
     "parse_start_url": "name the method parse; the rules apply to its pages as well",
     "process_item": "define the hook before_save(self, response, items)",
     "redis_batch_size": "use the setting seed_keys",
@@ -157,6 +174,7 @@ ATTRIBUTES = {
     "settings": "name it custom_settings; skitter replaces settings by the settings of the job",
     "start_url": "name it start_urls, and write a list",
     "update_settings": "set custom_settings",
+    "user_agent": "use the setting user_agent",
 }
 """What to write instead of an attribute or method that Scrapy's spiders may define and skitter never uses."""
 
@@ -236,40 +254,74 @@ ARGUMENTS = {
 }
 """What to write instead of an argument of Scrapy's requests."""
 
+SELECTOR_ARGUMENTS = {
+    "response": "write response.selector",
+    "type": "leave it out for HTML; for an XML text, import Selector from parsel",
+}
+"""What to write instead of an argument of Scrapy's selectors."""
+
+_CRAWL = "write `for item in skitter.iter_items(MySpider)`, or Crawl(JobSpec(job=..., spider=MySpider))"
+_EXPORTER = "name an output with -o, such as -o items.csv"
+_FILES = "set files_store, and yield items with file_urls or image_urls"
+_PROCESSOR = "import it from itemloaders.processors"
+
 NAMES = {
+    "BaseSpider": "write Spider",
     "CSVFeedSpider": "write Spider, and read response.csv_rows()",
     "CloseSpider": "return HookAction.STOP from a hook, or set max_pages, max_items or time_limit",
     "CrawlSpider": "write Spider, with the same rules",
-    "CrawlerProcess": "write Crawl",
-    "CrawlerRunner": "write Crawl",
+    "CrawlerProcess": _CRAWL,
+    "CrawlerRunner": _CRAWL,
+    "CsvItemExporter": _EXPORTER,
+    "DontCloseSpider": "use the option --wait-for-seeds",
     "DropItem": "remove the item from items in the hook before_save",
     "Failure": "an errback receives the request and the exception: def failed(self, request, error)",
     "Field": "write a dataclass or a dict",
+    "FilesPipeline": _FILES,
     "FormRequest": "write response.form({...}), or Request.form(url, {...}) without a page",
     "HtmlResponse": "test response.is_html",
+    "HttpError": "test isinstance(error, StatusError), which skitter.worker.retry defines",
     "IgnoreRequest": "return HookAction.DROP from a hook",
+    "ImagesPipeline": _FILES,
+    "InitSpider": "write Spider, and send the form of the login from start",
     "Item": "write a dataclass or a dict",
     "ItemAdapter": "import it from itemadapter; a dict or dataclass needs none",
     "ItemLoader": "import it from itemloaders, and pass selector=response.selector",
+    "Join": _PROCESSOR,
+    "JsonItemExporter": _EXPORTER,
+    "JsonLinesItemExporter": _EXPORTER,
     "JsonRequest": "write Request.json(url, {...})",
+    "MapCompose": _PROCESSOR,
+    "RedisCrawlSpider": "write Spider, with the setting seed_keys",
+    "RedisSpider": "write Spider, with the setting seed_keys",
+    "TakeFirst": _PROCESSOR,
     "TextResponse": "test response.is_text",
     "XMLFeedSpider": "write Spider, and read response.feed() or response.xpath(...)",
     "XmlResponse": "test response.is_xml",
-    "get_project_settings": "read self.settings; pass settings to JobSpec(settings={...})",
     "XmlRpcRequest": "write Request(url, method='POST', body=xmlrpc.client.dumps(...))",
+    "get_project_settings": "read self.settings; pass settings to JobSpec(settings={...})",
     "scrapy": "import Request and other names from skitter, and write them without `scrapy.`",
     "signals": "define hooks such as on_start in the spider",
 }
 """What to write instead of a class or module of Scrapy that a spider imports or uses."""
 
 MODULES = {
-    "crawler": "write `from skitter import Crawl`",
+    "crawler": _CRAWL,
+    "downloadermiddlewares": "define hooks such as on_start and before_request in the spider",
     "exceptions": "hooks return HookAction.STOP, HookAction.DROP or HookAction.RETRY instead",
+    "exporters": _EXPORTER,
+    "extensions": "define hooks such as on_start and before_request in the spider",
     "http": "write `from skitter import Request, Response`",
+    "link": "write `from skitter import Link`",
     "linkextractors": "write `from skitter import LinkExtractor`",
     "loader": NAMES["ItemLoader"],
+    "pipelines": "define the hook before_save(response, items) in the spider; for files and images, set files_store",
     "selector": "write `from skitter import Selector`",
+    "shell": "run `skitter shell URL`",
+    "signals": "define hooks such as on_start and before_request in the spider",
+    "spidermiddlewares": "define hooks such as on_start and before_request in the spider",
     "spiders": "write `from skitter import Rule, SitemapSpider, Spider`",
+    "utils": "write self.settings in place of get_project_settings(); import other helpers from w3lib or parsel",
 }
 """What to write instead of a module of Scrapy, by its name within the package."""
 
@@ -300,6 +352,7 @@ MEMBERS = {
         "get_value": "read it with `skitter stats JOB user/`; the counters of other workers are not known here",
         "set_value": "write inc_value, which adds over all workers",
     },
+    "super": {"start_requests": "yield Request(url) for each of self.start_urls"},
     "str": {"decode": "remove .decode(): texts and the values of headers are strings"},
 }
 """What to write instead of an attribute, by the class that lacks it. ``response.headers`` is a ``CIMultiDictProxy``."""
@@ -428,6 +481,15 @@ def _remedy_for_import(error: ImportError) -> str | None:
     return (quoted and _remedy_for_name(quoted[1])) or MODULES.get(module)
 
 
+def remedy_for_statement(statement: str) -> str | None:
+    """Return what to write instead of a statement that imports from Scrapy, such as ``from scrapy.loader import ItemLoader``."""
+    found = re.match(r"(?:from|import) scrapy(?:\.(\w+))?\S*(?: import (.+))?", statement)
+    if found is None:
+        return None
+    names = re.findall(r"\w+", found[2] or "")
+    return next(filter(None, map(_remedy_for_name, names)), None) or MODULES.get(found[1])
+
+
 def _remedy_for_name(name: str) -> str | None:
     return NAMES.get(name) or CRAWLEE_NAMES.get(name)
 
@@ -437,6 +499,9 @@ def _remedy_for_call(text: str) -> str | None:
         return "import ItemLoader from itemloaders, and give the classes of Scrapy response.selector"
     if text.endswith(" must be instantiated with a selector"):  # ItemLoader(response=response) of itemloaders
         return "pass selector=response.selector to it"
+    found = re.match(r"Selector\.__init__\(\) got an unexpected keyword argument '(.+)'$", text)
+    if found is not None:
+        return SELECTOR_ARGUMENTS.get(found[1])
     found = re.match("Unexpected keyword argument '(.+)'$", text)  # Request(url, label=...)
     return None if found is None else ARGUMENTS.get(found[1]) or CRAWLEE_ARGUMENTS.get(found[1])
 
@@ -459,11 +524,15 @@ def _remedy_for_attribute(error: AttributeError) -> str | None:
 def unused_attributes(spider_class: type) -> list[tuple[str, str]]:
     """Return the attributes of a class and its bases that only Scrapy would use, each with what to write instead."""
     defined = set(dir(spider_class))
-    if "process_item" in defined and not _takes_item(spider_class):  # a callback
-        defined.remove("process_item")
+    for name, parameter in _PARAMETERS.items():
+        if name in defined and not _takes(getattr(spider_class, name), parameter):
+            defined.remove(name)
     return [(name, remedy) for name, remedy in ATTRIBUTES.items() if name in defined]
 
 
-def _takes_item(spider_class: Any) -> bool:
-    method = spider_class.process_item
-    return callable(method) and "item" in inspect.signature(method).parameters
+_PARAMETERS = {"close": "reason", "process_item": "item"}
+"""Methods of Scrapy whose names fit other methods too, such as a callback, with a parameter that only Scrapy's have."""
+
+
+def _takes(method: Any, parameter: str) -> bool:
+    return callable(method) and parameter in inspect.signature(method).parameters

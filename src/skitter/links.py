@@ -31,7 +31,10 @@ class Links:
     def __init__(self, base_url: str, hrefs: Sequence[str], fields: dict[str, Any]) -> None:
         self.base_url = base_url
         self.hrefs = hrefs
-        self.fields = fields
+        # The callback may change a dict, such as meta, for its next batch before this one is stored.
+        self.fields: dict[str, Any] = {
+            name: value.copy() if value.__class__ is dict else value for name, value in fields.items()
+        }
         """Keyword arguments of :class:`~skitter.request.Request` shared by all links of the batch."""
 
     def __len__(self) -> int:

@@ -48,7 +48,7 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True, repr_omit_default
     ``cb_kwargs``, ``meta``
         Keyword arguments for the callback, and values that the request carries. Their values must be encodable as
         MessagePack: ``None``, booleans, 64-bit integers, floats, strings, bytes, datetimes with a time zone, lists and
-        dicts. A tuple is read back as a list.
+        dicts. A tuple is read back as a list. As with ``headers`` and ``cookies``, the request copies the dict.
     ``priority``
         Any integer; higher is fetched first. Default 0.
     ``depth``
@@ -156,6 +156,8 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True, repr_omit_default
             force_setattr(self, "encoding", _codec(self.encoding))
         if self.queue and not is_queue_name(self.queue):
             raise RequestError(f"request {self.url!r} has queue {self.queue!r:.80}", remedy=NAME_RULE)
+        if self.meta or self.cb_kwargs or self.headers or self.cookies:
+            _copy_dicts(self)
 
     @classmethod
     def form(
@@ -248,6 +250,14 @@ def encode_form(fields: FormFields) -> str:
             if part is not None:
                 pairs.append((name, part))
     return urlencode(pairs)
+
+
+def _copy_dicts(request: Request) -> None:
+    """Give a request dicts of its own. A callback may change its dict for the next request before this one is stored."""
+    for name in ("meta", "cb_kwargs", "headers", "cookies"):
+        value = getattr(request, name)
+        if value.__class__ is dict:
+            force_setattr(request, name, value.copy())
 
 
 def _url_text(url: Any) -> str:

@@ -879,8 +879,16 @@ def build_settings(*layers: Mapping[str, Any]) -> Settings:
     """Build settings from layers. Later layers override earlier ones.
 
     A value may be text, as on a command line. A list is text with commas or a JSON array. Raises
-    :class:`~skitter.errors.SettingsError` for an unknown name (the remedy is the closest known one) or an invalid value.
+    :class:`~skitter.errors.SettingsError` for unknown names (the remedy is the closest known one) or an invalid value.
     """
+    known = declarations(Settings)
+    unknown = list(dict.fromkeys(name for layer in layers for name in layer if name not in known))
+    if len(unknown) > 1:
+        raise SettingsError(
+            f"unknown settings {', '.join(map(repr, unknown))}",
+            remedy="; ".join(f"{name}: {_remedy_for_unknown(name)}" for name in unknown),
+            field=unknown[0],
+        )
     return Settings(**{name: convert(name, value) for layer in layers for name, value in layer.items()})
 
 
@@ -898,7 +906,7 @@ def _remedy_for_unknown(name: str) -> str:
     if near := close_names(name.lower(), declarations(Settings), cutoff=0.9 if name.isupper() else 0.6):
         return f"did you mean {near[0]}?"
     if name.isupper():  # of a Scrapy project, or of one of its plugins
-        return "names of settings are in lower case; keep a value of your own in an attribute of the spider"
+        return "remove it; keep a value of your own in an attribute of the spider"
     return "see the settings in the manual"
 
 

@@ -62,11 +62,10 @@ class Spider:
     hooks: Sequence[object] = ()
     """Hook collections: objects whose methods have the names of hook points."""
 
-    def __init__(self, **arguments: Any) -> None:
-        for name, value in arguments.items():
-            setattr(self, name, value)
-        if not self.name:
-            self.name = type(self).__name__.lower()
+    def __init__(self, name: str | None = None, **arguments: Any) -> None:
+        for argument, value in arguments.items():
+            setattr(self, argument, value)
+        self.name = name or self.name or type(self).__name__.lower()
         self.stats = Stats()
         self.logger = logging.getLogger(f"skitter.spider.{self.name}")
 

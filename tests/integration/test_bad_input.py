@@ -54,8 +54,9 @@ def test_a_spider_instead_of_a_url_is_answered_with_the_command_that_runs_it(wor
     assert usage_error("crawl", "first.py", cwd=workdir).endswith(
         "; `skitter run first.py` runs a spider or a recipe"
     )
-    expected = "; write https://first/, or run a spider with `skitter run`"
-    assert usage_error("crawl", "first", cwd=workdir).endswith(expected)
+    for name in ("first", "first-css"):
+        expected = f"; write https://{name}/, or run a spider with `skitter run FILE.py`"
+        assert usage_error("crawl", name, cwd=workdir).endswith(expected)
     assert usage_error("crawl", "localhost", cwd=workdir).endswith("; write http://localhost/")
 
 

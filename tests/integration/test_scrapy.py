@@ -530,6 +530,15 @@ def test_a_duplicate_filter_of_the_project_is_named(site, tmp_path):
     assert "DUPEFILTER_CLASS=scrapy_project.pipelines.OddFilter is not used" in log
 
 
+def test_start_requests_is_fetched_or_named(site, tmp_path):
+    log = crawl("older", site, tmp_path, "-o", "older.jsonl")
+    is_called = "'item_scraped_count': 1" in log
+    assert (
+        "does not call start_requests of spider older: define async def start(self)" in log
+    ) is not is_called
+    assert "start_requests" not in crawl("opaque", site, tmp_path)
+
+
 def test_files_of_items_keep_the_delay_of_the_project(site, tmp_path):
     delay = 0.1
     settings = ADDON | {"DOWNLOAD_DELAY": delay, "RANDOMIZE_DOWNLOAD_DELAY": 0}

@@ -196,6 +196,21 @@ def test_a_request_cannot_be_changed():
     assert Request("http://h/").replace(depth=2) == Request("http://h/", depth=2)
 
 
+def test_a_dict_may_change_after_its_request():
+    given = {
+        "meta": {"page": 1},
+        "cb_kwargs": {"page": 1},
+        "headers": {"X-Page": "1"},
+        "cookies": {"page": "1"},
+    }
+    request = Request("http://h.test/", **given)
+    copy_of_it = request.replace(priority=1)
+    for value in (*given.values(), request.meta, request.headers):
+        value.clear()
+    assert (request.cb_kwargs, request.cookies) == ({"page": 1}, {"page": "1"})
+    assert (copy_of_it.meta, copy_of_it.headers) == ({"page": 1}, {"X-Page": "1"})
+
+
 def test_a_method_has_one_spelling():
     assert Request("http://h/", method="post") == Request("http://h/", method="POST")
 

@@ -484,3 +484,11 @@ def test_a_changed_body_is_not_read_in_the_old_encoding():
 
 def test_a_response_shows_status_and_url():
     assert repr(Response(URL, 404)) == f"<Response 404 {URL}>"
+
+
+def test_the_meta_of_a_batch_may_change_after_it():
+    response = Response("http://h.test/", body=b"<a href=/a>")
+    meta = {"page": 1}
+    batch, request = response.follow_all("a", meta=meta), response.follow("/b", meta=meta)
+    meta["page"] = 2
+    assert [request.meta for request in (*batch, request)] == [{"page": 1}, {"page": 1}]

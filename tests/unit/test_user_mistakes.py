@@ -5,6 +5,7 @@ import functools
 import gc
 import logging
 import re
+import sys
 from inspect import getsourcelines, signature
 
 import pytest
@@ -26,6 +27,7 @@ from skitter.foreign_names import (
     NAMES,
     SETTINGS,
     remedy_for,
+    remedy_for_statement,
     unused_attributes,
 )
 from skitter.frontends.page_spider import PageSpider
@@ -330,8 +332,12 @@ def test_names_of_scrapy_that_are_never_used_are_known():
     ]
     with_settings = type("Own", (Spider,), {"settings": {"delay": 1}})
     assert [name for name, _ in unused_attributes(with_settings)] == ["settings"]
-    calls_back = type("Own", (Spider,), {"process_item": lambda self, response: None})
+    calls_back = type(
+        "Own", (Spider,), {"process_item": lambda self, response: None, "close": lambda self: None}
+    )
     assert unused_attributes(calls_back) == []
+    polite = type("Own", (Spider,), {"download_delay": 2, "close": staticmethod(lambda spider, reason: None)})
+    assert [name for name, _ in unused_attributes(polite)] == ["close", "download_delay"]
     for own in (Spider, PageSpider, TaskSpider, RecipeSpider):
         assert unused_attributes(own) == []
     assert all(ATTRIBUTES.values())
@@ -569,6 +575,15 @@ PAGE = Response("http://h.test/", body=b"<p>", request=Request("http://h.test/")
         ("StatusError(404, page).check(ValueError)", "write isinstance(error, "),
         ("StatusError(404, page).value.response", "write error in place of failure.value"),
         ("ValueError().request", "first argument"),
+        ("super(Ported, Ported()).start_requests()", "yield Request(url)"),
+        ("skitter.Selector(page)", "write response.selector"),
+        ("skitter.Selector(text='<a/>', type='xml')", "import Selector from parsel"),
+        ("skitter.Selector(response=page)", "write response.selector"),
+        ("skitter.Crawl({'USER_AGENT': 'x'})", "JobSpec(job=NAME"),
+        ("from skitter.crawler import CrawlerProcess", "skitter.iter_items"),
+        ("from skitter.spidermiddlewares.httperror import HttpError", "hooks"),
+        ("from skitter.pipelines.images import ImagesPipeline", "files_store"),
+        ("from skitter import TakeFirst", "itemloaders.processors"),
     ],
 )
 def test_an_error_about_a_name_of_scrapy_or_crawlee_says_what_to_write_instead(statement, remedy):
@@ -578,6 +593,54 @@ def test_an_error_about_a_name_of_scrapy_or_crawlee_says_what_to_write_instead(s
     assert remedy in describe(caught.value)
     if remedy_for(caught.value) is not None:  # other errors carry their remedy
         assert remedy not in describe_plain(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("statement", "remedy"),
+    [
+        ("from scrapy.loader import ItemLoader", "itemloaders"),
+        ("from scrapy.exceptions import (CloseSpider, DropItem)", "HookAction.STOP"),
+        ("from scrapy.linkextractors import LinkExtractor", "from skitter import LinkExtractor"),
+        ("from scrapy.spiders.crawl import CrawlSpider, Rule", "with the same rules"),
+        ("from scrapy.utils.project import nothing_known", "self.settings"),
+        ("import scrapy.signals", "hooks"),
+    ],
+)
+def test_an_import_of_scrapy_says_what_to_import_instead(statement, remedy):
+    assert remedy in remedy_for_statement(statement)
+
+
+@pytest.mark.parametrize(
+    "statement", ["import scrapy", "from scrapy import nothing_known", "import lxml", ""]
+)
+def test_another_import_has_no_such_remedy(statement):
+    assert remedy_for_statement(statement) is None
+
+
+def test_without_scrapy_an_import_of_it_is_answered_by_what_it_imports(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "scrapy", None)  # as if it were not installed
+    monkeypatch.delitem(sys.modules, "scrapy.loader", raising=False)
+    (tmp_path / "ported.py").write_text("from scrapy.loader import ItemLoader\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in (str(tmp_path / "ported.py"), "ported:Own"):
+        with pytest.raises(SpiderError) as caught:
+            load_spider_class(name)
+        assert "import it from itemloaders" in caught.value.remedy
+
+
+def test_all_unknown_settings_are_named_at_once():
+    with pytest.raises(SettingsError) as caught:
+        build_settings({"DOWNLOAD_DELAY": 1, "delay": 1}, {"OWN_KEY": "x"})
+    assert "'DOWNLOAD_DELAY', 'OWN_KEY'" in str(caught.value)
+    assert caught.value.remedy.startswith("DOWNLOAD_DELAY: write delay; OWN_KEY: remove it")
+
+
+def test_the_name_of_a_spider_may_be_its_first_argument():
+    class Named(Spider):
+        def __init__(self, name=None, **arguments):
+            super().__init__(name, **arguments)
+
+    assert (Named().name, Named("own").name, Named(name="own", city="x").city) == ("named", "own", "x")
 
 
 @pytest.mark.parametrize(
@@ -609,7 +672,7 @@ def test_other_names_have_no_such_remedy(statement):
 def test_the_names_of_scrapy_are_those_that_skitter_lacks():
     assert {*NAMES, *CRAWLEE_NAMES}.isdisjoint(skitter.__all__)
     owners = {"Request": Request, "Response": Response, "Spider": Spider, "Stats": Stats,
-              "CIMultiDictProxy": type(PAGE.headers), "str": str, "Exception": StatusError}  # fmt: skip
+              "CIMultiDictProxy": type(PAGE.headers), "str": str, "super": super, "Exception": StatusError}  # fmt: skip
     assert MEMBERS.keys() == owners.keys()
     for owner, names in (*MEMBERS.items(), *CRAWLEE_MEMBERS.items()):
         assert [name for name in names if hasattr(owners[owner], name)] == []

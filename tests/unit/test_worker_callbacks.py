@@ -3,6 +3,7 @@
 import asyncio
 import sys
 import threading
+from dataclasses import dataclass
 
 import pytest
 
@@ -11,7 +12,7 @@ from skitter import Request, Spider
 from skitter.errors import SpiderError
 from skitter.frontier.records import JobState
 from skitter.testing import Answer
-from skitter.worker.callbacks import CallbackRunner, describe, run_callback
+from skitter.worker.callbacks import CallbackRunner, describe, refuse_repeated, run_callback
 
 ITEM, REQUEST = {"a": 1}, Request("http://h.test/")
 
@@ -54,6 +55,34 @@ async def test_a_function_may_return_one_thing_or_nothing(given, taken):
 async def test_an_unsupported_result_is_rejected(given):
     with pytest.raises(SpiderError, match=type(given).__name__):
         await run_callback(lambda _response: given, None)
+
+
+@dataclass
+class Changing:
+    number: int
+
+
+@dataclass(frozen=True)
+class Fixed:
+    number: int
+
+
+@pytest.mark.parametrize("item", [{"a": 1}, Changing(1)], ids=str)
+async def test_an_item_that_is_changed_and_yielded_again_is_an_error(item, serve, tmp_path):
+    with pytest.raises(SpiderError, match="more than once") as caught:
+        refuse_repeated([{"a": 1}, item, item])
+    assert "new item for each yield" in caught.value.remedy
+    refuse_repeated([{"a": 1}, {"a": 1}, Fixed(1), *[Fixed(2)] * 2])
+
+    class Own(Spider):
+        start_urls = (serve(Scripted({"/": page()})).url,)
+
+        def parse(self, response):
+            yield item
+            yield item
+
+    report = await CrawlHarness(Own(), tmp_path).run()
+    assert (report.items, "more than once" in report.letters["/"]) == ([], True)
 
 
 def test_a_missing_callback_is_named():

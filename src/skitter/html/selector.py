@@ -23,7 +23,7 @@ from re import Pattern
 from threading import RLock
 from typing import TYPE_CHECKING, Any, final, overload
 
-from skitter.errors import PageTooComplex, QueryError, UsageError
+from skitter.errors import PageTooComplex, QueryError, UsageError, with_article
 from skitter.html.engine import Engine, EngineExtras
 from skitter.html.limits import (
     DEFAULT_MEMORY,
@@ -434,7 +434,7 @@ class Selector:
     element. ``base_url`` is the URL that :attr:`root` reports for the document. ``max_memory``: number of bytes that the
     text and its tree may take; ``None``: the page is known to be harmless.
 
-    Raises :class:`~skitter.errors.PageTooComplex`.
+    Raises :class:`~skitter.errors.PageTooComplex`, and :class:`~skitter.errors.UsageError` for what is not a ``str``.
     """
 
     __slots__ = ("_node", "_page")
@@ -448,6 +448,12 @@ class Selector:
         max_memory: int | None = DEFAULT_MEMORY,
         max_seconds: float | None = None,
     ) -> None:
+        if not isinstance(text, str):
+            raise UsageError(
+                f"a selector is made from a str, not from {with_article(type(text).__name__)}",
+                remedy="write response.selector for a response, and decode bytes",
+                field="text",
+            )
         self._page = ParsedHtml(text, engine, base_url, max_memory, max_seconds)
         self._node = self._page.root
 

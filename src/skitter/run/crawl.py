@@ -17,7 +17,7 @@ import msgspec
 
 from skitter._utils.concurrency import cancel_and_wait
 from skitter._utils.notes import NOTE_TTL, STOP_REASON
-from skitter.errors import SkitterError, UsageError
+from skitter.errors import SkitterError, UsageError, with_article
 from skitter.fetch.robots_rules import product_token
 from skitter.frontier.contract import Frontier, Liveness
 from skitter.frontier.records import AddResult, FrontierStatus, JobInfo, JobState
@@ -168,6 +168,12 @@ class Crawl:
         overrides: RunOverrides | None = None,
         forked: list[ForkedProcess] | None = None,
     ) -> None:
+        if not isinstance(spec, JobSpec):  # such as the settings that CrawlerProcess of Scrapy takes
+            raise UsageError(
+                f"Crawl takes a JobSpec, not {with_article(type(spec).__name__)}",
+                remedy="write Crawl(JobSpec(job=NAME, spider=MySpider, settings={...}))",
+                field="spec",
+            )
         self._builder = JobBuilder(spec, spider_class, overrides)
         self._forked = forked
         self.spec = spec = self._builder.spec

@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import inspect
 import sys
+import traceback
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from types import ModuleType
 from typing import Any, Protocol, runtime_checkable
 
 from skitter.errors import SkitterError, SpiderError, close_names, with_article
-from skitter.foreign_names import HOOKS
+from skitter.foreign_names import HOOKS, remedy_for_statement
 from skitter.plugins import FILE_MODULE
 from skitter.request import name_of_callback
 from skitter.run.job import RECIPES, is_file, split_reference
@@ -178,9 +179,17 @@ def _module_of_file(path: Path) -> ModuleType:
     return module
 
 
+def _remedy_without_scrapy(error: Exception) -> str | None:
+    """Return the remedy for an import of Scrapy where it is not installed; ``None`` for another error."""
+    if not isinstance(error, ModuleNotFoundError) or (error.name or "").partition(".")[0] != "scrapy":
+        return None
+    frames = traceback.extract_tb(error.__traceback__)
+    return remedy_for_statement(frames[-1].line or "") or _SCRAPY_REMEDY
+
+
 def _import_remedy(path: Path, error: Exception) -> str:
-    if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] == "scrapy":
-        return _SCRAPY_REMEDY
+    if (remedy := _remedy_without_scrapy(error)) is not None:
+        return remedy
     # A program without this guard would start its crawl again when a worker process imports it.
     if "running event loop" in str(error):
         return 'move the call below: if __name__ == "__main__":'
@@ -210,7 +219,7 @@ def _module_by_name(name: str) -> ModuleType:
             remedy="use FILE.py[:Class] or package.module:Class; `skitter list` lists the spiders here",
         )
     _let_import_from(Path.cwd())
-    with _importing(f"module {name}", lambda _: "correct the module, or install what it imports"):
+    with _importing(f"module {name}", _remedy_of_module):
         try:
             return importlib.import_module(name)
         except ModuleNotFoundError as error:
@@ -220,6 +229,10 @@ def _module_by_name(name: str) -> ModuleType:
                 f"module not found: {error.name!r}",
                 remedy="use FILE.py[:Class] or package.module:Class; `skitter list` lists the spiders here",
             ) from error
+
+
+def _remedy_of_module(error: Exception) -> str:
+    return _remedy_without_scrapy(error) or "correct the module, or install what it imports"
 
 
 def _let_import_from(folder: Path) -> None:

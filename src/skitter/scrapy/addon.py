@@ -73,6 +73,7 @@ class Addon:
         _refuse_other_scheduler(settings)
         spider = self._crawler.spider
         assert spider is not None, "Scrapy creates the spider before it applies add-ons"
+        _warn_about_start_requests(type(spider))
         limits = read_limits(settings, spider)
         feeds = take_feeds(settings)
         self.spec = job_spec(settings, spider, limits, feeds, _arguments())
@@ -117,6 +118,24 @@ def _refuse_other_scheduler(settings: BaseSettings) -> None:
             remedy="remove the setting SCHEDULER, or skitter.scrapy.Addon from ADDONS",
             field="SCHEDULER",
         )
+
+
+def _warn_about_start_requests(spider_class: type[Spider]) -> None:
+    """Warn about a method that newer versions of Scrapy ignore in silence: the job would be finished without a page."""
+    import scrapy  # noqa: PLC0415 - as in _install
+
+    if "start_requests" in vars(scrapy.Spider):
+        return
+    for owner in spider_class.__mro__:
+        if "start" in vars(owner):
+            return
+        if "start_requests" in vars(owner):
+            log.warning(
+                "Scrapy %s does not call start_requests of spider %s: define async def start(self)",
+                scrapy.__version__,
+                spider_class.name,
+            )
+            return
 
 
 def _install(settings: BaseSettings) -> None:

@@ -400,6 +400,25 @@ _MAX_BLOCKING = 0.02
 links."""
 
 
+def refuse_repeated(items: Sequence[Any]) -> None:
+    """Raise :class:`~skitter.errors.SpiderError` if a callback changed an item after it had yielded it, and yielded it again.
+
+    All of them would be stored with the last values. An item that cannot change may be repeated.
+    """
+    if len(items) == len(set(map(id, items))):
+        return
+    seen: set[int] = set()
+    for item in items:
+        if (
+            id(item) in seen and item.__class__.__hash__ is None
+        ):  # as of a dict or a dataclass that can change
+            raise SpiderError(
+                f"a callback yielded the same {type(item).__name__} more than once: {item!r:.60}",
+                remedy="create a new item for each yield, or yield a copy",
+            )
+        seen.add(id(item))
+
+
 async def _all_of(generator: Iterator[Any]) -> list[Any]:
     """Return all results of a generator. If it raises, its error says how many results are lost with the page."""
     found: list[Any] = []

@@ -54,6 +54,7 @@ from skitter.worker.callbacks import (
     check_errback,
     describe,
     describe_internal,
+    refuse_repeated,
     results_of,
     traceback_of,
 )
@@ -851,6 +852,8 @@ class RequestPipeline:
             )
             if is_duplicate:
                 self._count_duplicate(page, found)
+        if len(found.items) > 1:
+            refuse_repeated(found.items)
         page.items, page.batches, page.entries = found.items, found.batches, found.entries
         if page.items and self._settings.item_meta_fields:
             page.items = with_meta_fields(page.items, page.request, self._settings.item_meta_fields)

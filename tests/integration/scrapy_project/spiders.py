@@ -351,3 +351,16 @@ class Members(scrapy.Spider):
 
     def parse_page(self, response):
         yield {"path": path_of(response), "text": response.text}
+
+
+class Older(scrapy.Spider):
+    """Starts in the way of Scrapy before 2.13."""
+
+    name = "older"
+    url = ""
+
+    def start_requests(self):
+        yield scrapy.Request(self.url)
+
+    def parse(self, response):
+        yield {"page": response.url}
