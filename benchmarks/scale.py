@@ -135,7 +135,7 @@ async def work(path, seen_limit, pages, active, in_step=0):
     """Lease and commit pages of the ``active`` largest hosts, as one worker does: the next leases while the last pages are
     committed.
 
-    One page of each host comes first. As hosts that have answered are preferred, all other pages are theirs, too.
+    One page of each host comes first. As hosts that have responded are preferred, all other pages are theirs, too.
     ``in_step``: wait for a line of input after each part.
     """
     before = resident_mb()

@@ -508,7 +508,7 @@ async def test_a_tab_that_does_not_open_leaves_nothing_open(session, left):
     try:
         for _ in range(3):
             with pytest.raises(ConnectionError, match="refused"):
-                await pool.take(Request(URL, session=session))
+                await pool.acquire(Request(URL, session=session))
             assert len(browser.open) == left  # the context of a session keeps its cookies
     finally:
         await pool.close()

@@ -20,7 +20,7 @@ from skitter.links import Links
 from skitter.politeness import Politeness
 from skitter.scope import Scope
 from skitter.worker.callbacks import results_of
-from skitter.worker.links import LinkCollector, turns_of
+from skitter.worker.links import LinkCollector, in_batches
 
 ENGINES = pytest.mark.parametrize("engine", [TURBO, LEXBOR], ids=["turbohtml", "lexbor"])
 MB = 1_000_000
@@ -369,7 +369,7 @@ def test_results_collected_in_turns_are_the_same():
     parent = Request("http://a.test/")
     at_once, in_turns = collector(), collector()
     found = in_turns.collect((), parent)
-    for part in turns_of(results):
+    for part in in_batches(results):
         assert sum(len(result) if isinstance(result, Links) else 1 for result in part) <= 2_000
         in_turns.collect(part, parent, found)
     expected = at_once.collect(results, parent)

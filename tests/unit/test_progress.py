@@ -34,10 +34,10 @@ def look(seconds=12.0):
 
 def test_the_pace_is_that_of_the_last_ten_seconds():
     pace = Throughput()
-    assert pace.note(0.0, 500) == 0.0
-    assert pace.note(5.0, 550) == 10.0
+    assert pace.record(0.0, 500) == 0.0
+    assert pace.record(5.0, 550) == 10.0
     for second in range(6, 31):
-        last = pace.note(float(second), 550)
+        last = pace.record(float(second), 550)
     assert last == 0.0, "nothing came for ten seconds"
 
 
@@ -125,6 +125,13 @@ def test_a_summary_counts_this_run_and_the_whole_job(tmp_path):
     assert (told["pages"], told["pages_this_run"], told["pages_per_second"]) == (1200, 1000, 100.0)
     assert told["refused_by_reason"] == {"duplicate": 9}
     assert told["statuses"] == {"200": 1200, "404": 3}
+
+
+def test_the_representation_of_a_result_is_one_line():
+    counts = "1,200 pages, 1,100 items, 4 failed, 10.0 s"
+    assert repr(result()) == f"<RunResult of job 'shop': finished; {counts}>"
+    stopped = result(JobState.STOPPED, "limit reached: max_pages")
+    assert repr(stopped) == f"<RunResult of job 'shop': stopped, limit reached: max_pages; {counts}>"
 
 
 def test_a_summary_that_cannot_be_written_says_so(tmp_path):

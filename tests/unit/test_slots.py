@@ -192,7 +192,7 @@ def test_new_hosts_do_not_hold_up_hosts_that_have_answered():
 def test_new_hosts_get_every_turn_in_which_no_other_host_may_be_asked():
     table = SlotScheduler(lambda _: HostLimits(delay=10.0))
     good = table.get("good")
-    good.has_answered = True
+    good.has_responded = True
     table.push(good, (0, 0, None))
     table.pause(good, 100.0)
     for number in range(1, 9):
@@ -342,7 +342,7 @@ class TwoKinds:
 
     def pause_answered(self, until):
         for slot in self.table:
-            if slot.has_answered:
+            if slot.has_responded:
                 self.table.pause(slot, until)
 
     def fill(self, at, places):
@@ -352,7 +352,7 @@ class TwoKinds:
             found = self.table.take(BEGIN + at, None, places - len(taken))
             if found is None:
                 break
-            taken.append(found[0].has_answered)
+            taken.append(found[0].has_responded)
         return sum(taken), len(taken) - sum(taken)
 
 
@@ -383,8 +383,8 @@ def test_requests_of_new_hosts_are_not_read_while_all_places_are_kept():
         hosts.add(f"other{number}", 1)
     hosts.pause_answered(BEGIN + 0.3)
     assert hosts.fill(0.05, 8) == (0, 4)
-    assert hosts.table.unread(BEGIN + 0.35, 10, places=4) == []
-    assert hosts.table.unread(BEGIN + 0.35, 10, places=100) == [unread]
+    assert hosts.table.unread(BEGIN + 0.35, 10, worker_capacity=4) == []
+    assert hosts.table.unread(BEGIN + 0.35, 10, worker_capacity=100) == [unread]
 
 
 def test_fetches_in_progress_are_counted_for_each_kind_of_host():
@@ -397,7 +397,7 @@ def test_fetches_in_progress_are_counted_for_each_kind_of_host():
     hosts.table.get("new0").end_fetch(BEGIN + 1, BEGIN, FetchReport(1, 0.1))
     assert (counts.all, counts.new) == (2, 2)
     hosts.table.get("new1").end_fetch(BEGIN + 1, BEGIN, FetchReport(1))  # it has not answered
-    hosts.table.get("new2").free_place()
+    hosts.table.get("new2").end_unreported_fetch()
     assert (counts.all, counts.new) == (0, 0)
 
 
@@ -409,6 +409,6 @@ def test_all_fetches_of_a_host_count_as_those_of_a_known_one_once_it_has_answere
     assert (slot.counts.all, slot.counts.new) == (3, 3)
     slot.end_fetch(BEGIN + 1, BEGIN, FetchReport(1, 0.1))
     assert (slot.counts.all, slot.counts.new) == (2, 0)
-    slot.free_place()
+    slot.end_unreported_fetch()
     slot.end_fetch(BEGIN + 2, BEGIN, FetchReport(1, 0.1))
     assert (slot.counts.all, slot.counts.new) == (0, 0)

@@ -99,7 +99,7 @@ def follow_chain(traps, text, pages):
             assert refusal == PATTERN
             return number
         body = text(number).encode()
-        traps.note_page(f"{HOST}/news?page={number}", number, body, 1, is_duplicate=False)
+        traps.record_page(f"{HOST}/news?page={number}", number, body, 1, is_duplicate=False)
     return pages
 
 
@@ -131,7 +131,7 @@ def test_pages_without_new_links_of_their_pattern_are_not_a_trap(traps):
     for number in range(2000):
         url = f"{HOST}/product?id={number}"
         assert admit(traps, url, 2, None)[0] is None
-        traps.note_page(url, 2, b"<h1>Product</h1>", 0, is_duplicate=False)
+        traps.record_page(url, 2, b"<h1>Product</h1>", 0, is_duplicate=False)
     assert not traps.has_closed
 
 
@@ -145,7 +145,7 @@ def test_combinations_of_filters_are_refused(traps):
         url = f"{HOST}/list?" + "&".join(f"{name}={number}" for name in chosen)
         if admit(traps, url, 3, own)[0] is None:
             admitted += 1
-            traps.note_page(url, 3, b"<p>the same products</p>", 5, is_duplicate=False)
+            traps.record_page(url, 3, b"<p>the same products</p>", 5, is_duplicate=False)
     assert admitted < 200
     assert admit(traps, f"{HOST}/product?color=1", 3, None)[0] is None
 
@@ -159,10 +159,10 @@ def test_links_of_a_pattern_lose_priority_until_its_pages_prove_it(traps):
     assert (penalty(64, own), penalty(65)) == (-1, 0)
     for number in range(3):
         body = f"<p>{letters(number)}</p>".encode()
-        traps.note_page(f"{HOST}/product?id={number}", 2, body, 0, is_duplicate=False)
+        traps.record_page(f"{HOST}/product?id={number}", 2, body, 0, is_duplicate=False)
     assert penalty(66, own) == 0
     for number in range(2000):
-        traps.note_page(f"{HOST}/product?id={number}", 2, b"<p>same</p>", 0, is_duplicate=False)
+        traps.record_page(f"{HOST}/product?id={number}", 2, b"<p>same</p>", 0, is_duplicate=False)
     assert penalty(67) == -2
 
 
@@ -171,7 +171,7 @@ def test_a_pattern_is_disproved_if_few_of_its_first_pages_have_new_words(traps):
         admit(traps, f"{HOST}/day/{number}", 2, None)
     for number in range(12):
         month = f"<p>{letters(number) if number % 3 == 0 else ''}</p>".encode()
-        traps.note_page(f"{HOST}/day/{number}", 2, month, 1, is_duplicate=False)
+        traps.record_page(f"{HOST}/day/{number}", 2, month, 1, is_duplicate=False)
     assert admit(traps, f"{HOST}/day/64", 2, None)[1] == -2
 
 
@@ -184,10 +184,10 @@ def test_workers_share_their_comparisons(traps):
     own = other.path_of(urls[0])
     for number, url in enumerate(urls[:3]):
         assert admit(other, f"{HOST}/product?id={64 + number}", 2, own)[1] == -1
-        traps.note_page(url, 2, f"<p>{letters(number)}</p>".encode(), 0, is_duplicate=False)
+        traps.record_page(url, 2, f"<p>{letters(number)}</p>".encode(), 0, is_duplicate=False)
         other.learn(traps.take_compared())
     assert admit(other, f"{HOST}/product?id=67", 2, own)[1] == 0
-    other.note_page(urls[3], 2, f"<p>{letters(0)}</p>".encode(), 0, is_duplicate=False)
+    other.record_page(urls[3], 2, f"<p>{letters(0)}</p>".encode(), 0, is_duplicate=False)
     assert other.take_compared()[0].new_words == [], "the other worker had them before"
     assert traps.take_compared() == []
 
@@ -201,7 +201,7 @@ def test_a_pattern_of_unknown_urls_is_learned_from_another_worker(traps):
         url = f"{HOST}/news?page={number}"
         admit(workers[0], f"{HOST}/news?page={number + 1}", number + 1, workers[0].path_of(url))
         workers[1].count_urls([f"{HOST}/news?page={number + 1}"])
-        workers[0].note_page(url, number, b"<h1>Page</h1>", 1, is_duplicate=False)
+        workers[0].record_page(url, number, b"<h1>Page</h1>", 1, is_duplicate=False)
         workers[1].learn(workers[0].take_compared())
         if traps.has_closed:
             break

@@ -237,7 +237,7 @@ async def test_the_next_pass_chooses_by_the_pages_that_the_last_one_has_met():
     first = await RevisitSchedule.load(notes, 0.2, 1)
     assert all(first.is_due(page) for page in pages), "nothing is known yet"
     for page in pages:
-        first.note(page)
+        first.record(page)
     await first.save(notes)
     second = await RevisitSchedule.load(notes, 0.2, 2)
     assert [page for page in pages if second.is_due(page)] == pages[-20:]
@@ -247,11 +247,11 @@ async def test_a_worker_that_starts_during_a_pass_makes_the_same_choice():
     notes, pages = Notes(), histories(100)
     first = await RevisitSchedule.load(notes, 0.2, 1)
     for page in pages:
-        first.note(page)
+        first.record(page)
     await first.save(notes)
     second = await RevisitSchedule.load(notes, 0.2, 2)
     for page in pages[-20:]:
-        second.note(page.after(0.0, is_changed=False))
+        second.record(page.after(0.0, is_changed=False))
     await second.save(notes)
     late = await RevisitSchedule.load(notes, 0.2, 2)
     assert [page for page in pages if late.is_due(page)] == pages[-20:]
@@ -261,10 +261,10 @@ async def test_a_worker_that_meets_the_last_pages_of_a_pass_continues_the_sample
     notes, pages = Notes(), histories(100)
     first = await RevisitSchedule.load(notes, 0.2, 1)
     for page in pages[:-1]:
-        first.note(page)
+        first.record(page)
     await first.save(notes)
     again = await RevisitSchedule.load(notes, 0.2, 1)
-    again.note(pages[-1])
+    again.record(pages[-1])
     await again.save(notes)
     second = await RevisitSchedule.load(notes, 0.2, 2)
     assert [page for page in pages if second.is_due(page)] == pages[-20:]
@@ -275,7 +275,7 @@ async def test_a_sample_is_drawn_from_all_pages():
     first = await RevisitSchedule.load(notes, 0.2, 1)
     pages = histories(20_000)
     for page in pages:
-        first.note(page)
+        first.record(page)
     await first.save(notes)
     second = await RevisitSchedule.load(notes, 0.2, 2)
     due = sum(map(second.is_due, pages))
@@ -508,7 +508,7 @@ def test_an_unchanged_page_has_a_new_time_of_its_last_fetch():
 def test_the_share_is_chosen_from_the_pages_without_a_usable_lastmod():
     schedule = RevisitSchedule(0.5, 2, [], 0.0)
     noted = []
-    schedule.note = noted.append
+    schedule.record = noted.append
     asker = lastmod_asker(schedule)
     for lastmod in (stated(DAY), "never", ""):
         page = page_of(Request(URL, lastmod=lastmod, depth=1), memory_with())

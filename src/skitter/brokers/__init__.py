@@ -1,7 +1,7 @@
 """Optional frontiers whose queue is in a message broker: NSQ (``nsq:``) or NATS JetStream (``nats:``).
 
 The broker carries requests between workers. A second frontier, the *state* (Redis or SQLite), keeps everything that a
-broker cannot know, and makes every decision. ``docs/design/brokers.md`` explains the protocol. The rest of skitter does not
+broker cannot know, and makes all decisions. ``docs/design/brokers.md`` explains the protocol. The rest of skitter does not
 import this package; the entry points of the group ``skitter.frontiers`` name :mod:`skitter.brokers.factory`.
 
 To support another broker:
@@ -11,7 +11,7 @@ To support another broker:
    :class:`~skitter.brokers.contract.Broker`, and :class:`~skitter.brokers.contract.Delivery` for its messages.
    ``jetstream.py`` is an example in one file. The docstrings of the protocols say what each method promises, and
    what happens in a crash. At-least-once delivery is enough: order, delays and exactly-once delivery are not required.
-2. Describe its URLs by :class:`~skitter.brokers.address.UrlRules`, and write a factory::
+2. Describe its URLs with :class:`~skitter.brokers.address.UrlRules`, and write a factory::
 
        def my_frontier(url: str, context: FrontierContext) -> Frontier:
            return make_broker_frontier(url, context, RULES, MyBroker)
@@ -22,5 +22,5 @@ To support another broker:
        [project.entry-points."skitter.frontiers"]
        my = "my_package:my_frontier"
 
-4. Run the contract suite over it: add a subclass of ``OverBroker`` in ``tests/contract/frontier_backends.py``.
+4. Run the contract suite on it: add a subclass of ``OverBroker`` in ``tests/contract/frontier_backends.py``.
 """

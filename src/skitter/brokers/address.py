@@ -23,7 +23,7 @@ class UrlRules(msgspec.Struct, frozen=True):
     """What the URLs of one kind of broker may contain."""
 
     example: str
-    """For error messages."""
+    """A valid URL, for error messages."""
     port: int
     """Default port."""
     is_name: Callable[[str], bool]
@@ -54,7 +54,7 @@ class BrokerAddress(msgspec.Struct, frozen=True):
         return _parse_hosts(self.rules, self.options.get(option, ""), port, option)
 
     def of_queue(self, queue: str) -> BrokerAddress:
-        """Return the address of a queue's own topic, ``TOPIC-QUEUE``; the default queue has ``TOPIC``."""
+        """Return the address of the topic of a queue: ``TOPIC-QUEUE``, or ``TOPIC`` for the default queue."""
         if queue == DEFAULT_QUEUE:
             return self
         return msgspec.structs.replace(self, topic=_shortened(f"{self.topic}-{queue}"))
@@ -110,7 +110,7 @@ def channel_of(job: str) -> str:
 
 
 def _shortened(name: str, valid: str = "") -> str:
-    """Return ``name`` if it is short and valid, else ``valid`` cut off and made unique with a hash."""
+    """Return ``name`` if it is short and valid; otherwise a shortened ``valid``, made unique with a hash."""
     valid = valid or name
     if valid == name and len(name) <= _MAX_NAME_LENGTH:
         return name

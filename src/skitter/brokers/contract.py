@@ -23,15 +23,15 @@ class OutgoingMessage(msgspec.Struct, frozen=True, gc=False):
 
     body: bytes
     delay: float = 0.0
-    """Seconds before which the message is of no use. It is only a hint: the broker may deliver the message at
-    once."""
+    """Seconds before which the message is of no use. This is only a hint: the broker may deliver the message
+    immediately."""
 
 
 class Delivery(Protocol):
-    """A message that was delivered to this worker and waits for its answer.
+    """A message that was delivered to this worker and must be acknowledged.
 
-    :meth:`finish` or :meth:`requeue` answers a delivery, once. A message without an answer is delivered again after
-    the broker's message timeout, to any worker. No method waits or raises: a lost answer leads to another delivery,
+    :meth:`finish` or :meth:`requeue` acknowledges a delivery, once. An unacknowledged message is delivered again after
+    the broker's message timeout, to any worker. No method waits or raises: a lost acknowledgement leads to another delivery,
     which is harmless.
     """
 
@@ -75,7 +75,7 @@ class Broker(Protocol):
         """
 
     async def close(self) -> None:
-        """Return every message without an answer to the broker, and disconnect. Also called after a failed open."""
+        """Return every unacknowledged message to the broker, and disconnect. Also called after a failed open."""
 
     async def publish(self, messages: Sequence[OutgoingMessage]) -> None:
         """Publish messages. Return when the broker has stored them.
@@ -93,7 +93,7 @@ class Broker(Protocol):
         """
 
     def allow(self, count: int) -> None:
-        """Allow at most ``count`` delivered messages without an answer, including those received already.
+        """Allow at most ``count`` unacknowledged messages, including those received already.
 
         Called often, also with an unchanged or smaller count; messages above a smaller count are kept.
         """
@@ -129,10 +129,10 @@ class StateFrontier(Frontier, Protocol):
     async def add_reported(
         self, entries: Sequence[Entry], seeds: SeedProgress | None = None
     ) -> tuple[AddResult, list[bool]]:
-        """Add requests as :meth:`Frontier.add`. Return also which of ``entries`` were added."""
+        """Add requests like :meth:`Frontier.add`. Also return which of ``entries`` were added."""
 
     async def commit_reported(self, outcomes: Sequence[Outcome]) -> tuple[list[bool], list[list[bool]]]:
-        """Commit as :meth:`Frontier.commit`. Return also, for each outcome, which of its entries were added."""
+        """Commit like :meth:`Frontier.commit`. Also return, for each outcome, which of its entries were added."""
 
     async def overdue_slots(self, seconds: float) -> list[tuple[str, int]]:
         """List the slots that have been ready for at least ``seconds``, and the number of requests waiting in each."""

@@ -44,7 +44,7 @@ def make_broker_frontier(
 ) -> Frontier:
     """Return the broker frontier that a URL names.
 
-    ``make_broker`` gets the address of a queue's topic and the job's lease time in seconds. Raise
+    ``make_broker`` gets the address of a queue's topic and the job's lease time in seconds. Raises
     :class:`~skitter.errors.FrontierError` for an invalid URL.
     """
     address = parse_address(url, context.job, rules)

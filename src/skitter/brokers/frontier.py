@@ -1,4 +1,4 @@
-"""Broker frontier: a message broker carries the queue, and a state frontier makes every decision.
+"""Broker frontier: a message broker carries the queue, and a state frontier makes all decisions.
 
 ``docs/design/brokers.md`` explains the protocol.
 """
@@ -47,7 +47,7 @@ class BrokerFrontier:
 
     Implements :class:`~skitter.frontier.contract.Frontier`.
     ``state``: opened and closed by this frontier. ``make_broker``: returns the broker of a queue's topic.
-    ``restore_lost``: add a request again from its message if the state does not know it; off where the state forgets
+    ``restore_lost``: add a request again from its message if the state does not know it; off if the state forgets
     fingerprints on purpose. ``patient``: :meth:`open` waits for a broker that is unavailable.
     """
 
@@ -76,7 +76,7 @@ class BrokerFrontier:
         self._calls = 0
         self._pass_number = 1
         self._revision = 0
-        """Revision of the settings in the last answer of the state."""
+        """Revision of the settings in the last reply of the state."""
         self.shared = state.shared
         self.control = state.control
         self.notes = state.notes
@@ -84,7 +84,7 @@ class BrokerFrontier:
         self.liveness = state.liveness
         self.catalog = state.catalog
         self.seed_keys = state.seed_keys
-        """Requests from seed keys have no messages at first. The search for lost messages publishes them."""
+        """Requests from seed keys have no messages at first. The search for lost messages publishes messages for them."""
         self.unknown = state.unknown
         self.status = state.status
         self.limit_outages = state.limit_outages
@@ -110,7 +110,7 @@ class BrokerFrontier:
         return info
 
     async def _topic(self, queue: str) -> Topic:
-        """Return the topic of a queue, opened if it is not."""
+        """Return the topic of a queue. Open it on the first call."""
         if (topic := self._topics.get(queue)) is not None:
             return topic
         async with self._opening:
@@ -175,7 +175,7 @@ class BrokerFrontier:
     async def lease(
         self, worker: str, limit: int, reports: Sequence[FetchReport] = (), quotas: QueueQuotas | None = None
     ) -> LeaseResult:
-        """Lease requests that may be fetched now and whose messages are here."""
+        """Lease requests that may be fetched now and whose messages have arrived."""
         result = await self._lease(worker, limit, reports, quotas)
         if result.revision != self._revision:
             self._revision = result.revision
@@ -233,7 +233,7 @@ class BrokerFrontier:
                     return queue
         return DEFAULT_QUEUE
 
-    # --- the end of leases -------------------------------------------------------------------------------
+    # --- ending leases -----------------------------------------------------------------------------------
 
     async def renew(self, worker: str, lease_ids: Sequence[int]) -> list[int]:
         """Extend leases, and the message timeouts with them."""
@@ -258,7 +258,7 @@ class BrokerFrontier:
             for place, outcome in zip(group.places, group.outcomes, strict=True):
                 for entry in select(outcome.all_entries(), new[place]):
                     (group.new if queue_of(entry.slot) == queue else elsewhere).append(entry)
-        # Before the parents are answered: the message of a parent must outlive those of its children.
+        # Before the parents are acknowledged: the message of a parent must outlive those of its children.
         await self._publish(elsewhere)
         for queue, group in groups.items():
             taken = [accepted[place] for place in group.places]
@@ -271,7 +271,7 @@ class BrokerFrontier:
             topic.release(lease_ids)
 
     async def abandon(self, worker: str) -> int:
-        """Take back the leases of a dead worker. Each topic makes sure that none is granted in the meantime."""
+        """Reclaim the leases of a dead worker. Each topic makes sure that none is granted in the meantime."""
         return sum([await topic.abandon(worker) for topic in list(self._topics.values())])
 
 
@@ -287,7 +287,7 @@ class _Commit:
 
 
 class _PublishedDeadLetters:
-    """The dead letters of the state; replayed ones get messages."""
+    """The dead letters of the state. Replayed dead letters get messages."""
 
     def __init__(
         self, state: StateFrontier, publish_slots: Callable[[Iterable[str]], Awaitable[None]]
@@ -312,7 +312,7 @@ class _PublishedDeadLetters:
 
 
 def _combined(results: Sequence[LeaseResult]) -> LeaseResult:
-    """Return the answers of several topics as one."""
+    """Combine the results of several topics."""
     last = results[-1]
     finished = any(result.state is JobState.FINISHED for result in results)
     return msgspec.structs.replace(

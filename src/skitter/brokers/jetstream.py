@@ -67,7 +67,7 @@ class JetStreamDelivery:
 
     def touch(self) -> None:
         """``+WPI``: work in progress."""
-        self._broker.send_answer(self._message.in_progress())
+        self._broker.send_ack(self._message.in_progress())
 
 
 class JetStreamBroker:
@@ -89,15 +89,15 @@ class JetStreamBroker:
         self._arrived = asyncio.Event()
         self._may_pull = asyncio.Event()
         self._allowed = 0
-        self._unanswered = 0
+        self._unacknowledged = 0
         self._reply_subject = ""
         self._pull = _Pull(0, 0)
         self._pulling: asyncio.Task[None] | None = None
-        self._answers: set[asyncio.Task[None]] = set()
+        self._acks: set[asyncio.Task[None]] = set()
 
     @property
     def is_receiving(self) -> bool:
-        """Whether there is a connection; its subscription survives reconnects."""
+        """Whether there is a connection. Its subscription survives reconnects."""
         return self._client is not None and bool(self._client.is_connected)
 
     # --- opening and closing -----------------------------------------------------------------------------
@@ -105,7 +105,7 @@ class JetStreamBroker:
     async def open(self) -> None:
         try:
             if not await self._is_listening():
-                raise ConnectionRefusedError("no server answers")
+                raise ConnectionRefusedError("no server is listening")
             self._client = await nats.connect(
                 self._servers, connect_timeout=round(CONNECT_TIMEOUT), allow_reconnect=True,
                 max_reconnect_attempts=-1, reconnect_time_wait=0.2, error_cb=_log_error, disconnected_cb=None,
@@ -124,7 +124,7 @@ class JetStreamBroker:
         self._pulling = asyncio.create_task(self._pull_forever())
 
     async def _is_listening(self) -> bool:
-        """Return whether any server listens. The client itself would try to connect without end."""
+        """Return whether any server listens. The client itself would try to connect forever."""
         for server in self._servers:
             host, _, port = server.rpartition("@")[2].rpartition("/")[2].rpartition(":")
             with contextlib.suppress(OSError, TimeoutError):
@@ -140,7 +140,7 @@ class JetStreamBroker:
             name=self._stream, subjects=[f"{self._stream}.*"], retention=RetentionPolicy.WORK_QUEUE,
             discard=DiscardPolicy.NEW,
         )  # fmt: skip
-        with contextlib.suppress(BadRequestError):  # it exists already, perhaps with limits of its owner
+        with contextlib.suppress(BadRequestError):  # it exists already, perhaps with limits set by its owner
             await self._js.add_stream(stream)
         config = ConsumerConfig(
             durable_name=self._consumer, filter_subject=self._subject, ack_policy=AckPolicy.EXPLICIT,
@@ -153,7 +153,7 @@ class JetStreamBroker:
             await cancel_and_wait([self._pulling])
         for delivery in self._inbox:
             delivery.requeue(0.0)
-        await asyncio.gather(*self._answers, return_exceptions=True)
+        await asyncio.gather(*self._acks, return_exceptions=True)
         if self._client is not None:
             with contextlib.suppress(*UNAVAILABLE):
                 await self._client.flush(2)
@@ -163,7 +163,7 @@ class JetStreamBroker:
     # --- publishing --------------------------------------------------------------------------------------
 
     async def publish(self, messages: Sequence[OutgoingMessage]) -> None:
-        """Publish messages immediately. JetStream does not support delays, so the receiver puts early messages back."""
+        """Publish messages immediately. JetStream does not support delays, so the receiver requeues early messages."""
         for start in range(0, len(messages), PUBLISH_BATCH_SIZE):
             bodies = [message.body for message in messages[start : start + PUBLISH_BATCH_SIZE]]
             await publish_patiently(partial(self._publish, bodies), UNAVAILABLE, _is_refused)
@@ -182,24 +182,24 @@ class JetStreamBroker:
         if failures:
             raise failures[0]
 
-    # --- answering ---------------------------------------------------------------------------------------
+    # --- acknowledging ---------------------------------------------------------------------------------------
 
-    def close_delivery(self, answer: Awaitable[None]) -> None:
-        """Send the last answer to a delivery, which makes room for another."""
-        self._unanswered -= 1
-        self.send_answer(answer)
+    def close_delivery(self, ack: Awaitable[None]) -> None:
+        """Send the last acknowledgement of a delivery, which makes room for another."""
+        self._unacknowledged -= 1
+        self.send_ack(ack)
 
-    def send_answer(self, answer: Awaitable[None]) -> None:
-        """Send an answer without waiting. If it is lost, the message is delivered again."""
-        task = asyncio.create_task(_send_quietly(answer))
-        self._answers.add(task)
-        task.add_done_callback(self._answers.discard)
+    def send_ack(self, ack: Awaitable[None]) -> None:
+        """Send an acknowledgement without waiting. If it is lost, the message is delivered again."""
+        task = asyncio.create_task(_send_quietly(ack))
+        self._acks.add(task)
+        task.add_done_callback(self._acks.discard)
 
     # --- receiving ---------------------------------------------------------------------------------------
 
     def allow(self, count: int) -> None:
         self._allowed = count
-        if count > self._unanswered:
+        if count > self._unacknowledged:
             self._may_pull.set()
 
     def receive(self) -> Sequence[Delivery]:
@@ -213,12 +213,12 @@ class JetStreamBroker:
         return bool(self._inbox)
 
     async def _pull_forever(self) -> None:
-        """Keep one pull request open while there is room for messages.
+        """Keep one pull request open while more messages are allowed.
 
-        The client's own ``fetch`` holds the first messages back until all that it asked for have arrived.
+        The client's own ``fetch`` does not return the first messages before all requested messages have arrived.
         """
         while True:
-            room = self._allowed - self._unanswered
+            room = self._allowed - self._unacknowledged
             if room <= 0:
                 self._may_pull.clear()
                 await self._may_pull.wait()
@@ -235,7 +235,7 @@ class JetStreamBroker:
                     await asyncio.sleep(RETRY_INTERVAL)
                     await self._create()
             except TimeoutError:
-                continue  # the server is unavailable, or has forgotten the request
+                continue  # the server is unavailable, or has lost the pull request
             except UNAVAILABLE as error:
                 log.debug("nats: %s", error)
                 await asyncio.sleep(RETRY_INTERVAL)
@@ -250,7 +250,7 @@ class JetStreamBroker:
                 self._pull.has_no_consumer = message.headers["Status"] == _NO_RESPONDERS
                 self._pull.ended.set()
             return
-        self._unanswered += 1
+        self._unacknowledged += 1
         self._inbox.append(JetStreamDelivery(self, message))
         self._arrived.set()
         self._pull.remaining -= 1
@@ -264,9 +264,9 @@ class _Pull:
     def __init__(self, number: int, remaining: int) -> None:
         self.number = number
         self.remaining = remaining
-        """Messages that it may still bring."""
+        """Number of messages that it may still return."""
         self.has_no_consumer = False
-        """Whether the server had no such consumer: it has lost it, or is still starting."""
+        """Whether the server does not know the consumer, because it has lost it or is still starting."""
         self.ended = asyncio.Event()
 
 
@@ -274,9 +274,9 @@ def _is_refused(error: Exception) -> bool:
     return isinstance(error, BadRequestError) and not isinstance(error, ServiceUnavailableError)
 
 
-async def _send_quietly(answer: Awaitable[None]) -> None:
+async def _send_quietly(ack: Awaitable[None]) -> None:
     with contextlib.suppress(*UNAVAILABLE):
-        await answer
+        await ack
 
 
 async def _log_error(error: Exception) -> None:

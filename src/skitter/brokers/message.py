@@ -16,12 +16,12 @@ class QueueMessage(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
     version: int
     job: bytes
-    """Identifies the job and its life: messages of an earlier life are dropped."""
+    """Identifies one start of the job: messages of earlier starts are dropped."""
     slot: bytes
     due: float
     """Unix time before which the message is of no use; 0: none."""
     fingerprint: bytes = b""
-    """Empty in a message that was published for a slot alone."""
+    """Empty in a message for a slot alone."""
     url: bytes = b""
     record: bytes = b""
     priority: int = 0
@@ -30,7 +30,7 @@ class QueueMessage(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """Pass of the job in which the request was added."""
 
     def belongs_to(self, mark: bytes) -> bool:
-        """Return whether the message belongs to this life of a job."""
+        """Return whether the message belongs to the start of a job with this mark."""
         return self.version == _VERSION and self.job == mark
 
     @property
@@ -50,7 +50,7 @@ _decode = msgspec.msgpack.Decoder(QueueMessage).decode
 
 
 def job_mark(fingerprint_seed: int) -> bytes:
-    """Return the mark of a job. Each new start of the job creates a secret seed, which the mark does not reveal."""
+    """Return the mark of a job. Each start with an empty frontier creates a secret seed, which the mark does not reveal."""
     return hashlib.blake2b(
         fingerprint_seed.to_bytes(8, "big"), digest_size=8, person=b"skitter ticket"
     ).digest()
@@ -72,7 +72,7 @@ def slot_message(mark: bytes, slot: str) -> bytes:
 
 
 def read_message(body: bytes) -> QueueMessage | None:
-    """Decode a message. Return ``None`` for one that another program published."""
+    """Decode a message. Return ``None`` for a message that another program published."""
     try:
         return _decode(body)
     except msgspec.MsgspecError:

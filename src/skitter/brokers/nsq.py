@@ -30,7 +30,7 @@ RULES = UrlRules(
 )
 LOOKUPD_PORT = 4161
 MAX_MESSAGE_TIMEOUT = 900.0
-"""Seconds: nsqd's default ``--max-msg-timeout``; it refuses more."""
+"""Maximum message timeout in seconds: nsqd's default ``--max-msg-timeout``. nsqd refuses more."""
 
 
 class NsqBroker:
@@ -81,7 +81,7 @@ class NsqBroker:
         return bool(self._consumer.connections)
 
     def allow(self, count: int) -> None:
-        """Share ``count`` out among all connections (``RDY``)."""
+        """Distribute ``count`` among all connections (``RDY``)."""
         self._consumer.max_in_flight = count
 
     def receive(self) -> Sequence[Delivery]:

@@ -1,4 +1,4 @@
-"""The messages that a worker has received and not yet used: which to offer to the state, keep or put back."""
+"""The messages that a worker has received and not yet used: decides which to offer to the state, keep or requeue."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from skitter.brokers.message import QueueMessage
 from skitter.frontier.records import SlotDecision
 
 MAX_REQUEUE_DELAY = 900.0
-"""Longest delay in seconds with which a message is put back, however long the queue of its slot is."""
+"""Maximum delay in seconds with which a message is requeued, even if its slot has a long queue."""
 _MIN_REQUEUE_DELAY = 0.2
-"""Shortest delay in seconds with which a message is put back."""
+"""Minimum delay in seconds with which a message is requeued."""
 _MAX_LATER_DELAY = 15.0
-"""Longest delay in seconds of a message whose slot is empty at the moment."""
+"""Maximum delay in seconds of a message whose slot is currently empty."""
 _MAX_TRACKED_SLOTS = 20_000
 """Maximum number of slots whose pace is known. At this number, all paces are measured again."""
 _MAX_LEASE_GAP = 0.25
 """Longest gap in seconds between two leases of a slot that counts as its pace, unless the slot's delay is longer."""
 _SPACING = 0.5
-"""Distance between two messages of a slot that are put back, in intervals between its leases."""
+"""Spacing of requeued messages of a slot, as a multiple of the interval between its leases."""
 
 
 class BrokerTuning(msgspec.Struct, frozen=True):
     """Times and amounts of a broker frontier. Times in seconds."""
 
     hold: float = 0.5
-    """Keep a message if its slot is ready within this time, because brokers are slow to deliver a returned message."""
+    """Keep a message if its slot is ready within this time, because brokers are slow to deliver a requeued message."""
     max_pending: int = 16
     """Maximum number of messages that are kept in addition to those that the worker has requested."""
     offer_interval: float = 0.05
-    """Shortest time between two offers of one message to the state."""
+    """Minimum time between two offers of a message to the state."""
     dry_after: float = 3.0
     """If no new message has come for this time although a slot is ready, search for lost messages."""
     overdue_after: float = 3.0
@@ -40,7 +40,7 @@ class BrokerTuning(msgspec.Struct, frozen=True):
     max_wait: float = 0.0
     """Seconds for which a call for leases waits for messages."""
     settling_time: float = 0.0
-    """For this time after the start, the broker may deliver returned messages late. The worker keeps more of them."""
+    """For this time after the start, the broker may deliver requeued messages late, so the worker keeps more messages."""
 
 
 class PendingMessage(msgspec.Struct, gc=False, eq=False):
@@ -54,7 +54,7 @@ class PendingMessage(msgspec.Struct, gc=False, eq=False):
     """Earliest time of the next offer."""
     offered_in: int = 0
     """Number of the last call in which the message was offered; 0: none yet."""
-    awaits_place: bool = False
+    awaits_capacity: bool = False
     """Whether the slot is only at its concurrency limit."""
 
 
@@ -62,16 +62,16 @@ class _SlotPace(msgspec.Struct):
     """The pace at which this worker leases from a slot."""
 
     last_requeued_for: float = 0.0
-    """Time at which the last returned message is delivered again."""
+    """Time at which the last requeued message is delivered again."""
     leased_at: float = 0.0
     interval: float = 0.02
     """Average seconds between two leases."""
     longest_wait: float = 0.0
-    """Longest delay that the state has requested; about the delay of the slot."""
+    """Longest delay that the state has requested, about the delay of the slot."""
 
 
 class PendingMessages:
-    """The unused messages of one topic in order of arrival. All times are those of the event loop."""
+    """The unused messages of one topic in order of arrival. All times are event loop times."""
 
     def __init__(self, tuning: BrokerTuning) -> None:
         self._tuning = tuning
@@ -91,19 +91,19 @@ class PendingMessages:
         return sum(not pending.offered_in for pending in self._messages)
 
     def open(self, now: float) -> None:
-        """Begin: from now on, messages arrive."""
+        """Record that messages arrive from now on."""
         self._settled_at = now + self._tuning.settling_time
 
     def put(self, delivery: Delivery, message: QueueMessage, now: float) -> None:
         """Keep a new message."""
         self._messages.append(PendingMessage(delivery, message, message.slot_key, now))
 
-    def put_back(self, pending: PendingMessage, seconds: float, now: float) -> None:
-        """Keep a message whose request is to be leased again after ``seconds``, or return it to the broker."""
+    def add_again(self, pending: PendingMessage, seconds: float, now: float) -> None:
+        """Keep or requeue a message whose request is to be leased again after ``seconds``."""
         if seconds > self._tuning.hold and now + seconds > self._settled_at:
             pending.delivery.requeue(seconds)
             return
-        pending.arrived, pending.awaits_place = now, False
+        pending.arrived, pending.awaits_capacity = now, False
         pending.offer_at = now + seconds if self._tuning.offer_interval else 0.0
         self._messages.append(pending)
 
@@ -113,7 +113,7 @@ class PendingMessages:
         return messages
 
     def choose(self, call: int, limit: int, now: float) -> list[PendingMessage]:
-        """Return at most ``limit`` messages to offer now. None is chosen twice in one call for leases."""
+        """Return at most ``limit`` messages to offer now, each at most once in one call for leases."""
         chosen: list[PendingMessage] = []
         for pending in self._messages:
             if pending.offered_in != call and pending.offer_at <= now:
@@ -131,30 +131,30 @@ class PendingMessages:
         """Return the time of the next offer; infinity if there is no message."""
         return min((pending.offer_at for pending in self._messages), default=float("inf"))
 
-    def offer_waiting_for_place(self) -> None:
-        """Offer messages again at once whose slots were at their concurrency limit, because a fetch has ended."""
+    def offer_waiting_for_capacity(self) -> None:
+        """After a fetch has ended, offer the messages again whose slots were at their concurrency limit."""
         for pending in self._messages:
-            if pending.awaits_place:
-                pending.offer_at, pending.awaits_place = 0.0, False
+            if pending.awaits_capacity:
+                pending.offer_at, pending.awaits_capacity = 0.0, False
 
     def remove(self, removed: Sequence[PendingMessage]) -> None:
-        """Remove messages without answering them."""
+        """Remove messages without acknowledging them."""
         if removed:
             ids = {id(pending) for pending in removed}
             self._messages = [pending for pending in self._messages if id(pending) not in ids]
 
-    def note_leased(self, leased: Sequence[PendingMessage], now: float) -> None:
+    def record_leased(self, leased: Sequence[PendingMessage], now: float) -> None:
         """Update the pace of the slots of these messages."""
         for pending in leased:
             pace = self._pace_of(pending.slot)
             if pace.leased_at:
-                # In a longer gap no message came; that says nothing about the slot's pace.
+                # During a longer gap, no message arrived, so it says nothing about the slot's pace.
                 gap = min(now - pace.leased_at, max(_MAX_LEASE_GAP, 4 * pace.longest_wait))
                 pace.interval += 0.2 * (gap - pace.interval)
             pace.leased_at = now
 
     def postpone(self, pending: PendingMessage, decision: SlotDecision | float, now: float) -> None:
-        """Keep a message that gave no lease for a short time, or return it to the broker for a longer one."""
+        """Keep a message that yielded no lease, or requeue it if it would have to wait for long."""
         tuning = self._tuning
         if isinstance(decision, SlotDecision):
             wait = min(_MAX_LATER_DELAY, 0.25 * 2.0 ** min(pending.delivery.attempts, 10))
@@ -162,17 +162,17 @@ class PendingMessages:
             wait = decision
         keep_until = max(pending.arrived + tuning.hold, self._settled_at)
         if now + wait <= keep_until or tuning.hold == float("inf"):
-            pending.awaits_place = wait == 0.0
+            pending.awaits_capacity = wait == 0.0
             pending.offer_at = now + max(wait, tuning.offer_interval) if tuning.offer_interval else 0.0
             return
         self._messages.remove(pending)
         self._requeue(pending, wait, now)
 
     def trim(self, wanted: int, now: float) -> None:
-        """Return the newest messages beyond ``max_pending`` to the broker: the oldest are leased soonest.
+        """Requeue the newest messages beyond ``max_pending``, because the oldest are leased first.
 
-        Messages that were never offered stay: the worker asked for them. At the start, as many more stay as there are
-        ``wanted`` leases.
+        Messages that were never offered stay, because the worker has requested them. At the start, ``wanted`` more messages
+        stay.
         """
         most = self._tuning.max_pending + (wanted if now < self._settled_at else 0)
         if len(self._messages) <= most:
@@ -183,16 +183,16 @@ class PendingMessages:
             self._requeue(pending, 0.0, now)
 
     def _requeue(self, pending: PendingMessage, wait: float, now: float) -> None:
-        """Return a message to the broker, behind the messages of its slot that this worker returned before."""
+        """Requeue a message so that it is delivered after the messages of its slot that were requeued before."""
         pace = self._pace_of(pending.slot)
         pace.longest_wait = max(pace.longest_wait, wait)
-        # Rather early than late: an early message is put back once more, a slot without messages stands still.
+        # Better too early than too late: an early message is requeued once more, but a slot without messages stalls.
         earliest = now + max(wait, _MIN_REQUEUE_DELAY)
         pace.last_requeued_for = max(pace.last_requeued_for + _SPACING * pace.interval, earliest)
         pending.delivery.requeue(min(pace.last_requeued_for - now, MAX_REQUEUE_DELAY))
 
-    def forget_pace(self) -> None:
-        """Measure the pace of all slots again, because messages were put back for too long."""
+    def reset_pace(self) -> None:
+        """Measure the pace of all slots again, because messages were requeued for too long."""
         self._paces.clear()
 
     def _pace_of(self, slot: str) -> _SlotPace:

@@ -17,8 +17,8 @@ from skitter.request import rejected_record
 class TopicSeeds:
     """Implements :class:`~skitter.frontier.contract.SeedSource` for the messages of other programs in the topics.
 
-    A message is finished when the state has its request. A worker that dies in between leaves it to the broker, which
-    delivers it again; its request is known then.
+    A message is finished when the state has its request. If the worker dies in between, the broker delivers the message
+    again, and its request is already known.
     """
 
     def __init__(self, frontier: Frontier, topics: Mapping[str, Topic]) -> None:
@@ -27,7 +27,7 @@ class TopicSeeds:
         self._taken: dict[int, list[Delivery]] = {}
         self._tokens = count()
 
-    async def take(self, limit: int) -> SeedBatch | None:
+    async def take(self, worker: str, limit: int) -> SeedBatch | None:  # noqa: ARG002 - the broker knows the process
         deliveries: list[Delivery] = []
         seeds: list[ExternalSeed] = []
         for queue, topic in list(self._topics.items()):
@@ -43,8 +43,8 @@ class TopicSeeds:
     async def settle(
         self, token: int, entries: Sequence[Entry], rejected: Sequence[tuple[Entry, str]]
     ) -> bool:
-        """Add the requests, finish the messages, and leave dead letters for those that cannot be read."""
-        # Requests that fail with their errors when they are leased. Each message gives one, however often it comes.
+        """Add the requests, finish the messages, and add dead letters for messages that cannot be read."""
+        # These requests fail with their errors when they are leased. Repeated deliveries of a message add only one.
         dead_letters = [
             msgspec.structs.replace(entry, record=rejected_record(error), dedup=True)
             for entry, error in rejected

@@ -1,4 +1,4 @@
-"""One topic of the broker as this process sees it: messages in both directions, and the leases given for them."""
+"""One topic of the broker: its messages in both directions, and the leases that were granted for them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from skitter.queues import queue_of
 log = logging.getLogger("skitter.frontier")
 
 OUTBOX_LIMIT = 10_000
-"""Maximum number of outgoing messages. At this number, callers that add more messages have to wait."""
+"""Maximum number of outgoing messages. At this number, callers have to wait."""
 MAX_MESSAGE_SIZE = 512 << 10
 """Maximum size in bytes; nsqd and NATS accept 1 MB by default. The message of a larger request names only its slot."""
 MAX_OFFERS = 256
@@ -48,17 +48,17 @@ OPEN_TIMEOUT = 3600.0
 CLOSE_TIMEOUT = 10.0
 """Seconds for which closing waits for outgoing messages."""
 POLL_INTERVAL = 0.005
-"""Seconds after which a worker with capacity looks again for messages."""
+"""Seconds after which a worker with capacity checks for messages again."""
 OFFER_POLL_INTERVAL = 0.02
-"""Longest time in seconds after which a worker with pending messages asks again."""
+"""Maximum time in seconds after which a worker with pending messages asks again."""
 ARRIVAL_TIMEOUT = 0.003
 """Seconds for which a call for leases waits for messages to arrive together."""
 STATE_MAX_AGE = 0.05
-"""Seconds for which the last answer of the state is used while nothing happens in this process."""
+"""Seconds for which the last reply of the state is used while nothing happens in this process."""
 
 
 class Outbox:
-    """Outgoing messages, and calls to make once the broker has accepted them. New messages collect while others are sent.
+    """Outgoing messages, and callbacks to call once the broker has accepted them. While messages are sent, new ones collect.
 
     If the process dies, the state knows the requests, and their messages are published again.
     """
@@ -122,7 +122,7 @@ class Outbox:
 
 
 class MessageChannel:
-    """The messages of one topic: an outbox for those to publish, and the pending ones that have arrived."""
+    """The messages of one topic: an outbox for messages to publish, and the pending messages that have arrived."""
 
     def __init__(self, broker: Broker, mark: bytes, tuning: BrokerTuning, clock: Callable[[], float]) -> None:
         self._broker = broker
@@ -137,7 +137,7 @@ class MessageChannel:
         self.pass_number = 1
         """Pass of the requests that are published."""
         self.supplied_at = 0.0
-        """Loop time at which a first delivery arrived, or none could be expected."""
+        """Event loop time at which the first delivery arrived, or at which it was certain that there is none."""
 
     async def open(self, *, patient: bool) -> None:
         """Connect. ``patient``: wait for a broker that is unavailable. Raises :class:`~skitter.errors.FrontierError`."""
@@ -258,7 +258,7 @@ class Topic:
         """Messages whose outcomes are committed, and which are finished once the new requests are published."""
         self._calls = 0
         self._is_running = self._more_ready = True
-        """Whether the job was running, and whether more slots were ready, in the last answer of the state."""
+        """Whether the job was running, and whether more slots were ready, in the last reply of the state."""
         self._last: tuple[float, LeaseResult] | None = None
 
     def __contains__(self, lease_id: int) -> bool:
@@ -271,7 +271,7 @@ class Topic:
         self._channel.pass_number = number
 
     def take_foreign(self, limit: int) -> list[Delivery]:
-        """Take at most ``limit`` messages that other programs published. The caller answers them."""
+        """Take at most ``limit`` messages that other programs published. The caller acknowledges them."""
         foreign = self._channel.foreign
         return [foreign.popleft() for _ in range(min(limit, len(foreign)))]
 
@@ -298,13 +298,13 @@ class Topic:
     # --- leasing -----------------------------------------------------------------------------------------
 
     async def lease(self, worker: str, limit: int, reports: Sequence[FetchReport] = ()) -> LeaseResult:
-        """Lease at most ``limit`` requests for which messages are here."""
+        """Lease at most ``limit`` requests for which messages have arrived."""
         if self._outbox.failure is not None:
             raise self._outbox.failure
         self._wanted[worker] = limit
         if reports:
-            self._pending.offer_waiting_for_place()
-        elif (idle := self._idle_answer(limit)) is not None:
+            self._pending.offer_waiting_for_capacity()
+        elif (idle := self._idle_result(limit)) is not None:
             return idle
         async with self._leasing:
             return await self._lease(worker, limit, reports)
@@ -316,26 +316,26 @@ class Topic:
         await self._gather(limit)
         while True:
             self._refill()
-            answer = await self._offer(worker, limit - len(leases), reports)
+            reply = await self._offer(worker, limit - len(leases), reports)
             reports = ()
-            leases += answer.result.leases
+            leases += reply.result.leases
             # A worker that got all it wanted has not learned whether there is more.
-            self._more_ready = answer.more_ready or 0 < limit <= len(leases)
-            self._is_running = answer.result.state is JobState.RUNNING
-            if not answer.more_ready or len(leases) >= limit:
+            self._more_ready = reply.more_ready or 0 < limit <= len(leases)
+            self._is_running = reply.result.state is JobState.RUNNING
+            if not reply.more_ready or len(leases) >= limit:
                 break
             self._wanted[worker] = limit - len(leases)
             self._refill()
             if not await wait.for_choice():
                 break
         self._wanted[worker] = max(0, limit - len(leases))
-        self._after_lease(answer, limit)
-        result = msgspec.structs.replace(answer.result, leases=leases, ask_again=self._ask_again(answer))
+        self._after_lease(reply, limit)
+        result = msgspec.structs.replace(reply.result, leases=leases, ask_again=self._ask_again(reply))
         self._last = self._channel.now, msgspec.structs.replace(result, leases=[], data_loss=False)
         return result
 
-    def _idle_answer(self, limit: int) -> LeaseResult | None:
-        """Return the last answer if nothing has happened since that could change it, which saves a call to the state."""
+    def _idle_result(self, limit: int) -> LeaseResult | None:
+        """Return the last result if nothing has happened since that could change it, which saves a call to the state."""
         now = self._channel.now
         if self._tuning.max_wait or self._last is None or now - self._last[0] > STATE_MAX_AGE:
             return None
@@ -343,7 +343,7 @@ class Topic:
         return None if limit and self._pending.next_offer() <= now else self._last[1]
 
     def _refill(self) -> None:
-        """Receive messages, and allow as many more as are useful: few while no more slots are ready."""
+        """Receive messages, and allow as many more as are useful: only a few while no more slots are ready."""
         self._channel.receive()
         useful = max(0, self._wanted.total() - self._pending.never_offered) if self._is_running else 0
         if not self._more_ready and not self._channel.foreign:
@@ -351,7 +351,7 @@ class Topic:
         self._channel.allow(len(self._leased) + min(self._finishing, MAX_OFFERS) + useful)
 
     async def _gather(self, limit: int) -> None:
-        """Wait a moment for messages about to arrive, so that one call to the state serves all of them."""
+        """Wait a moment for messages that are about to arrive, so that one call to the state serves all of them."""
         if not self._more_ready:
             return
         self._refill()
@@ -366,12 +366,12 @@ class Topic:
         most = min(MAX_OFFERS, limit + self._tuning.max_pending)
         offers = self._pending.choose(self._calls, most, self._channel.now) if limit > 0 else []
         slots = [pending.slot for pending in offers]
-        answer = await self._state.lease_slots(worker, slots, limit, reports, {self._queue: limit})
+        reply = await self._state.lease_slots(worker, slots, limit, reports, {self._queue: limit})
         now = self._channel.now
         leased: dict[str, deque[PendingMessage]] = defaultdict(deque)
         useless = []
-        has_all = 0 < limit <= len(answer.result.leases)
-        for pending, decision in zip(offers, answer.decisions, strict=True):
+        has_all = 0 < limit <= len(reply.result.leases)
+        for pending, decision in zip(offers, reply.decisions, strict=True):
             if decision is SlotDecision.LEASED:
                 leased[pending.slot].append(pending)
             elif decision is SlotDecision.EMPTY or (
@@ -379,21 +379,21 @@ class Topic:
             ):
                 useless.append(pending)
             elif has_all and decision == 0.0:
-                pending.offered_in = 0  # the state had no need to look at its slot
+                pending.offered_in = 0  # the state did not have to look at its slot
             else:
                 self._pending.postpone(pending, decision, now)
         used = [pending for group in leased.values() for pending in group]
         self._pending.remove([*used, *useless])
-        self._pending.note_leased(used, now)
-        for lease in answer.result.leases:
+        self._pending.record_leased(used, now)
+        for lease in reply.result.leases:
             if leased[lease.slot]:
                 self._leased[lease.id] = LeasedMessage(leased[lease.slot].popleft(), worker)
         if useless:
             await self._finish_useless(useless)
-        return answer
+        return reply
 
     async def _finish_useless(self, useless: Sequence[PendingMessage]) -> None:
-        """Finish messages for which nothing waits. A request that the state has lost is added again.
+        """Finish messages without a waiting request. Requests that the state has lost are added again.
 
         The state does not know the requests of an earlier pass either, but they are not lost.
         """
@@ -407,7 +407,7 @@ class Topic:
             pending.delivery.finish()
 
     async def _restore(self, messages: Sequence[QueueMessage]) -> None:
-        """Add the requests of these messages again that the state has lost."""
+        """Add the requests of messages again that the state has lost."""
         unknown = await self._state.unknown([message.fingerprint for message in messages])
         lost = [message.entry() for message, is_lost in zip(messages, unknown, strict=True) if is_lost]
         if lost:
@@ -415,20 +415,20 @@ class Topic:
             _, new = await self._state.add_reported(lost)
             self._outbox.put([self._channel.for_request(entry) for entry in select(lost, new)])
 
-    def _after_lease(self, answer: SlotLeases, limit: int) -> None:
+    def _after_lease(self, reply: SlotLeases, limit: int) -> None:
         """Return excess messages, and start a search for lost ones if the broker seems to have none."""
         now = self._channel.now
         self._pending.trim(self._wanted.total(), now)
-        if not answer.more_ready or not limit or not self._channel.is_receiving:
+        if not reply.more_ready or not limit or not self._channel.is_receiving:
             self._channel.supplied_at = now
         elif now - self._channel.supplied_at > self._dry_after and self._search is None:
             self._search = asyncio.create_task(self._search_lost())
 
-    def _ask_again(self, answer: SlotLeases) -> float:
-        if answer.more_ready:
+    def _ask_again(self, reply: SlotLeases) -> float:
+        if reply.more_ready:
             return POLL_INTERVAL
         soonest = min(OFFER_POLL_INTERVAL, self._pending.next_offer() - self._channel.now)
-        return min(answer.result.ask_again, max(soonest, POLL_INTERVAL))
+        return min(reply.result.ask_again, max(soonest, POLL_INTERVAL))
 
     # --- lost messages -----------------------------------------------------------------------------------
 
@@ -439,12 +439,12 @@ class Topic:
             log.warning("the search for lost messages failed: %s", error)
         finally:
             self._channel.supplied_at = self._channel.now
-            # Not all workers at once: the first to search brings messages to all of them.
+            # Workers should not all search at once: the messages that one worker publishes serve all of them.
             self._dry_after = self._tuning.dry_after * random.uniform(1.0, 1.5)
             self._search = None
 
     async def republish_lost(self) -> int:
-        """Publish messages for slots that have been ready for long without one. Return the number of messages."""
+        """Publish messages for slots that have been ready for too long without one. Return the number of messages."""
         messages: list[OutgoingMessage] = []
         for slot, waiting in await self._state.overdue_slots(self._tuning.overdue_after):
             if queue_of(slot) == self._queue:
@@ -452,11 +452,11 @@ class Topic:
                 messages += [self._channel.for_slot(slot)] * count
         if messages:
             log.info("%d messages seem to be lost and are published again", len(messages))
-            self._pending.forget_pace()
+            self._pending.reset_pace()
             await self._publish(messages)
         return len(messages)
 
-    # --- the end of leases -------------------------------------------------------------------------------
+    # --- ending leases -----------------------------------------------------------------------------------
 
     def touch(self, lease_ids: Collection[int]) -> None:
         """Restart the message timeout of leases."""
@@ -465,7 +465,7 @@ class Topic:
                 leased.pending.delivery.touch()
 
     def before_commit(self, outcomes: Sequence[Outcome]) -> None:
-        """Let the next messages come while the state commits these outcomes."""
+        """Allow the next messages to arrive while the state commits these outcomes."""
         for outcome in outcomes:
             if (leased := self._leased.get(outcome.lease_id)) is not None:
                 self._wanted[leased.worker] += 1
@@ -474,7 +474,7 @@ class Topic:
     async def after_commit(
         self, outcomes: Sequence[Outcome], accepted: Sequence[bool], new: Sequence[Entry]
     ) -> None:
-        """Answer the messages of committed leases once the ``new`` requests of this topic are published."""
+        """Acknowledge the messages of committed leases once the ``new`` requests of this topic are published."""
         closed: list[tuple[LeasedMessage, Outcome]] = []
         for outcome, is_accepted in zip(outcomes, accepted, strict=True):
             if not is_accepted:
@@ -482,38 +482,40 @@ class Topic:
             elif (leased := self._leased.pop(outcome.lease_id, None)) is not None:
                 closed.append((leased, outcome))
         self._finishing += len(closed)
-        self._outbox.put([self._channel.for_request(entry) for entry in new], partial(self._answer, closed))
+        self._outbox.put(
+            [self._channel.for_request(entry) for entry in new], partial(self._acknowledge, closed)
+        )
         await self._outbox.wait_below(OUTBOX_LIMIT)
 
-    def _answer(self, closed: Sequence[tuple[LeasedMessage, Outcome]]) -> None:
+    def _acknowledge(self, closed: Sequence[tuple[LeasedMessage, Outcome]]) -> None:
         self._finishing -= len(closed)
         for leased, outcome in closed:
             if outcome.resolution is Resolution.RETRY:
-                self._pending.put_back(leased.pending, outcome.after, self._channel.now)
+                self._pending.add_again(leased.pending, outcome.after, self._channel.now)
             else:
                 leased.pending.delivery.finish()
-        self._refill()  # finished messages make no room for others by themselves
+        self._refill()  # finishing a message does not allow another one
 
     def release(self, lease_ids: Iterable[int]) -> None:
-        """Make the messages of leases pending again, because their requests wait again."""
+        """Make the messages of leases pending again, because their requests are queued again."""
         for lease_id in lease_ids:
             if (leased := self._leased.pop(lease_id, None)) is not None:
-                self._pending.put_back(leased.pending, 0.0, self._channel.now)
+                self._pending.add_again(leased.pending, 0.0, self._channel.now)
 
     async def abandon(self, worker: str) -> int:
-        """Take back the leases of a dead worker.
+        """Reclaim the leases of a dead worker.
 
-        Messages that were delivered to another process come when their timeout ends.
+        Messages that were delivered to another process are delivered again when their timeout ends.
         """
         self._wanted.pop(worker, None)
-        async with self._leasing:  # and not in the middle of a call for its leases
+        async with self._leasing:  # not during a call for leases of that worker
             count = await self._state.abandon(worker)
             self.release([lease_id for lease_id, leased in self._leased.items() if leased.worker == worker])
         return count
 
 
 class _MessageWait:
-    """Waits for messages within one call for leases: for those on their way, and for lost ones published again."""
+    """Waits for messages within one call for leases: for messages on their way, and for lost messages that were republished."""
 
     def __init__(self, topic: Topic, channel: MessageChannel, tuning: BrokerTuning, call: int) -> None:
         self._topic = topic
@@ -532,7 +534,7 @@ class _MessageWait:
         while (seconds := self._deadline - channel.now) > 0:
             if await channel.wait(seconds if self._expected else min(seconds, self._dry_after)):
                 received = channel.receive()
-                # Other messages may have arrived instead of the expected ones. Then the search for lost ones is repeated.
+                # Other messages may have arrived instead of the expected ones. The search for lost messages is then repeated.
                 self._expected = max(0, self._expected - received)
                 return True
             if not self._expected:

@@ -1,4 +1,4 @@
-"""Carries out what a request asks for on a page: waits, actions, recording."""
+"""Performs the waits, actions and recordings that a request defines for its page."""
 
 from __future__ import annotations
 
@@ -53,17 +53,17 @@ _STAY = """() => {
     if (event.submitter?.formTarget) stay(event.submitter, 'formTarget');
   }, true);
 }"""
-"""Lets links, forms and scripts open in this window what they would open in a new one.
+"""Makes links, forms and scripts open new windows in the current window instead.
 
-Chromium's own blocker does not stop a window that an action opens.
+Chromium's own popup blocker does not stop windows that an action opens.
 """
 _SCROLL = "window.scrollTo(0, document.documentElement.scrollHeight)"
 
 
-async def carry_out(page: Page, action: Action, captured: dict[str, Any]) -> None:
-    """Carry out one action. Raises :class:`~skitter.browser.errors.ActionFailed`, and errors of a browser that is gone."""
+async def perform(page: Page, action: Action, captured: dict[str, Any]) -> None:
+    """Perform one action. Raises :class:`~skitter.browser.errors.ActionFailed`, and errors of a browser that has ended."""
     try:
-        await _carry_out(page, action, captured)
+        await _perform_action(page, action, captured)
     except Exception as error:
         if is_gone(error) or isinstance(error, ActionFailed):
             raise
@@ -71,7 +71,7 @@ async def carry_out(page: Page, action: Action, captured: dict[str, Any]) -> Non
         raise ActionFailed(f"{name}: {first_line(error)}", field="actions") from error
 
 
-async def _carry_out(page: Page, action: Action, captured: dict[str, Any]) -> None:  # noqa: C901, PLR0912 - one line for each kind of action
+async def _perform_action(page: Page, action: Action, captured: dict[str, Any]) -> None:  # noqa: C901, PLR0912 - one line for each kind of action
     if isinstance(action, (Click, Press, LoadMore)):
         await page.evaluate(_STAY)
     match action:
@@ -115,8 +115,8 @@ async def _carry_out(page: Page, action: Action, captured: dict[str, Any]) -> No
 
 
 async def wait(page: Page, condition: Wait) -> None:
-    """Wait for a condition. Raises TimeoutError of Playwright after its time limit."""
-    limit = 0.0 if condition.timeout is None else condition.timeout * 1000  # 0: that of the page
+    """Wait for a condition. Raises Playwright's TimeoutError after the time limit of the condition."""
+    limit = 0.0 if condition.timeout is None else condition.timeout * 1000  # 0: the time limit of the page
     if condition.seconds:
         await asyncio.sleep(condition.seconds)
     if condition.selector:
@@ -155,20 +155,20 @@ class Recorder:
             self._found.append(asyncio.ensure_future(_read(response)))
 
     async def finish(self) -> list[dict[str, Any]]:
-        """Return what has been recorded so far. An answer without an end is left out, and so is a redirect."""
+        """Return what has been recorded so far. A response without an end is left out, and so is a redirect."""
         if self._found:
             await asyncio.wait(self._found, timeout=_BODY_TIMEOUT)
-        answers = [task.result() for task in self._found if task.done() and not task.cancelled()]
+        responses = [task.result() for task in self._found if task.done() and not task.cancelled()]
         for task in self._found:
             task.cancel()
-        return [answer for answer in answers if answer is not None]
+        return [response for response in responses if response is not None]
 
     def stop(self) -> None:
-        """Record nothing more."""
+        """Stop recording."""
         self._page.remove_listener("response", self._on_response)
 
 
 async def _read(response: Response) -> dict[str, Any] | None:
-    with contextlib.suppress(Exception):  # Playwright has no body of a redirect, and of a page that is gone
+    with contextlib.suppress(Exception):  # Playwright has no body for redirects and closed pages
         return {"url": response.url, "status": response.status, "body": await response.body()}
     return None

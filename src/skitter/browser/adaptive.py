@@ -1,4 +1,4 @@
-"""AdaptiveFetcher: fetches by HTTP, and in the browser those pages that turn out to need JavaScript."""
+"""AdaptiveFetcher: fetches pages by HTTP, and in the browser if they turn out to need JavaScript."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _REREAD_INTERVAL = 30.0
 _CERTAIN = 2
 """Number of equal results after which the browser is used without a fetch by HTTP."""
 _RECHECKED = 50
-"""One of this number of pages of a certain rule is fetched by HTTP first."""
+"""Of this number of pages whose rule is certain, one is fetched by HTTP first."""
 _MAX_RULES = 5000
 _MIN_TEXT = 200
 """A page with scripts and fewer characters of visible text than this may be an empty shell."""
@@ -36,7 +36,7 @@ _MAX_SHELL = 20_000
 
 _IDENTIFIER = re.compile(r"[0-9a-f]{8,}|[^/]*\d[^/]*|[^/]{40,}", re.IGNORECASE)
 _UNSEEN = re.compile(r"<(script|style|noscript|title)\b|<(!--)", re.IGNORECASE)
-"""Beginnings of what a reader does not see in the page."""
+"""Beginnings of elements that a reader does not see."""
 _ENDS = {
     name: re.compile(rf"</{name}\s*>", re.IGNORECASE) for name in ("script", "style", "noscript", "title")
 } | {"!--": re.compile("-->")}
@@ -53,7 +53,7 @@ _FOR_SCRIPT = re.compile(r"\bjava ?script\b", re.IGNORECASE)
 def _divide(html: str) -> tuple[str, list[str]]:
     """Return the HTML that a reader sees, and the contents of the ``<noscript>`` elements.
 
-    Each search begins where the last one has ended, so that no page takes more than linear time.
+    Each search begins where the previous search ended, so that no page takes more than linear time.
     """
     seen, noscript, at = [], [], 0
     while (found := _UNSEEN.search(html, at)) is not None:
@@ -86,13 +86,13 @@ def is_shell(html: str) -> bool:
 
 
 def shape_of(url: str) -> str:
-    """Return the shape of a URL's path, in which parts with digits and long parts are replaced: ``/product/*``."""
+    """Return the shape of a URL: its path with parts that have digits or are long replaced, such as ``/product/*``."""
     path = urlsplit(url).path
     return "/".join("*" if _IDENTIFIER.fullmatch(part) else part for part in path.split("/"))
 
 
 BrowserRules = dict[str, int]
-"""Shapes of pages that need the browser, as ``HOST/PATH``, each with the number of pages in sequence that have shown it."""
+"""Shapes of pages that need the browser, as ``HOST/PATH``, each with the number of consecutive pages that needed it."""
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(BrowserRules).decode
 
@@ -103,7 +103,7 @@ async def read_rules(notes: Notes) -> BrowserRules:
 
 
 async def reset_rules(notes: Notes, host: str = "") -> int:
-    """Forget the rules of a host, by default of all hosts. Return their number."""
+    """Delete the rules of a host, by default of all hosts. Return their number."""
     gone: list[str] = []
 
     def forget(rules: BrowserRules) -> BrowserRules:
@@ -136,7 +136,7 @@ class LearntRules:
         self._read_at = -_REREAD_INTERVAL
 
     async def count_of(self, url: str) -> int:
-        """Return how certain it is that a URL needs the browser: 0 for not at all."""
+        """Return the number of consecutive pages like this URL that needed the browser."""
         if self._notes is not None and time.monotonic() - self._read_at >= _REREAD_INTERVAL:
             self._read_at = time.monotonic()
             self._rules = await read_rules(self._notes)

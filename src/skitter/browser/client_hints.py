@@ -14,16 +14,16 @@ _SYSTEMS = (
     ("CrOS", "Chrome OS", "Linux x86_64"), ("Mac OS X", "macOS", "MacIntel"), ("Windows", "Windows", "Win32"),
     ("Linux", "Linux", "Linux x86_64"),
 )  # fmt: skip
-"""Word in a user agent, value of ``Sec-CH-UA-Platform``, value of ``navigator.platform``. The first word that occurs counts."""
+"""Word in a user agent, value of ``Sec-CH-UA-Platform``, value of ``navigator.platform``. The first matching row applies."""
 _OWN_SYSTEM = {"darwin": "macOS", "linux": "Linux"}
 
 
 def user_agent_override(user_agent: str, headers: Mapping[str, str]) -> dict[str, Any]:
-    """Return the arguments of ``Emulation.setUserAgentOverride`` with which a page sees the same as its server.
+    """Return the arguments of ``Emulation.setUserAgentOverride`` with which a page sees the same values as its server.
 
-    ``headers``: those of the request, which may contain ``Sec-CH-UA`` headers and ``Accept-Language``. What they do not say
-    follows from the user agent, and what that does not say is the truth: this browser on this system. Playwright claims
-    Windows for a user agent that names no system.
+    ``headers``: the headers of the request, which may contain ``Sec-CH-UA`` headers and ``Accept-Language``. Values that
+    they lack are derived from the user agent, or else from the real browser and system. Playwright would claim Windows for
+    a user agent that names no system.
     """
     given = {name.lower(): value for name, value in headers.items()}
     system = next((found for found in _SYSTEMS if found[0] in user_agent), None)

@@ -10,9 +10,9 @@ from typing import Any
 def cookies_to_set(
     url: str, cookies: dict[str, str], found: Sequence[dict[str, Any]]
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the cookies to set and those to delete, so that the browser sends the given cookies to a URL.
+    """Return the cookies to set and the cookies to delete, so that the browser sends the given cookies to a URL.
 
-    ``found``: the cookies that the browser would send, as the DevTools protocol describes them.
+    ``found``: the cookies that the browser would send, in the form of the DevTools protocol.
     """
     old_cookies = {cookie["name"]: cookie for cookie in found}
     changes = []
@@ -34,7 +34,7 @@ def cookies_to_set(
 
 
 def changed_cookies(found: Sequence[dict[str, Any]], cookies_sent: dict[str, str]) -> list[str]:
-    """Return ``Set-Cookie`` values for the cookies of the browser that differ from those of the request."""
+    """Return ``Set-Cookie`` values for the cookies of the browser that differ from the cookies of the request."""
     lines = [_set_cookie(cookie) for cookie in found if cookies_sent.get(cookie["name"]) != cookie["value"]]
     gone = cookies_sent.keys() - {cookie["name"] for cookie in found}
     return lines + [f"{name}=; Path=/; Max-Age=0" for name in sorted(gone)]

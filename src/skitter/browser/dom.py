@@ -1,4 +1,4 @@
-"""The final DOM of a page as HTML, with the contents of shadow roots and frames in their places."""
+"""The final DOM of a page as HTML, including the contents of shadow roots and frames."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ _SERIALIZE = r"""
     if (node.localName === 'template') return [node.cloneNode(true)];
     const made = node.cloneNode(false);
     copyInto(made, (node.shadowRoot || node).childNodes);
-    const place = order.indexOf(node);
-    if (place >= 0 && inner.has(place)) {
-      const box = doc.createElement('div'), parsed = new DOMParser().parseFromString(inner.get(place), 'text/html');
+    const index = order.indexOf(node);
+    if (index >= 0 && inner.has(index)) {
+      const box = doc.createElement('div'), parsed = new DOMParser().parseFromString(inner.get(index), 'text/html');
       box.setAttribute('data-frame', node.src || '');
       box.append(...parsed.body.childNodes);
       return [made, box];
@@ -45,7 +45,7 @@ _SERIALIZE = r"""
   return {html: type + copy(root)[0].outerHTML, refresh, frames};
 }
 """
-_PLACE = "element => [...element.ownerDocument.querySelectorAll('iframe, frame')].indexOf(element)"
+_INDEX = "element => [...element.ownerDocument.querySelectorAll('iframe, frame')].indexOf(element)"
 _FRAME_TIMEOUT = 2.0
 _MAX_DEPTH = 4
 
@@ -65,29 +65,29 @@ async def final_dom(page: Page, session: CDPSession) -> tuple[str, bool]:
 
 
 async def _serialized(session: CDPSession, children: list[tuple[int, str]] | None) -> Any:
-    # Page.evaluate of Playwright counts as something that the user does: the page could open windows for five seconds.
+    # Playwright's Page.evaluate counts as a user gesture, after which the page could open windows for five seconds.
     expression = f"({_SERIALIZE})({json.dumps(children)})"
-    answer = await session.send("Runtime.evaluate", {"expression": expression, "returnByValue": True})
-    if "exceptionDetails" in answer:
-        raise RuntimeError(answer["exceptionDetails"].get("text", "the document cannot be read"))
-    return answer["result"]["value"]
+    reply = await session.send("Runtime.evaluate", {"expression": expression, "returnByValue": True})
+    if "exceptionDetails" in reply:
+        raise RuntimeError(reply["exceptionDetails"].get("text", "the document cannot be read"))
+    return reply["result"]["value"]
 
 
 async def _contents(frame: Frame, depth: int) -> list[tuple[int, str]]:
-    """Return the place and the HTML of each frame within a frame."""
-    answers = await asyncio.gather(
+    """Return the index and the HTML of each frame within a frame."""
+    results = await asyncio.gather(
         *(_content(child, depth) for child in frame.child_frames), return_exceptions=True
     )
-    return [answer for answer in answers if isinstance(answer, tuple) and answer[0] >= 0]
+    return [result for result in results if isinstance(result, tuple) and result[0] >= 0]
 
 
 async def _content(frame: Frame, depth: int) -> tuple[int, str]:
     async with asyncio.timeout(_FRAME_TIMEOUT):  # a frame may be busy or closed
         await frame.wait_for_load_state("load")
         element = await frame.frame_element()
-        place: int = await element.evaluate(_PLACE)
+        index: int = await element.evaluate(_INDEX)
         children: list[Any] = (
             await _contents(frame, depth + 1) if frame.child_frames and depth < _MAX_DEPTH else []
         )
         found = await frame.evaluate(_SERIALIZE, children)
-        return place, found["html"]
+        return index, found["html"]

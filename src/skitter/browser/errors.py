@@ -18,7 +18,7 @@ from skitter.fetch.contract import (
 
 
 class BrowserGone(FetchError):
-    """The browser or its driver has ended or hangs. The request is fetched again with a new one."""
+    """The browser or its driver has ended or hangs. The request is fetched again with a new browser."""
 
     kind = "browser"
 
@@ -37,7 +37,7 @@ class PageLimit(FetchError):
 
 
 class ActionFailed(FetchError):
-    """An action or a wait of the request cannot be carried out, for example because its element does not exist."""
+    """An action or a wait of the request has failed, for example because its element does not exist."""
 
     kind = "action"
 
@@ -59,7 +59,7 @@ _GONE = re.compile(
 
 
 def network_error(error: BaseException) -> FetchError:
-    """Return the error of a page that did not load, by the text of an error of Playwright."""
+    """Return the error of a page that did not load, from the text of a Playwright error."""
     text = first_line(error)
     found = _NET_ERROR.search(text)
     if found is None:
@@ -75,5 +75,5 @@ def is_gone(error: BaseException) -> bool:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error; the others are the log of a call."""
+    """Return the first line of an error. The other lines are the log of a call."""
     return (str(error).strip() or type(error).__name__).splitlines()[0][:300]

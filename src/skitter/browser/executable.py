@@ -30,15 +30,15 @@ INSTALL = "apt install chromium-headless-shell, or set browser_executable"
 """Remedy for a missing browser."""
 
 _OFF = (
-    # calls home
+    # requests to the vendor
     "background-networking", "component-update", "default-apps", "sync", "breakpad", "crash-reporter",
     "domain-reliability", "client-side-phishing-detection", "field-trial-config", "pings", "quic",
     # windows and prompts
     "extensions", "component-extensions-with-background-pages", "hang-monitor", "prompt-on-repost", "infobars",
     "search-engine-choice-screen", "notifications",
-    # requests and documents beside those of the page
+    # requests and documents that do not belong to the page
     "shared-workers",
-    # throttling of what is not visible, and work that no one sees
+    # throttling of invisible pages, and work for invisible results
     "background-timer-throttling", "backgrounding-occluded-windows", "renderer-backgrounding", "back-forward-cache",
     "ipc-flooding-protection", "stack-profiler", "dev-shm-usage", "gpu", "site-isolation-trials",
 )  # fmt: skip
@@ -50,7 +50,7 @@ _FEATURES_OFF = (
     "Translate", "WebOTP",
     # documents that the browser would load before a page asks for them, or load a second time
     "Prerender2", "CriticalClientHint",
-    # requests that no interception sees, because they may outlive their page
+    # requests that may outlive their page, and are not intercepted
     "KeepAliveInBrowserMigration", "AttributionReportingInBrowserMigration",
     # two renderers for each window, which show suggestions of the address bar
     "WebUIOmniboxAimPopup", "WebUIOmniboxFullPopup", "WebUIOmniboxPopup",
@@ -108,18 +108,18 @@ _UNSUPPORTED = {
     "client_cert": "fetch these pages by HTTP",
     "client_key": "fetch these pages by HTTP",
 }
-"""Settings of HTTP fetches that Chromium has no equivalent of, with remedies."""
+"""Settings of HTTP fetches without an equivalent in Chromium, with remedies."""
 
 
 _CONTEXT_OPTIONS = frozenset({
     "viewport", "screen", "locale", "timezone_id", "geolocation", "permissions", "color_scheme", "reduced_motion",
     "device_scale_factor", "is_mobile", "has_touch", "java_script_enabled",
 })  # fmt: skip
-"""Options of Playwright's contexts that concern neither identity nor network, which other settings decide."""
+"""Options of Playwright's contexts, except options for identity and network, which have their own settings."""
 
 
 def check_settings(settings: Settings) -> None:
-    """Raise :class:`~skitter.errors.SettingsError` for a setting that a browser cannot obey."""
+    """Raise :class:`~skitter.errors.SettingsError` for a setting that a browser does not support."""
     unknown = sorted(settings.browser_context.keys() - _CONTEXT_OPTIONS)
     if unknown:
         raise SettingsError(
@@ -149,7 +149,7 @@ def check_settings(settings: Settings) -> None:
 
 
 def sandbox_obstacle(settings: Settings) -> str:
-    """Return why the browser runs without its sandbox; empty if it has it. Starts a process."""
+    """Return why the browser runs without its sandbox; empty if it has a sandbox. Starts a process."""
     if not settings.browser_sandbox:
         return "browser_sandbox is off"
     if os.geteuid() == 0:
@@ -162,11 +162,11 @@ def sandbox_obstacle(settings: Settings) -> str:
 def _may_make_namespaces() -> bool:
     attempt = "import ctypes, os; os._exit(ctypes.CDLL(None).unshare(0x10000000) != 0)"  # CLONE_NEWUSER
     command = [sys.executable, "-I", "-S", "-c", attempt]
-    return subprocess.run(command, check=False).returncode == 0  # noqa: S603 - this interpreter, with a text of ours
+    return subprocess.run(command, check=False).returncode == 0  # noqa: S603 - this interpreter, with a constant
 
 
 def _may_use_helper() -> bool:
-    """Return whether the browser's setuid program is there, and has the rights that it needs."""
+    """Return whether the browser's setuid helper exists and has the permissions that it needs."""
     fields = dict(
         line.split(":\t", 1)
         for line in Path("/proc/self/status").read_text("ascii").splitlines()
@@ -178,7 +178,7 @@ def _may_use_helper() -> bool:
 
 
 def sandbox_flags(settings: Settings) -> list[str]:
-    """Return the flags that switch the sandbox off, where the settings, the user or the system require it, with a warning."""
+    """Return the flags that disable the sandbox if the settings, the user or the system require it. Log a warning then."""
     reason = sandbox_obstacle(settings)
     if not reason:
         return []

@@ -1,4 +1,4 @@
-"""BrowserFetcher: loads pages in Chromium, several at a time, and replaces what is worn out or broken."""
+"""BrowserFetcher: loads pages in Chromium, several at a time, and replaces used-up or broken tabs and browsers."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _TAB_USES = 50
 _TAB_CLOSE_TIMEOUT = 5.0
 _MONITOR_INTERVAL = 0.5
 _CRASH_DELAY = 30.0
-"""Seconds within which the browser reports the end of a renderer, on however busy a machine."""
+"""Seconds within which the browser reports the end of a renderer, even on a busy machine."""
 
 
 class BrowserFetcher:
@@ -66,8 +66,8 @@ class BrowserFetcher:
         self.capabilities = FetcherCapabilities(
             shows_headers=True, renders_pages=True, concurrency=settings.browser_pages
         )
-        self._places = asyncio.Semaphore(settings.browser_pages)
-        """One for each page that is open, until its tab can be used again."""
+        self._permits = asyncio.Semaphore(settings.browser_pages)
+        """Limits the open pages. A page counts until its tab can be used again."""
         self._starting = asyncio.Lock()
         self._process: BrowserProcess | None = None
         """The browser for new pages."""
@@ -76,12 +76,12 @@ class BrowserFetcher:
         self._running: set[asyncio.Task[Any]] = set()
         self._monitor: asyncio.Task[None] | None = None
         self._kills: dict[int, float] = {}
-        """When renderers were killed because of their memory, if no page has failed for that reason yet."""
+        """When renderers were killed because of their memory, until a page has failed for that reason."""
         self._closed = False
         self._users = 0
 
     async def open(self) -> None:
-        """Check that the browser is installed, and that it can obey the settings.
+        """Check that the browser is installed, and that it supports the settings.
 
         Raises :class:`~skitter.errors.UsageError` and :class:`~skitter.errors.SettingsError`.
         """
@@ -89,7 +89,9 @@ class BrowserFetcher:
         await asyncio.to_thread(check_installed, self._settings)
         await asyncio.to_thread(delete_left_folders)
         if not self._users:
-            self._places = asyncio.Semaphore(self._settings.browser_pages)  # closing may have lost some
+            self._permits = asyncio.Semaphore(
+                self._settings.browser_pages
+            )  # closing may have lost some permits
         self._users += 1
         self._closed = False
         if self._resolver is None:
@@ -103,7 +105,7 @@ class BrowserFetcher:
         self._closed = True
         if self._monitor is not None:
             self._monitor.cancel()
-        async with self._starting:  # a browser that is just starting is closed as well
+        async with self._starting:  # wait for a browser that is starting, to close it as well
             self._process = None
         await asyncio.gather(*(process.close() for process in self._pools))
         await cancel_and_wait(self._running)
@@ -131,30 +133,30 @@ class BrowserFetcher:
         if proxy:
             await self._guard.check_url_by_now(url)  # a literal address; the proxy looks up names
             request = request.replace(proxy=proxy)
-        await self._places.acquire()
+        await self._permits.acquire()
         if not permit.may_send():
-            self._places.release()
+            self._permits.release()
             raise TooLate("the request missed its time slot while it waited for a page of the browser")
         try:
             process, pool = await self._browser()
         except BaseException:
-            self._places.release()
+            self._permits.release()
             raise
         load = PageLoad(request, request.browsing or PLAIN_BROWSING, permit, on_headers)
         return await self._fetch(load, process, pool)
 
     async def _fetch(self, load: PageLoad, process: BrowserProcess, pool: ContextPool) -> Response:
         limit = load.request.timeout or self._settings.page_timeout
-        place: _Place | None = None
+        opened: _OpenTab | None = None
         healthy = False
         try:
             async with asyncio.timeout(limit):
-                place = await self._take(process, pool, load.request)
-                response = await place.tab.load(load)
+                opened = await self._open_tab(process, pool, load.request)
+                response = await opened.tab.load(load)
             response.captured = await self._save(response.captured, load)
             healthy = True
         except TimeoutError:
-            if place is None:  # not even a tab has opened: the browser may hang
+            if opened is None:  # no tab has opened: the browser may hang
                 process.retired = True
             raise TimedOut(f"the page was not complete after {limit:g} s", field="page_timeout") from None
         except PageCrashed as error:
@@ -166,18 +168,18 @@ class BrowserFetcher:
                 raise self._judged(network_error(error)) from error
             raise FetchError(f"the browser reports: {first_line(error)}") from error
         finally:
-            if place is None:
-                self._places.release()
+            if opened is None:
+                self._permits.release()
             elif not (healthy and load.browsing.keep_page and response.moved_to is None):
-                self._start(self.give_back(place, healthy=healthy))
+                self._start(self.release_tab(opened, healthy=healthy))
         if load.browsing.keep_page and response.moved_to is None:
-            place.tab.start_callback()
-            response.page = place.tab.page
-            response.open_page = _Held(self, place)
+            opened.tab.start_callback()
+            response.page = opened.tab.page
+            response.open_page = _CallbackPage(self, opened)
         return response
 
     def _judged(self, error: FetchError) -> FetchError:
-        """Return the error of a page whose process has ended, by the reason for which it has ended."""
+        """Return the error of a page whose process has ended, depending on why it has ended."""
         oldest = time.monotonic() - _CRASH_DELAY
         self._kills = {pid: moment for pid, moment in self._kills.items() if moment > oldest}
         if isinstance(error, PageCrashed) and self._kills:
@@ -190,20 +192,20 @@ class BrowserFetcher:
     # --- browser ---------------------------------------------------------------------------------------
 
     @staticmethod
-    async def _take(process: BrowserProcess, pool: ContextPool, request: Request) -> _Place:
+    async def _open_tab(process: BrowserProcess, pool: ContextPool, request: Request) -> _OpenTab:
         process.users += 1
         process.pages += 1
         try:
-            context, tab = await pool.take(request)
+            context, tab = await pool.acquire(request)
         except BaseException as error:
             process.users -= 1
-            # A driver that was killed at the wrong moment leaves a browser that seems to be connected.
+            # If a driver is killed at the wrong moment, its browser still seems to be connected.
             process.retired = process.retired or is_gone(error)
             raise
-        return _Place(process, pool, context, tab)
+        return _OpenTab(process, pool, context, tab)
 
     async def _browser(self) -> tuple[BrowserProcess, ContextPool]:
-        """Return the browser for a new page; start one if there is none."""
+        """Return the browser for a new page. Start a browser if there is none."""
         async with self._starting:
             if self._closed:
                 raise BrowserGone("the fetcher was closed")
@@ -231,26 +233,26 @@ class BrowserFetcher:
         pool = self._pools.get(process)
         if pool is not None:
             await pool.close()
-            self._pools.pop(process, None)  # not before: `close` finishes what is cancelled here
+            self._pools.pop(process, None)  # only now: if this call is cancelled, `close` finishes its work
 
-    async def give_back(self, place: _Place, *, healthy: bool) -> None:
-        """Return a tab to its context, or close it. A tab that cannot be closed condemns its browser."""
-        process, tab = place.process, place.tab
+    async def release_tab(self, opened: _OpenTab, *, healthy: bool) -> None:
+        """Return a tab to its context, or close it. If that fails, replace the browser."""
+        process, tab = opened.process, opened.tab
         try:
             async with asyncio.timeout(_TAB_CLOSE_TIMEOUT):
                 if not healthy or tab.uses >= _TAB_USES or tab.has_opened_window or not process.is_alive:
-                    await place.pool.discard(place.context, tab)
+                    await opened.pool.discard(opened.context, tab)
                 else:
                     await tab.clear()
-                    await place.pool.give_back(place.context, tab)
+                    await opened.pool.release(opened.context, tab)
         except Exception as error:  # noqa: BLE001 - whatever Playwright raises
             if process.is_alive and not is_gone(error):
-                log.warning("the browser does not answer; it is replaced")
+                log.warning("the browser does not respond; it is replaced")
                 process.retired = True
                 self._start(process.close())
         finally:
             process.users -= 1
-            self._places.release()  # only now: the next page would open a further tab if this one were not back
+            self._permits.release()  # only now: otherwise the next page would open another tab
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(work)
@@ -258,7 +260,7 @@ class BrowserFetcher:
         task.add_done_callback(self._running.discard)
 
     async def _watch_memory(self) -> None:
-        """Kill renderers above the limit of a page, and retire a browser above its own."""
+        """Kill renderers that exceed the limit of a page, and retire a browser that exceeds its own limit."""
         while True:
             await asyncio.sleep(_MONITOR_INTERVAL)
             process = self._process
@@ -298,9 +300,9 @@ _SHARED: WeakKeyDictionary[AddressGuard, BrowserFetcher] = WeakKeyDictionary()
 
 
 def shared_browser(context: SourceContext) -> BrowserFetcher:
-    """Return the browser fetcher of a worker, so that all fetchers which need a browser share one.
+    """Return the browser fetcher of a worker, so that all fetchers that need a browser share one.
 
-    Each worker has a guard of its own, which identifies it.
+    Each worker has its own guard, which identifies the worker.
     """
     fetcher = _SHARED.get(context.guard)
     if fetcher is None:
@@ -308,7 +310,7 @@ def shared_browser(context: SourceContext) -> BrowserFetcher:
     return fetcher
 
 
-class _Place(NamedTuple):
+class _OpenTab(NamedTuple):
     """A tab in use, with its context and its browser."""
 
     process: BrowserProcess
@@ -317,26 +319,26 @@ class _Place(NamedTuple):
     tab: Tab
 
 
-class _Held:
+class _CallbackPage:
     """The page of a response, which a callback uses."""
 
-    def __init__(self, fetcher: BrowserFetcher, place: _Place) -> None:
+    def __init__(self, fetcher: BrowserFetcher, opened: _OpenTab) -> None:
         self._fetcher = fetcher
-        self._place = place
+        self._opened = opened
         self._closed = False
 
     @property
     def failure(self) -> FetchError | None:
         """Why the page has ended before the callback."""
-        if not self._place.process.is_alive:
+        if not self._opened.process.is_alive:
             return BrowserGone("the browser has ended during the callback")
-        return self._place.tab.failure
+        return self._opened.tab.failure
 
     async def close(self) -> None:
         """Close the page."""
         if not self._closed:
             self._closed = True
-            await self._fetcher.give_back(self._place, healthy=False)
+            await self._fetcher.release_tab(self._opened, healthy=False)
 
 
 def _write(path: Path, data: bytes) -> None:

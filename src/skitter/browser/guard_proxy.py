@@ -1,6 +1,6 @@
-"""GuardProxy: the proxy on loopback through which a context of the browser sends everything.
+"""GuardProxy: the proxy on loopback through which a context of the browser sends all traffic.
 
-It looks names up, asks the address guard about each address, and connects to exactly that address. It counts bytes.
+It looks up names, asks the address guard about each address, connects to exactly that address, and counts bytes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from skitter.fetch.resolver import Resolver
 _MAX_HEAD = 256 * 1024
 _BLOCK = 64 * 1024
 _PREFETCH = re.compile(rb"\r\nSec-Purpose:[^\r]*\bprefetch\b", re.IGNORECASE)
-"""Found in a request for a document that no page has asked for. The headless shell sends some for speculation rules."""
+"""Matches a request for a document that no page has requested. The headless shell sends some for speculation rules."""
 _CONTENT_LENGTH = re.compile(rb"\r\nContent-Length[ \t]*:([^\r\n]*)", re.IGNORECASE)
 _TRANSFER_ENCODING = re.compile(rb"\r\nTransfer-Encoding[ \t]*:", re.IGNORECASE)
 _HOP_HEADERS = (b"proxy-connection:", b"proxy-authorization:")
@@ -33,7 +33,7 @@ class GuardProxy:
     """One listening port. ``guard`` decides about addresses.
 
     ``connect_timeout``: time limit for name resolution and connecting together, in seconds.
-    ``resolver``: looks up names. ``None``: the system does.
+    ``resolver``: looks up names. ``None``: the system looks them up.
     """
 
     def __init__(self, guard: AddressGuard, connect_timeout: float, resolver: Resolver | None = None) -> None:
@@ -45,15 +45,15 @@ class GuardProxy:
         self.received = 0
         """Bytes that servers have sent."""
         self.on_receive: Callable[[], None] | None = None
-        """Called after each block."""
+        """Called after each received block."""
         self.token = secrets.token_hex(8)
-        """Value of the header ``X-Skitter-Proxy`` in an answer of the proxy itself."""
+        """Value of the header ``X-Skitter-Proxy`` in a response of the proxy itself."""
         self._failures: dict[str, FetchError] = {}
         self._addresses: dict[str, str] = {}
 
     async def open(self) -> str:
         """Start listening. Return the URL of the proxy."""
-        # A call that starts to serve as well would leave its socket open if it is cancelled.
+        # Serving is started separately: if start_server is cancelled while it starts to serve, its socket stays open.
         self._server = await asyncio.start_server(
             self._accept, "127.0.0.1", 0, limit=_MAX_HEAD, start_serving=False
         )
@@ -81,7 +81,7 @@ class GuardProxy:
         try:
             await self._serve(reader, writer)
         except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError):
-            pass  # the browser has left, or sends no HTTP
+            pass  # the browser has disconnected, or sends no HTTP
         except asyncio.CancelledError:
             pass  # closed
         finally:
@@ -107,7 +107,7 @@ class GuardProxy:
                 text = target.decode("latin-1")
                 address = text if method == b"CONNECT" else _address_of(text)
                 if address != bound or upstream is None:
-                    # The browser does not pipeline, so the previous answer is complete.
+                    # The browser does not pipeline, so the previous response is complete.
                     await _end(upstream, relaying)
                     try:
                         source, upstream = await self._connect(address)
@@ -142,7 +142,7 @@ class GuardProxy:
                 await writer.drain()
             writer.close()
         except OSError:
-            _reset(writer)  # a regular end would make a body without a length look complete
+            _reset(writer)  # a normal end would make a body without a length look complete
 
     async def _connect(self, address: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         host, _, port = address.rpartition(":")
@@ -182,10 +182,10 @@ class GuardProxy:
 
 
 def _body_length(head: bytes) -> int | None:
-    """Return the length of the body of a request; ``None`` if its end is not certain (RFC 9112, 6.3).
+    """Return the length of the body of a request; ``None`` if its end is ambiguous (RFC 9112, 6.3).
 
-    The proxy and the server could otherwise take different parts of the connection for the next request. The browser
-    repeats no length, and sends no body of unknown length: both are refused, too.
+    Otherwise the proxy and the server could disagree where the next request begins. Repeated lengths and bodies of unknown
+    length are refused as well: the browser never sends them.
     """
     lengths = _CONTENT_LENGTH.findall(head)
     if len(lengths) > 1 or _TRANSFER_ENCODING.search(head) is not None:
@@ -202,7 +202,7 @@ def _address_of(url: str) -> str:
 
 
 def _origin_form(head: bytes) -> bytes:
-    """Return a request as its server expects it (RFC 9112, 3.2.1): without the host in the target."""
+    """Return a request in origin form (RFC 9112, 3.2.1): without the host in the target."""
     line, _, rest = head.partition(b"\r\n")
     method, target, version = line.split(b" ", 2)
     path = b"/" + target.partition(b"://")[2].partition(b"/")[2]

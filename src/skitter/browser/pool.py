@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from playwright.async_api import ProxySettings
 
 _MAX_CONTEXTS = 64
-"""Number of contexts of named sessions that are kept; the least recently used one is closed first."""
+"""Maximum number of contexts of named sessions. The least recently used context is closed first."""
 
 
 class Identity(NamedTuple):
@@ -68,8 +68,8 @@ class ContextPool:
         """Contexts without a session whose tab is idle."""
         self._open: set[TabContext] = set()
 
-    async def take(self, request: Request) -> tuple[TabContext, Tab]:
-        """Return an idle tab for a request, or open one."""
+    async def acquire(self, request: Request) -> tuple[TabContext, Tab]:
+        """Return an idle tab for a request, or open a new one."""
         identity = _identity(request, self._settings)
         context = await (self._named_context(identity) if identity.session else self._free_context(identity))
         if context.idle:
@@ -80,7 +80,7 @@ class ContextPool:
             )
         except BaseException as error:
             context.used -= 1
-            # If the time limit of the page cancels this call, the browser hangs, and the fetcher replaces it.
+            # If the time limit of the page has cancelled this call, the browser hangs, and the fetcher replaces it.
             if isinstance(error, Exception) and not identity.session:  # nothing else refers to the context
                 await end_quietly(self._close(context))
             raise
@@ -92,7 +92,7 @@ class ContextPool:
             making = self._named[identity] = asyncio.ensure_future(self._create(identity))
         self._named.move_to_end(identity)
         context = await asyncio.shield(making)
-        context.used += 1  # before another call looks for contexts to close
+        context.used += 1  # before another call searches for contexts to close
         for old, task in list(self._named.items()):
             if len(self._named) <= _MAX_CONTEXTS:
                 break
@@ -133,8 +133,8 @@ class ContextPool:
         self._open.add(made)
         return made
 
-    async def give_back(self, context: TabContext, tab: Tab) -> None:
-        """Take back a tab that can be used again."""
+    async def release(self, context: TabContext, tab: Tab) -> None:
+        """Return a tab that can be used again."""
         context.used -= 1
         context.idle.append(tab)
         if not context.identity.session:
@@ -151,7 +151,7 @@ class ContextPool:
     async def _close(self, context: TabContext) -> None:
         if context.proxy is not None:
             await context.proxy.close()
-        self._open.discard(context)  # not before: if this call is cancelled, `close` finishes its work
+        self._open.discard(context)  # only now: if this call is cancelled, `close` finishes its work
         await context.context.close()
 
     async def close(self) -> None:

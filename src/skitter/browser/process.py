@@ -28,10 +28,10 @@ log = logging.getLogger("skitter.browser")
 _START_TIMEOUT = 30.0
 _CLOSE_TIMEOUT = 2.0
 _WATCHDOG_TIMEOUT = 10.0
-"""Seconds within which a watchdog tells its process group."""
+"""Seconds within which a watchdog reports its process group."""
 _FOLDER_PREFIX = "skitter-browser-"
 _MAX_TEMPORARY = 30
-"""Longest name of a folder for temporary files in which a browser can start."""
+"""Maximum length of the path of a folder for temporary files in which a browser can start."""
 _PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
 _PREFERENCES = '{"net":{"network_prediction_options":2}}'
 """Preferences of the profile: load no document before a page asks for it. Chromium has no flag for that."""
@@ -58,7 +58,7 @@ class BrowserProcess:
 
     @classmethod
     async def start(cls, settings: Settings) -> BrowserProcess:
-        """Start a browser, or connect to the one of the setting ``browser_url``.
+        """Start a browser, or connect to the browser of the setting ``browser_url``.
 
         Raises :class:`BrowserGone` if it does not start in time, and :class:`~skitter.errors.UsageError` if it is missing.
         """
@@ -68,7 +68,7 @@ class BrowserProcess:
         try:
             async with asyncio.timeout(_START_TIMEOUT):
                 with _temporary_files_in(folder):
-                    # Playwright forgets a driver whose start is cancelled.
+                    # Playwright loses track of a driver whose start is cancelled.
                     driver = await asyncio.shield(starting)
                 if settings.browser_url:
                     browser = await driver.chromium.connect_over_cdp(settings.browser_url)
@@ -87,7 +87,7 @@ class BrowserProcess:
                 os.close(lifeline)
             ending = asyncio.ensure_future(_end_failed_start(starting, folder))
             if not isinstance(error, Exception):
-                raise  # at once: who cancels the start need not wait for the end of the driver
+                raise  # immediately: the caller that cancels the start need not wait for the end of the driver
             await asyncio.wait({ending}, timeout=_CLOSE_TIMEOUT)
             if isinstance(error, UsageError):
                 raise
@@ -106,7 +106,7 @@ class BrowserProcess:
         return not self.ended.is_set() and self.browser.is_connected()
 
     def memory(self) -> dict[int, int]:
-        """Return the resident memory in bytes of each process of the browser. Empty for a remote one. Reads files."""
+        """Return the resident memory of each process of the browser in bytes. Empty for a remote browser. Reads files."""
         found = {}
         for name in os.listdir("/proc") if self._group and os.path.isdir("/proc/self") else ():  # noqa: PTH112, PTH208 - hundreds of names
             if name.isdigit():
@@ -114,7 +114,7 @@ class BrowserProcess:
                     pid = int(name)
                     if os.getpgid(pid) == self._group:
                         resident, shared = Path(f"/proc/{pid}/statm").read_text("ascii").split()[1:3]
-                        # The pages of the program are the same in all processes.
+                        # Memory of the executable is shared by all processes.
                         found[pid] = (
                             max(0, int(resident) - (0 if pid == self._main else int(shared))) * _PAGE_SIZE
                         )
@@ -126,14 +126,14 @@ class BrowserProcess:
         return [pid for pid, size in sizes.items() if size > limit and _is_renderer(pid)]
 
     async def close(self) -> None:
-        """Kill the browser, and end the driver. Further calls wait for the first.
+        """Kill the browser, and end the driver. Further calls wait for the first call.
 
-        The profile is deleted, so nothing would be gained by waiting for a browser that closes by itself.
-        The watchdog runs until the end, so that nothing is left if this process is killed meanwhile.
+        The profile is deleted, so a regular end of the browser would save nothing. The watchdog runs until the end, so that
+        nothing is left behind if this process is killed in the meantime.
         """
         if self._closing is None:
             self._closing = asyncio.ensure_future(self._end())
-        await asyncio.shield(self._closing)  # a caller that is cancelled must not leave a driver that hangs
+        await asyncio.shield(self._closing)  # cancelling a caller must not leave a driver that hangs
 
     async def _end(self) -> None:
         self.ended.set()
@@ -142,13 +142,15 @@ class BrowserProcess:
         try:
             async with asyncio.timeout(_CLOSE_TIMEOUT):
                 await self._driver.stop()
-        except Exception as error:  # noqa: BLE001 - whatever a broken driver raises
+        except Exception as error:  # noqa: BLE001 - a broken driver may raise anything
             log.info("the driver of the browser did not end by itself: %s", first_line(error))
         if self._lifeline >= 0:
             await asyncio.to_thread(self._clean_up)
 
     def _kill_browser(self) -> None:
-        if Path(self._folder).exists():  # its watchdog has not reaped it: the number is its own
+        if Path(
+            self._folder
+        ).exists():  # the watchdog has not reaped the browser, so its process id is still valid
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(self._main, signal.SIGKILL)
 
@@ -166,14 +168,14 @@ class BrowserProcess:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._group, signal.SIGKILL)
         deadline = time.monotonic() + _CLOSE_TIMEOUT
-        while folder.exists() and time.monotonic() < deadline:  # a process may write yet
+        while folder.exists() and time.monotonic() < deadline:  # a process may still write files
             delete(self._folder)
             time.sleep(0.01)
         delete_left_folders()
 
 
 async def _end_failed_start(starting: asyncio.Future[Any], folder: str) -> None:
-    """End the driver of a browser that was not started. Its lifeline has ended, so a watchdog ends by itself."""
+    """End the driver of a browser that was not started. Its lifeline is closed, so a watchdog ends by itself."""
     with contextlib.suppress(Exception):  # the driver did not start, or was killed
         await (await starting).stop()
     if folder:
@@ -181,7 +183,7 @@ async def _end_failed_start(starting: asyncio.Future[Any], folder: str) -> None:
 
 
 class _DriverEnded(logging.Filter):
-    """Hides what asyncio logs about the calls that were in progress when a driver was killed; their callers know."""
+    """Hides asyncio's log records about calls that were in progress when a driver was killed. Their callers get an error."""
 
     _TEXTS = ("Connection closed while reading from the driver", "the handler is closed")
 
@@ -199,13 +201,13 @@ def _load_playwright() -> Any:
 
 
 def _temporary_folder() -> str:
-    """Return the folder for profiles. The browser makes a socket below, whose path may have about a hundred characters."""
+    """Return the folder for profiles. The browser creates a socket in it, whose path may have about a hundred characters."""
     usual = tempfile.gettempdir()
     return "/tmp" if len(usual) > _MAX_TEMPORARY and os.access("/tmp", os.W_OK) else usual  # noqa: S108 - mkdtemp is safe
 
 
 def _make_folder() -> tuple[str, int]:
-    """Create the folder of a profile and its lifeline. Return the folder and the end that this process holds open."""
+    """Create the folder of a profile and its lifeline. Return the folder and the descriptor that this process keeps open."""
     folder = tempfile.mkdtemp(prefix=_FOLDER_PREFIX, dir=_temporary_folder())
     profile = Path(folder, PROFILE, "Default")
     profile.mkdir(parents=True)
@@ -216,10 +218,10 @@ def _make_folder() -> tuple[str, int]:
 
 
 def delete_left_folders() -> None:
-    """Delete the folders of workers that were killed before a watchdog ran, or together with it."""
+    """Delete the folders of workers that were killed before their watchdog ran, or together with it."""
     for folder in Path(_temporary_folder()).glob(_FOLDER_PREFIX + "*"):
-        with contextlib.suppress(OSError):  # it is of another user, or just deleted
-            # Fails before the FIFO is made.
+        with contextlib.suppress(OSError):  # it belongs to another user, or was just deleted
+            # Raises an error if the FIFO does not exist yet.
             lifeline = os.open(folder / LIFELINE, os.O_RDONLY | os.O_NONBLOCK)
             try:
                 is_left = has_ended(lifeline)
@@ -234,7 +236,7 @@ _DRIVER_ENDED = _DriverEnded()  # one filter, which can be added only once
 
 @contextlib.contextmanager
 def _temporary_files_in(folder: str) -> Iterator[None]:
-    """Let the driver, which takes no such option, make its temporary files in a folder that is deleted with the browser."""
+    """Make the driver, which has no such option, write its temporary files to a folder that is deleted with the browser."""
     before = os.environ.get("TMPDIR")
     if folder:
         os.environ["TMPDIR"] = folder
@@ -253,10 +255,10 @@ def _read_group(folder: str) -> tuple[int, int, int]:
         try:
             group, main, driver = Path(folder, GROUP).read_text("ascii").split()
             return int(group), int(main), int(driver)
-        except FileNotFoundError:  # the browser has answered a moment before its watchdog continues
+        except FileNotFoundError:  # the browser has replied a moment before its watchdog continues
             os.stat(Path(folder, LIFELINE))  # noqa: PTH116 - raises the same error when the watchdog has deleted the folder
             time.sleep(0.005)
-    raise TimeoutError("the watchdog of the browser does not answer")
+    raise TimeoutError("the watchdog of the browser does not respond")
 
 
 def _is_renderer(pid: int) -> bool:
@@ -266,7 +268,7 @@ def _is_renderer(pid: int) -> bool:
 
 
 def _is_child(pid: int) -> bool:
-    """Return whether a process is a child of this one, and not another one with the same number."""
+    """Return whether a process is a child of this one, and not another process with the same id."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text("ascii", errors="replace")
     except OSError:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urldefrag
 
 from skitter._utils.patterns import LimitedPattern, SlowPattern, compile_pattern
-from skitter.browser.actions import Recorder, carry_out, wait
+from skitter.browser.actions import Recorder, perform, wait
 from skitter.browser.client_hints import user_agent_override
 from skitter.browser.cookies import changed_cookies, cookies_to_set
 from skitter.browser.dom import final_dom
@@ -58,7 +58,8 @@ _NAVIGATION_TIMEOUT = 3.0
 _ABANDON_TIMEOUT = 2.0
 """Seconds to wait until the browser has closed what could not be opened completely."""
 _COLLECTION_INTERVAL = 10
-"""Number of pages of a tab between two collections of garbage. By itself, a renderer keeps some 2.5 MB of each page for long."""
+"""Number of pages of a tab between two garbage collections. By itself, a renderer keeps about 2.5 MB of each page for a long
+time."""
 _CHUNK = 256 * 1024
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _EMPTY = frozenset({204, 205, 304})
@@ -70,7 +71,7 @@ Result = TypeVar("Result")
 
 
 class _Moved(Exception):
-    """The page wants to be replaced by another document."""
+    """The page navigates to another document."""
 
     def __init__(
         self, url: str, method: str = "GET", headers: dict[str, str] | None = None, body: bytes = b""
@@ -93,7 +94,7 @@ class PageLoad:
         self.on_headers = on_headers
         self.url = urldefrag(request.url)[0]
         self.outcome: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
-        """Set when the page ends early: by a redirect, another navigation, a raw body, an error."""
+        """Set when the page ends early: because of a redirect, another navigation, a raw body or an error."""
         self.begun_at = time.monotonic()
         self.sent_at = 0.0
         self.status = 0
@@ -111,22 +112,22 @@ class PageLoad:
         self.is_parsed = False
         """Whether the parser has reached the end of the document."""
         self.stopped: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Set when a script of the page has ended its loading, which the browser does not report as loaded."""
+        """Set when a script of the page has stopped loading it. The browser does not report such a page as loaded."""
         self.captured: dict[str, Any] = {}
         self.first_byte = 0
 
     def end(self, outcome: Response | BaseException) -> None:
-        """End the page early; the first call counts."""
+        """End the page early. Only the first call has an effect."""
         if self.outcome.done() or self.in_callback:
             return
         if isinstance(outcome, Response):
             self.outcome.set_result(outcome)
         else:
             self.outcome.set_exception(outcome)
-            self.outcome.exception()  # the page may have ended already, so that no one waits for it
+            self.outcome.exception()  # retrieve it: the page may have ended already, so no caller waits for the outcome
 
     async def race(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """Return the result of some work on the page. Raises the error with which the page ends early, or ``_Ended``."""
+        """Return the result of some work on the page. Raises the error if the page ends early, or ``_Ended``."""
         task = asyncio.ensure_future(work)
         try:
             waiting: set[asyncio.Future[Any]] = {task, self.outcome}
@@ -140,7 +141,7 @@ class PageLoad:
             task.add_done_callback(_retrieve)
 
     async def settle(self) -> None:
-        """Wait for a navigation that the page has announced. Raises ``_Ended`` when it is there."""
+        """Wait for a navigation that the page has announced. Raises ``_Ended`` when it takes place."""
         if self.announced and not self.outcome.done():
             await asyncio.wait({self.outcome}, timeout=_NAVIGATION_TIMEOUT)
             self.announced = ""
@@ -161,7 +162,7 @@ class PageLoad:
 
 
 class _Ended(Exception):
-    """The page has ended early; its outcome is set."""
+    """The page has ended early, and its outcome is set."""
 
 
 class Tab:
@@ -183,7 +184,7 @@ class Tab:
         """Id of the main frame, which lasts as long as the page."""
         self._user_agent = user_agent
         self._override: dict[str, Any] = {}
-        """What the page sees of the browser; see :func:`user_agent_override`."""
+        """The values of the browser that the page sees; see :func:`user_agent_override`."""
         self._settings = settings
         self._authorizations = authorizations
         self._proxy = proxy
@@ -194,7 +195,7 @@ class Tab:
         self._windows: list[Page] = []
         """Windows that the page has opened, until they are closed."""
         self.has_opened_window = False
-        """Whether a window may be open. It ends for certain with the context."""
+        """Whether a window may be open that only closing the context is certain to close."""
         self.uses = 0
         self.failure: FetchError | None = None
         """Why the page has ended by itself."""
@@ -221,7 +222,7 @@ class Tab:
     ) -> Tab:
         """Open a tab in a context of the browser.
 
-        ``authorizations``: value of the ``Authorization`` header, by origin. ``user_agent``: that of the context.
+        ``authorizations``: value of the ``Authorization`` header, by origin. ``user_agent``: the user agent of the context.
         """
         page = await context.new_page()
         try:
@@ -236,14 +237,14 @@ class Tab:
                      "handleAuthRequests": True},
                 ),
             )  # fmt: skip
-        except Exception:  # not if the call is cancelled: the browser hangs then
+        except Exception:  # not on cancellation, because the browser then hangs
             await end_quietly(page.close())
             raise
         return cls(
             page, session, tree["frameTree"]["frame"]["id"], settings, authorizations, proxy, user_agent
         )
 
-    # --- a request -------------------------------------------------------------------------------------
+    # --- loading ---------------------------------------------------------------------------------------
 
     async def load(self, load: PageLoad) -> Response:
         """Load the page of a request. Raises :class:`~skitter.fetch.contract.FetchError`."""
@@ -293,7 +294,7 @@ class Tab:
         return html
 
     async def _run(self, load: PageLoad) -> str:
-        """Load the page, wait, carry out the actions, and return the final DOM. Raises ``_Ended``."""
+        """Load the page, wait, perform the actions, and return the final DOM. Raises ``_Ended``."""
         browsing, page = load.browsing, self.page
         until = browsing.wait_until or self._settings.wait_until
         try:
@@ -310,9 +311,9 @@ class Tab:
         for number, action in enumerate(browsing.actions):
             # An interrupted wait continues on the page that replaces this one; any other action has caused the change.
             load.actions_done = number + (not isinstance(action, Wait))
-            await load.race(carry_out(page, action, load.captured))
+            await load.race(perform(page, action, load.captured))
             if isinstance(action, (Click, Press)):
-                await load.race(page.evaluate("0"))  # what the action has announced arrives before the answer
+                await load.race(page.evaluate("0"))  # what the action has announced arrives before the reply
             load.actions_done = number + 1
             await load.settle()
         html, refreshes = await self._step(load, final_dom(page, self._session), "content")
@@ -373,7 +374,7 @@ class Tab:
         cookies.update(pair.partition("=")[::2] for pair in header.split("; ") if pair)
         found = await self._session.send("Network.getCookies", {"urls": [request.url]})
         changes, expired = cookies_to_set(request.url, cookies, found["cookies"])
-        # Another tab of the session may have just received it.
+        # Another tab of the session may have just received such a cookie.
         for cookie in () if request.session else expired:
             await self._session.send("Network.deleteCookies", cookie)
         if changes:
@@ -437,7 +438,7 @@ class Tab:
             await (dialog.accept() if dialog.type == "beforeunload" else dialog.dismiss())
 
     def _on_popup(self, event: dict[str, Any]) -> None:
-        """Note that the page is about to open a window. The browser blocks it unless the user has just done something."""
+        """Handle a window that the page is about to open. The browser blocks it unless an action has just taken place."""
         load = self._load
         has_gesture = bool(event.get("userGesture"))
         self.has_opened_window = self.has_opened_window or has_gesture
@@ -466,8 +467,8 @@ class Tab:
         if not url.startswith(_HARMLESS):
             load.end(PageLimit(f"the page opens {url:.200}, which is not on the web"))
         elif url.startswith(("http:", "https:")) and event.get("delay", 0) <= _MAX_SUDDEN:
-            is_place = "#" in url and urldefrag(url)[0] == load.url
-            load.announced = load.announced if is_place else url
+            is_fragment = "#" in url and urldefrag(url)[0] == load.url
+            load.announced = load.announced if is_fragment else url
 
     def _on_committed(self, event: dict[str, Any]) -> None:
         load, frame = self._load, event["frame"]
@@ -486,7 +487,7 @@ class Tab:
     async def _judge_stop(self, load: PageLoad) -> None:
         """Decide about a document that has stopped loading before its end.
 
-        If the connection broke, the browser leaves it in the state "loading". Otherwise a script has stopped it, or started
+        If the connection broke, the document stays in the state "loading". Otherwise a script has stopped it, or has started
         a navigation that led to no document.
         """
         with contextlib.suppress(Exception):  # the page is gone, which other events report
@@ -500,18 +501,18 @@ class Tab:
 
     def _on_paused(self, event: dict[str, Any]) -> None:
         is_main = event["resourceType"] == "Document" and event["frameId"] == self._frame
-        is_answer = "responseStatusCode" in event or "responseErrorReason" in event
+        is_response = "responseStatusCode" in event or "responseErrorReason" in event
         if not is_main:
-            self._start(self._on_part(event, is_answer=is_answer))
-        elif is_answer:
-            self._start(self._on_answer(event))
+            self._start(self._on_part(event, is_response=is_response))
+        elif is_response:
+            self._start(self._on_response(event))
         else:
             self._start(self._on_document(event))
 
-    async def _on_part(self, event: dict[str, Any], *, is_answer: bool) -> None:
-        """Decide about a sub-request."""
+    async def _on_part(self, event: dict[str, Any], *, is_response: bool) -> None:
+        """Decide whether a sub-request is sent."""
         load = self._load
-        if not is_answer:
+        if not is_response:
             if load is None or _is_prefetch(event) or self._is_blocked(load, event):
                 return await self._fail(event, "BlockedByClient")
             load.requests += 1
@@ -547,15 +548,15 @@ class Tab:
             return True
 
     async def _on_login(self, event: dict[str, Any]) -> None:
-        """Show the page of a server that asks for a user name. The login at a proxy is left to Playwright, which knows it."""
+        """Show the page of a server that asks for a user name. Playwright handles the login to a proxy."""
         is_proxy = event["authChallenge"].get("source") == "Proxy"
-        answer = {"response": "Default" if is_proxy else "CancelAuth"}
-        await self._answer(
-            "Fetch.continueWithAuth", {"requestId": event["requestId"], "authChallengeResponse": answer}
+        choice = {"response": "Default" if is_proxy else "CancelAuth"}
+        await self._send(
+            "Fetch.continueWithAuth", {"requestId": event["requestId"], "authChallengeResponse": choice}
         )
 
     async def _on_document(self, event: dict[str, Any]) -> None:
-        """Decide about a main document: that of the request, or one that replaces it."""
+        """Decide about a main document: the document of the request, or one that replaces it."""
         load, sent = self._load, event["request"]
         if load is None:
             return await self._fail(event)
@@ -593,7 +594,7 @@ class Tab:
         await self._continue(event, **changes)
 
     def _changed_headers(self, event: dict[str, Any], headers: dict[str, str]) -> dict[str, Any]:
-        """Return the argument ``headers`` for a request with headers of our own and the credentials of its origin, if any."""
+        """Return the argument ``headers`` for a request with additional headers and the credentials of its origin, if any."""
         sent: dict[str, str] = event["request"]["headers"]
         names = {name.lower() for name in headers}
         authorization = self._authorizations.get(_origin(event["request"]["url"]))
@@ -604,14 +605,14 @@ class Tab:
         kept = {name: value for name, value in sent.items() if name.lower() not in names}
         return {"headers": [{"name": name, "value": value} for name, value in {**kept, **headers}.items()]}
 
-    async def _on_answer(self, event: dict[str, Any]) -> None:  # noqa: PLR0911 - one for each decision
-        """Decide about the answer of a main document."""
+    async def _on_response(self, event: dict[str, Any]) -> None:  # noqa: PLR0911 - one for each decision
+        """Decide about the response of a main document."""
         load = self._load
         if load is None or load.in_callback or load.outcome.done() or "responseErrorReason" in event:
             return await self._continue(event)
         load.latency = time.monotonic() - load.sent_at
         if load.permit.is_traced:
-            # The browser keeps the phases of its connections to itself.
+            # The browser does not report the phases of its connections.
             load.permit.report_phases(FetchPhases(answered=load.latency, ended=load.latency))
         headers = [(header["name"], header["value"]) for header in event.get("responseHeaders", ())]
         load.headers = headers
@@ -668,19 +669,19 @@ class Tab:
         return bytes(body), False
 
     async def _continue(self, event: dict[str, Any], **changes: Any) -> None:
-        await self._answer("Fetch.continueRequest", {"requestId": event["requestId"], **changes})
+        await self._send("Fetch.continueRequest", {"requestId": event["requestId"], **changes})
 
     async def _fail(self, event: dict[str, Any], reason: str = "Aborted") -> None:
-        await self._answer("Fetch.failRequest", {"requestId": event["requestId"], "errorReason": reason})
+        await self._send("Fetch.failRequest", {"requestId": event["requestId"], "errorReason": reason})
 
-    async def _answer(self, method: str, arguments: dict[str, Any]) -> None:
+    async def _send(self, method: str, arguments: dict[str, Any]) -> None:
         # The request has ended, or the page is gone, which other events report.
         with contextlib.suppress(Exception):
             await self._session.send(method, arguments)
 
 
 async def end_quietly(closing: Coroutine[Any, Any, None]) -> None:
-    """Close a part that could not be opened completely. Another error is under way, so this one raises none."""
+    """Close a part that could not be opened completely. Raises no errors, because another error is being raised."""
     with contextlib.suppress(Exception):  # the browser may hang or be gone, which other calls report
         async with asyncio.timeout(_ABANDON_TIMEOUT):
             await closing
@@ -704,11 +705,11 @@ def _kind_of(event: dict[str, Any]) -> str:
     """Return the kind of a sub-request, as the setting ``blocked_resources`` names it."""
     kind: str = event["resourceType"].lower()
     is_icon = kind == "other" and event["request"]["headers"].get("Accept", "").startswith("image/")
-    return "image" if is_icon else kind  # the browser asks for the icon of a site by itself
+    return "image" if is_icon else kind  # the browser requests the icon of a site by itself
 
 
 def _is_prefetch(event: dict[str, Any]) -> bool:
-    """Return whether a page requests a document that it may need later. No document is loaded without a lease."""
+    """Return whether a page prefetches a document, which is not allowed: no document is loaded without a lease."""
     headers = event["request"]["headers"]
     return event["resourceType"] == "Prefetch" or "Sec-Purpose" in headers or "Purpose" in headers
 
@@ -719,6 +720,6 @@ def _origin(url: str) -> str:
 
 
 def _retrieve(task: asyncio.Future[Any]) -> None:
-    """Take the error of a task that no one waits for."""
+    """Retrieve the error of a task for which no caller waits."""
     if not task.cancelled():
         task.exception()

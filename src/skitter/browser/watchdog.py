@@ -1,6 +1,6 @@
-"""The watchdog: starts the browser and ends with it, its driver or its worker, whichever comes first.
+"""The watchdog: starts the browser, and ends when the browser, its driver or its worker ends.
 
-The driver starts it as ``python -I -S watchdog.py FOLDER PROGRAM FLAG...`` and as the leader of a new process group. FOLDER
+The driver starts it as ``python -I -S watchdog.py FOLDER PROGRAM FLAG...``, as the leader of a new process group. FOLDER
 contains the profile and a FIFO that the worker holds open. This file imports nothing from skitter, because it has to start
 quickly and must not depend on the folder in which it runs.
 """
@@ -25,7 +25,7 @@ _PR_SET_PDEATHSIG = 1
 def main() -> None:
     """Run until the browser, the driver or the worker has ended. Then kill the process group and delete the folder."""
     folder, program = sys.argv[1:3]
-    os.environ["TMPDIR"] = folder  # what the browser leaves there goes with the folder
+    os.environ["TMPDIR"] = folder  # temporary files of the browser are deleted with the folder
     driver = os.getppid()
     lifeline = os.open(os.path.join(folder, LIFELINE), os.O_RDONLY | os.O_NONBLOCK)  # noqa: PTH118 - importing pathlib takes 10 ms
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -55,15 +55,15 @@ def main() -> None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(driver, signal.SIGKILL)
     deadline = time.monotonic() + _DELETION_TIMEOUT
-    while os.path.exists(folder) and time.monotonic() < deadline:  # noqa: PTH110 - the renderers are just ending, and may write yet
+    while os.path.exists(folder) and time.monotonic() < deadline:  # noqa: PTH110 - the renderers are just ending, and may still write
         delete(folder)
     os.killpg(0, signal.SIGKILL)
 
 
 def delete(folder: str) -> None:
-    """Delete the folder, and its FIFO last: without it, other workers could not tell that the folder is left over.
+    """Delete the folder, and its FIFO last: without the FIFO, other workers could not detect an abandoned folder.
 
-    Files that a process still writes remain. Call it again until the folder is gone.
+    Files that a process is still writing remain. Call this again until the folder is gone.
     """
     with contextlib.suppress(OSError):
         with os.scandir(folder) as entries:
@@ -80,7 +80,7 @@ def delete(folder: str) -> None:
 def has_ended(lifeline: int) -> bool:
     """Return whether no process holds the FIFO open for writing. Nothing is ever written to it.
 
-    ``select`` does not tell: it never reports the end of a worker that was killed before the FIFO was opened here.
+    ``select`` is not enough: it never reports the end of a worker that was killed before the FIFO was opened here.
     """
     try:
         return os.read(lifeline, 1) == b""
@@ -93,7 +93,7 @@ def _start(program: str, command: list[str]) -> int:
     watchdog = os.getpid()
     browser = os.fork()
     if browser:
-        for number in (3, 4):  # the browser has the pipe now
+        for number in (3, 4):  # the browser has its own copies of the pipe
             with contextlib.suppress(OSError):
                 os.close(number)
         return browser

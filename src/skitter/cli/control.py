@@ -133,7 +133,7 @@ def resume(folder: JobFolder, workers: int | None, spider: str | None, show: Sho
         )
     if workers is not None:
         spec.workers = workers
-    with fork_if_several(len(spec.teams()), spec.frontier) as forked:
+    with fork_if_several(len(spec.queues_per_worker()), spec.frontier) as forked:
         if spider is not None:
             spec.spider, _ = find_spider(spider)
             folder.write(spec)

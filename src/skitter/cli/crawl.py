@@ -28,12 +28,12 @@ def run(spider: str, options: JobOptions, show: ShowOptions) -> int:
     Repeat the command to resume the run. The job is named after its spider.
     """
     from skitter.cli.running import ForegroundRun, fork_if_several
-    from skitter.run.job import JobSpec, teams_of
+    from skitter.run.job import JobSpec, queues_per_worker
     from skitter.run.loader import find_spider
 
     queues = options.all_queues()
     # Each worker loads the spider itself: what its module opens must not be shared.
-    with fork_if_several(len(teams_of(options.workers, queues)), options.frontier) as forked:
+    with fork_if_several(len(queues_per_worker(options.workers, queues)), options.frontier) as forked:
         reference, spider_class = find_spider(spider)
         name = fit_name(str(spider_class.name or spider_class.__name__.lower()))
         spec = JobSpec(
@@ -134,7 +134,7 @@ def crawl(
         workers=options.workers,
         queues=options.all_queues(),
     )
-    with fork_if_several(len(spec.teams()), spec.frontier) as forked:
+    with fork_if_several(len(spec.queues_per_worker()), spec.frontier) as forked:
         return ForegroundRun(spec, show, fresh=options.fresh, recrawl=options.recrawl, forked=forked).run()
 
 

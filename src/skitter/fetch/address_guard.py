@@ -39,9 +39,9 @@ _NOT_GLOBAL_IPV4 = _networks(
 )  # fmt: skip
 """The last one is a metadata server with an address that looks like any other."""
 _UNICAST_IPV6 = IPv6Network("2000::/3")
-"""Everything outside of it is special: loopback, unique local, link-local, site-local, multicast, IPv4 in IPv6 ..."""
+"""All addresses outside of it are special: loopback, unique local, link-local, site-local, multicast, IPv4 in IPv6 ..."""
 _NOT_GLOBAL_IPV6 = _networks("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20")
-"""Protocol assignments with Teredo, documentation, 6to4, documentation. The two tunnels can lead to any IPv4 address."""
+"""Protocol assignments with Teredo, documentation, 6to4, documentation. Teredo and 6to4 can lead to any IPv4 address."""
 _NAT64 = IPv6Network("64:ff9b::/96")
 """In a network with IPv6 only, all hosts with IPv4 have an address in it (RFC 6052, 2.1)."""
 _METADATA = frozenset(
@@ -68,10 +68,10 @@ def _special_of_octet(octet: int) -> tuple[Network, ...]:
 
 
 _PLAIN_NAME = re.compile(r"(?:[a-z0-9_-]+\.)*[a-z][a-z0-9-]*").fullmatch
-"""A host whose last label starts with a letter is not a number (WHATWG URL, 3.5). Most hosts are like this."""
+"""Matches most hosts: a host whose last label starts with a letter is not an IPv4 address (WHATWG URL, 3.5)."""
 _MAX_REMEMBERED = 10_000
 _MAX_RESOLVED = 16
-"""Number of host names of seeds that are resolved. A long list of seeds is data from elsewhere, not the intent of a user."""
+"""Maximum number of host names of seeds to resolve. A long list of seeds comes from other data, not from a user's intent."""
 _RESOLVE_TIMEOUT = 3.0
 _RESOLVE_BUDGET = 6.0
 """Seconds that all lookups of seeds together may delay a run, if no name server answers."""
@@ -88,7 +88,7 @@ class AddressGuard:
     ``seeds_open``
         Whether :meth:`open_for_seeds` opens the networks of seeds.
     ``looks_up_seeds``
-        Whether it looks up the names of seeds. Behind a proxy, only the proxy should.
+        Whether the guard looks up the names of seeds. Behind a proxy, only the proxy should look up names.
     ``notes``
         Where the workers of a job share the networks that its seeds have opened.
     """
@@ -135,7 +135,7 @@ class AddressGuard:
             raise forbidden(ip)
 
     def trusts_proxy(self, proxy: str) -> bool:
-        """Return whether a connection to a proxy needs no check, because a user named the proxy. Not if ``proxy`` is empty."""
+        """Return whether a connection to a proxy needs no check, because a user named the proxy. ``False`` for no proxy."""
         return proxy != "" and proxy not in self._listed_proxies
 
     def check_proxies(self, proxies: Iterable[str]) -> None:
@@ -145,7 +145,7 @@ class AddressGuard:
     def _decide(self, ip: str) -> bool:
         with contextlib.suppress(OSError):  # not IPv4
             if not _special_of_octet(socket.inet_pton(socket.AF_INET, ip)[0]):
-                return True  # nearly always, and without an address object
+                return True  # the usual case: no address object is needed
         try:
             address = ip_address(ip.partition("%")[0])
         except ValueError:
@@ -159,7 +159,7 @@ class AddressGuard:
             return ip_network(address) in self._opened
         return any(address in network for network in self._opened)
 
-    # --- opening ---------------------------------------------------------------------------------------
+    # --- opening networks ------------------------------------------------------------------------------
 
     async def open_for_seeds(self, urls: Iterable[str]) -> None:
         """Open the networks of seeds, and share them with the other workers of the job. Call it before adding the seeds.
@@ -186,7 +186,7 @@ class AddressGuard:
             await self._share()
 
     async def _look_up(self, urls: Iterable[str]) -> set[Network]:
-        """Return the networks that seeds with host names open, as far as the time for lookups lasts."""
+        """Return the networks that seeds with host names open, within the time for lookups."""
         seconds = min(_RESOLVE_TIMEOUT, self._lookup_seconds_left)
         if seconds <= 0:
             return set()
@@ -201,7 +201,7 @@ class AddressGuard:
         return self.allows(ip)
 
     async def check_url_by_now(self, url: str) -> None:
-        """As :meth:`check_url`, and ask once whether another worker has opened the network meanwhile."""
+        """Check a URL like :meth:`check_url`, and ask once whether another worker has opened the network in the meantime."""
         try:
             self.check_url(url)
         except ForbiddenAddress:
@@ -247,7 +247,7 @@ def forbidden(ip: str) -> ForbiddenAddress:
 
 
 def literal_address(url: str) -> str | None:
-    """Return the IP address in a URL, whatever its spelling, ``127.0.0.1`` for ``localhost``, or ``None`` for a name.
+    """Return the IP address in a URL in any spelling; ``127.0.0.1`` for ``localhost``; ``None`` for a host name.
 
     ``localhost`` and the names below it are loopback wherever they are looked up (RFC 6761, 6.3).
     """
@@ -290,7 +290,7 @@ async def _networks_of_name(url: str, seconds: float) -> set[Network]:
                 _name_of(url), None, type=socket.SOCK_STREAM
             )
     except (OSError, UnicodeError, TimeoutError):
-        return set()  # the fetch reports it
+        return set()  # fetching the seed reports the error
     networks = [networks_of(str(answer[4][0])) for answer in answers]
     return set().union(*networks) if all(networks) else set()
 
@@ -311,7 +311,7 @@ def _unwrapped(address: Address) -> Address:
 
 
 def _is_global(address: Address) -> bool:
-    """Return whether an address is in the public internet, and no metadata server."""
+    """Return whether an address is on the public internet and is not a metadata server."""
     if isinstance(address, IPv4Address):
         special = _special_of_octet(int(address) >> 24)
         return not any(address in network for network in special)

@@ -2,7 +2,7 @@
 
 Unlike in a browser cache, ``cache_ttl`` decides about freshness, not the server. Only responses to GET requests without
 a body are stored, and only if their status is cacheable (RFC 9110, 15.1) and the server does not forbid storing.
-robots.txt and tdmrep.json are never stored, since they have lifetimes of their own. Headers, cookies and session of a request are part of
+robots.txt and tdmrep.json are never stored, because they have their own lifetimes. Headers, cookies and session of a request are part of
 the key. ``Cache-Control`` of a request is obeyed: ``no-cache`` fetches and stores again, ``no-store`` skips the cache.
 """
 
@@ -70,7 +70,7 @@ class CachingFetcher(WrappingFetcher):
 
     @property
     def capabilities(self) -> FetcherCapabilities:
-        """Those of the wrapped fetcher; the headers of a stored response are shown first too."""
+        """The capabilities of the wrapped fetcher. The headers of a stored response are also shown first."""
         return msgspec.structs.replace(self._fetcher.capabilities, shows_headers=True)
 
     async def fetch(
@@ -86,7 +86,7 @@ class CachingFetcher(WrappingFetcher):
         key = _key(request)
         name = xxhash.xxh3_128_hexdigest(key)
         path = self._folder / name[:2] / name[2:]
-        if "no-cache" not in directives and not request.retries:  # user code wants another answer
+        if "no-cache" not in directives and not request.retries:  # user code wants another response
             stored = await asyncio.to_thread(self._read, path, key)
             if stored is not None:
                 return await _response_of(stored, request, on_headers)
@@ -114,7 +114,7 @@ async def _response_of(stored: _Stored, request: Request, on_headers: HeaderHook
 
 def _is_cacheable(request: Request) -> bool:
     plain = request.browsing is None or not (request.browsing.actions or request.browsing.keep_page)
-    # A response with a size limit of its own may be too large for the cache, or go to a sink.
+    # The response to a request with its own size limit may be too large for the cache, or go to a sink.
     plain = plain and request.max_body is None
     return request.method == "GET" and not request.body and plain and not request.url.endswith(SITE_FILES)
 
@@ -141,7 +141,7 @@ def _stored(response: Response, key: bytes) -> _Stored:
 
 
 def _write(path: Path, stored: _Stored) -> None:
-    """Write the file atomically. An error is ignored: the page has been fetched."""
+    """Write the file atomically. Errors are ignored, because the page has been fetched anyway."""
     draft = path.with_name(f"{uuid.uuid4().hex}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -117,10 +117,10 @@ class Aborted(FetchError):
 
 
 class BodySink(Protocol):
-    """Takes the body of a response, which is then empty, in place of memory."""
+    """Receives the body of a response instead of memory. The body of the response object is then empty."""
 
     async def write(self, data: bytes) -> None:
-        """Take a part of the body as it was transferred. The transfer waits while much data is not yet taken.
+        """Write a part of the body as it was transferred. The transfer pauses while too much data waits to be written.
 
         An error ends the transfer and is raised by the fetch.
         """
@@ -171,7 +171,7 @@ class SendPermit(Protocol):
 
 
 class UnconditionalPermit:
-    """Permits a request at any time: for fetches outside of a job, and for those that follow a permitted one."""
+    """Permits a request at any time: for fetches outside of a job, and for fetches that follow a permitted one."""
 
     expires = False
     is_traced = False
@@ -194,18 +194,20 @@ class FetcherCapabilities(msgspec.Struct, frozen=True, kw_only=True):
     """What a fetcher does by itself. A fetcher that wraps another one replaces the fields that it changes."""
 
     keeps_cookies: bool = False
-    """It keeps cookies. Otherwise it receives them as a ``Cookie`` header."""
+    """Whether it keeps cookies. Otherwise it receives them as a ``Cookie`` header."""
     shows_headers: bool = False
-    """It calls ``on_headers`` before it reads the body. Otherwise the hook is called after the fetch."""
+    """Whether it calls ``on_headers`` before it reads the body. Otherwise the hook is called after the fetch."""
     renders_pages: bool = False
-    """It runs the scripts of pages. robots.txt is fetched by HTTP instead."""
+    """Whether it runs the scripts of pages. robots.txt is then fetched by HTTP instead."""
     concurrency: int | None = None
-    """Number of requests that it fetches at the same time; further ones wait. ``None``: any number."""
+    """Maximum number of concurrent requests. Further requests wait. ``None``: no limit."""
     blocked_statuses: frozenset[int] = frozenset()
     """Statuses that end a session. The request is retried with another session."""
     report_blocked: Callable[[Request], Awaitable[None]] | None = None
-    """Takes a request as it was sent (``response.request``) whose identity the site has blocked, and takes its session and
-    its proxy out of use. The worker calls it before the request is retried. ``None``: the fetcher chooses neither."""
+    """Called with a request as it was sent (``response.request``) if the site has blocked its identity. Retires its session,
+    and stops using its proxy for a while. The worker calls it before the request is retried. ``None``: the fetcher chooses neither."""
+    outage: Callable[[], str] | None = None
+    """Returns why its requests wait now, such as proxies that do not answer; an empty string if they do not wait."""
 
 
 @runtime_checkable
@@ -214,7 +216,7 @@ class Fetcher(Protocol):
 
     @property
     def capabilities(self) -> FetcherCapabilities:
-        """What the fetcher does by itself. Constant while it is open; a class attribute in most fetchers."""
+        """What the fetcher does by itself. Constant while it is open; a class attribute of most fetchers."""
 
     async def open(self) -> None:
         """Acquire resources. Called once, on the running event loop."""
@@ -236,29 +238,29 @@ class Fetcher(Protocol):
 
 
 class WrappingFetcher:
-    """Base of a fetcher that changes or records what another one does: the two are opened and closed together."""
+    """Base of a fetcher that wraps another fetcher. The two are opened and closed together."""
 
     def __init__(self, fetcher: Fetcher) -> None:
         self._fetcher = fetcher
 
     @property
     def capabilities(self) -> FetcherCapabilities:
-        """Those of the other fetcher."""
+        """The capabilities of the wrapped fetcher."""
         return self._fetcher.capabilities
 
     async def open(self) -> None:
-        """Open the other fetcher."""
+        """Open the wrapped fetcher."""
         await self._fetcher.open()
 
     async def close(self) -> None:
-        """Close the other fetcher."""
+        """Close the wrapped fetcher."""
         await self._fetcher.close()
 
 
 def fetch_with_hook(
     fetcher: Fetcher, request: Request, permit: SendPermit, on_headers: HeaderHook | None
 ) -> Coroutine[Any, Any, Response]:
-    """Fetch a request and call ``on_headers``: before the body is read if the fetcher can, else after the fetch.
+    """Fetch a request and call ``on_headers``: before the body is read if the fetcher can do that, otherwise after the fetch.
 
     Raises :class:`FetchError`; :class:`Aborted` if the hook rejects the response.
     """

@@ -1,8 +1,8 @@
 """CookieJar: parses, stores and selects the cookies of one site by RFC 6265bis.
 
-RFC 6265bis is ``draft-ietf-httpbis-rfc6265bis``, the successor of RFC 6265 that browsers follow. Section numbers are
-those of its version 20. Names and values are bytes to the standard. Here they are strings with one character per
-byte, as :class:`~skitter.response.Response` decodes headers.
+RFC 6265bis is ``draft-ietf-httpbis-rfc6265bis``, the successor of RFC 6265 that browsers follow. Section numbers refer
+to its version 20. In the standard, names and values are bytes. Here they are strings with one character per byte, as
+:class:`~skitter.response.Response` decodes headers.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ _MAX_DIGITS = 12
 def parse_set_cookie(line: str, now: float) -> SetCookie | None:
     """Parse a ``Set-Cookie`` header received at a Unix time (section 5.6). ``None`` if the cookie is to be ignored.
 
-    Of a repeated attribute the last one counts. Unknown and invalid attributes are ignored.
+    If an attribute is repeated, the last one counts. Unknown and invalid attributes are ignored.
     """
     if _CONTROL(line):
         return None
@@ -111,7 +111,7 @@ _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct",
 
 
 def parse_date(text: str) -> int | None:
-    """Return the Unix time of a cookie date in any of the forms that servers send (section 5.1.1), or ``None``.
+    """Return the Unix time of a cookie date in any of the formats that servers send (section 5.1.1), or ``None``.
 
     The parts may be in any order, with any names of days and zones around them. The zone is always UTC.
     """
@@ -212,7 +212,7 @@ class CookieJar:
             found.append(cookie)
         for key in expired:
             self._drop(key)
-        # Stable: of equal lengths, the older one is first.
+        # The sort is stable: of cookies with paths of equal length, the older one comes first.
         found.sort(key=lambda cookie: len(cookie.path), reverse=True)
         return found
 
@@ -265,14 +265,14 @@ def _accepted(found: SetCookie, host: str, folder: str, *, is_secure: bool) -> C
     if domain and ("." not in domain or is_public_suffix(domain)):
         if domain != host:
             return None
-        domain = ""  # a public suffix may set a cookie for itself only
+        domain = ""  # a host that is a public suffix may set cookies only for itself
     path = folder if found.path is None else found.path
     cookie = Cookie(
         found.name, found.value, domain or host, not domain, path, found.secure, found.expires, found.same_site
     )  # fmt: skip
     if cookie.secure and not is_secure:
         return None
-    prefixed = (found.name or found.value).lower()  # a value without a name would be sent like a name
+    prefixed = (found.name or found.value).lower()  # a cookie without a name is sent as its value alone
     if prefixed.startswith("__secure-") and not (cookie.secure and found.name):
         return None
     if prefixed.startswith("__host-") and not (

@@ -1,7 +1,7 @@
 """CookieJars: one jar for each session and site, and the ``Cookie`` header.
 
-Each site (registered domain) has a jar of its own, found with one dictionary lookup, and a site that never sets a
-cookie costs nothing. This also confines a cookie to its site, whatever domain it names.
+Each site (registered domain) has its own jar, found with one dictionary lookup, and a site that never sets a cookie
+costs nothing. This also confines a cookie to its site, whatever domain it names.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class CookieJars:
     def header_for(self, request: Request) -> str | None:
         """Return the value of the ``Cookie`` header, or ``None`` for no header.
 
-        ``request.cookies`` are sent in addition to those of the jar, and replace cookies of the same name.
+        ``request.cookies`` are sent in addition to the cookies of the jar, and replace cookies of the same name.
         """
         jar = None
         if self._jars or self._seeds:

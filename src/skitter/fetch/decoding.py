@@ -76,7 +76,7 @@ def _expand(stream: _Stream, data: bytes, room: int, name: str, cuts: bool) -> b
 
 def _expand_part(stream: _Stream, data: bytes, room: int, name: str, cuts: bool) -> bytes:
     try:
-        # Asking for one byte more distinguishes a body of exactly the limit from a larger one.
+        # One byte more than the limit distinguishes a body of exactly that size from a larger one.
         output = stream.decompress(data, max_length=room + 1)
     except _BROKEN as error:
         raise UndecodableBody(f"invalid {name} data: {error}") from error
@@ -106,7 +106,7 @@ def _expand_all(
     rest = stream.unused_data
     if not rest.startswith(magic) or len(output) > limit:
         return output
-    # Each stream copies the data after it, so the data is passed in small windows from here on.
+    # Each decompressor copies the data after its stream, so the data is passed in small windows from here on.
     parts, room, streams, position = [output], limit - len(output), 2, 0
     stream = open_stream()
     while window := rest[position : position + _WINDOW]:

@@ -59,7 +59,7 @@ class HeaderGate:
                 self._begin_decision()
             if self._decision is not None and (transfer.cancelled() or transfer.exception() is None):
                 await self._decision
-            if self._writing is not None:  # its error is the reason why the transfer was ended
+            if self._writing is not None:  # an error of the write is the reason why the transfer has ended
                 await self._writing
             await transfer
         finally:
@@ -79,7 +79,7 @@ class HeaderGate:
         self._lines.append(line)
         if line in {b"\r\n", b"\n"} and (status := _status(self._lines[0])) >= 200:
             if status == 401 and self._transfer.is_challenged:
-                self._transfer.is_challenged = False  # if it is not answered, its body or the end follows
+                self._transfer.is_challenged = False  # without a response to it, its body or the end follows
             else:
                 self._begin_decision()
 

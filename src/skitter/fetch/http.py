@@ -63,11 +63,11 @@ _DECODE_IN_THREAD = 256 * 1024
 
 
 class _OnlyDeadConnections(Exception):
-    """The server had closed every connection that curl tried to reuse. The request was not answered."""
+    """The server had closed every connection that curl tried to reuse. There was no response."""
 
 
 def _room_for_connections() -> int:
-    """Return how many connections the limit of open files allows. Beyond it, hosts would seem to be dead."""
+    """Return how many connections the limit of open files allows. With more connections, hosts would seem to be dead."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return 2**20 if soft == resource.RLIM_INFINITY else max(4, min(2**20, soft - _OTHER_DESCRIPTORS))
 
@@ -76,7 +76,7 @@ class HttpFetcher:
     """Fetches over HTTP. Does not follow redirects; keeps cookies per ``Request.session``.
 
     Bodies are decoded (``Content-Encoding`` stays among the headers). All requests of a fetcher share its
-    connections. If the server has closed a reused connection before the first byte of its answer, the request is
+    connections. If the server has closed a reused connection before the first byte of its response, the request is
     sent again on a new connection.
 
     ``guard`` checks each address before a connection to it. ``None``: any address, for programs that trust their URLs.
@@ -157,7 +157,7 @@ class HttpFetcher:
         cookie = self.cookies.header_for(request)
         addresses: list[str] = []
         resolving = 0.0
-        # Nearly always, the start of the URL is an origin that is known.
+        # The usual case: the start of the URL is a known origin.
         if proxy or (self._resolver is not None and not self._resolver.knows(url[: url.find("/", 8)])):
             began = time.monotonic()
             addresses = await self._look_up(request, url, proxy)
@@ -174,10 +174,10 @@ class HttpFetcher:
             except (_OnlyDeadConnections, ForbiddenAddress) as error:
                 await self._connect_afresh(transfer, error)
                 await self._run(transfer, request, on_headers)
-            block, body = transfer.answer()
+            block, body = transfer.raw_response()
             response = self._response(transfer, request, block, body)
             names = block.lower()
-            # Not `in`: CPython 3.11 raises and drops an exception for each one.
+            # find, because `in` is slow: CPython 3.11 raises and drops an exception for each lookup.
             if transfer.cuts or names.find(b"\ncontent-encoding:") >= 0 or names.find(b"\nset-cookie:") >= 0:
                 await self._complete(response, request, transfer, names)
         except BaseException:
@@ -252,7 +252,7 @@ class HttpFetcher:
             added = {**(added or {}), "Authorization": value}
         transfer.prepare(request, url, cookie, proxy, added)
         if value.startswith(DIGEST):
-            transfer.answer_challenges(value.removeprefix(DIGEST))
+            transfer.respond_to_challenges(value.removeprefix(DIGEST))
 
     def _new_transfer(self) -> Transfer:
         return Transfer(self.settings, self._base_headers, self._guard)
@@ -284,7 +284,7 @@ class HttpFetcher:
             self._guard is None or not await self._guard.allows_by_now(transfer.refused)
         ):
             raise error
-        transfer.connect_afresh()  # a pooled connection would be taken without asking the guard again
+        transfer.connect_afresh()  # a pooled connection would be reused without asking the guard again
 
     def _run(
         self, transfer: Transfer, request: Request, on_headers: HeaderHook | None
@@ -341,13 +341,13 @@ class HttpFetcher:
         except UndecodableBody:
             if response.ok or response.status in self.settings.allowed_statuses:
                 raise
-            return b""  # the status decides, whatever the text of a redirect or an error
+            return b""  # the status decides; the text of a redirect or an error does not matter
 
 
 def _sendable(url: str) -> str:
     if url.startswith(_SCHEMES) and url.isascii() and " " not in url:
         return url
-    # The URL was never normalized: send what a browser would send.
+    # The URL is not normalized: send what a browser would send.
     href = normalize(url)
     if href is None or not href.startswith(_SCHEMES):
         raise UnsendableRequest(
@@ -372,7 +372,7 @@ def _failure_of(transfer: Transfer, error: pycurl.error) -> FetchError | _OnlyDe
     return fetch_error(
         code,
         message,
-        answered=transfer.answered and tunnel_status < 300,
+        responded=transfer.has_responded and tunnel_status < 300,
         by_proxy=bool(getinfo(pycurl.USED_PROXY)),
         connected=getinfo(pycurl.CONNECT_TIME) > 0,
         works=proxy_works(

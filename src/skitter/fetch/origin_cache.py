@@ -1,4 +1,4 @@
-"""OriginCache: what is known about each origin from a file of the site, such as robots.txt."""
+"""OriginCache: keeps what the file of an origin says, such as its robots.txt."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Generic, TypeVar
 
 _MAX_ORIGINS = 10_000
 _MAX_BYTES = 5_000_000
-"""Size of all files. The rules of a file take up to 15 times its size in memory."""
+"""Maximum total size of the files in bytes. The rules of a file take up to 15 times its size in memory."""
 _Value = TypeVar("_Value")
 
 
 class OriginCache(Generic[_Value]):
-    """The values of the origins that were used last, within limits of their number and of the size of their files.
+    """The values of the most recently used origins, limited by their number and by the total size of their files.
 
-    A hostile origin can deliver a file of the largest size that is read, and there may be many such origins.
+    Hostile origins may all deliver files of the maximum size.
     """
 
     def __init__(self, max_origins: int = _MAX_ORIGINS) -> None:
@@ -31,7 +31,7 @@ class OriginCache(Generic[_Value]):
         return found[0]
 
     def put(self, origin: str, value: _Value, size: int) -> None:
-        """Keep the value of an origin, whose file has ``size`` bytes, and forget those that were used least recently."""
+        """Keep the value of an origin, whose file has ``size`` bytes. Drop the least recently used values beyond the limits."""
         _, before = self._values.pop(origin, (None, 0))
         self._values[origin] = value, size
         self._bytes += size - before

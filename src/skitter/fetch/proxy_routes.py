@@ -1,7 +1,7 @@
 """ProxyRoutes: selects the proxy of each request, from the request, the settings and the environment.
 
-curl would read the environment itself. Then the address guard could not know whether curl is about to connect to a proxy
-or to the host of the URL.
+If curl read the environment itself, the address guard could not know whether curl is about to connect to a proxy or to
+the host of the URL.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from skitter.web.urls import host_of
 class ProxyRoutes:
     """The rules of one fetcher.
 
-    ``default``: proxy of requests that name none; ``None``: as the environment says; ``""``: no proxy.
+    ``default``: proxy of requests that name none; ``None``: according to the environment; ``""``: no proxy.
     ``environment``: ``http_proxy``, ``https_proxy``, ``all_proxy`` and ``no_proxy``. As in curl, upper case is accepted too,
     except for ``HTTP_PROXY``, which a web server sets from the headers of a client. ``no_proxy`` lists names with the names
     below them, addresses and networks; it applies to every proxy.

@@ -1,6 +1,6 @@
 """Resolver: looks up host names for libcurl, so that names without an answer do not delay the others.
 
-libcurl resolves names in a pool of 20 threads. Twenty names whose name servers are silent would delay all others. c-ares
+libcurl resolves names in a pool of 20 threads, so twenty names with silent name servers would delay all others. c-ares
 asks for any number of names at a time, and reports how long an answer is valid.
 """
 

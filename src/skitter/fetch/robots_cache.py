@@ -21,9 +21,9 @@ from skitter.fetch.robots_rules import RobotsPolicy, product_token
 from skitter.web.urls import origin_of
 
 _UNSHARED_SECONDS = 10.0
-"""Seconds for which the other workers are not asked again about an origin that none of them has reached."""
+"""Seconds for which the notes are not read again for an origin that no worker has reached."""
 _KEPT_BEYOND_TTL = 86_400.0
-"""Seconds for which an expired record is still shared, for its failure count and its rules."""
+"""Seconds for which an expired record is still shared, because its failure count and its rules are still needed."""
 
 
 class RobotsCache:
@@ -69,12 +69,12 @@ class RobotsCache:
         """Return the rules for a URL, or the time to wait.
 
         Fetches robots.txt if necessary, within ``permit`` and ``timeout`` seconds. Raises
-        :class:`~skitter.fetch.contract.FetchError` if the origin does not answer; all callers that wait for the same
+        :class:`~skitter.fetch.contract.FetchError` if the origin does not respond; all callers that wait for the same
         fetch get the same error.
         """
-        answer = self.known(url)
-        if answer is not None:
-            return answer
+        known = self.known(url)
+        if known is not None:
+            return known
         origin = origin_of(url)
         record = await self._fetches.join(origin, lambda: self._find(origin, permit, timeout))
         return self._keep(origin, record)
@@ -100,7 +100,7 @@ class RobotsCache:
         return record
 
     async def _shared(self, origin: str, key: str) -> RobotsRecord | None:
-        """Return the record that a worker has stored. Attempts to reach a dead origin soon repeat without a lookup."""
+        """Return the record that a worker has stored. Repeated attempts to reach a dead origin soon need no lookup."""
         now = time.monotonic()
         if self._notes is None or now - self._unshared.get(origin, -_UNSHARED_SECONDS) < _UNSHARED_SECONDS:
             return None

@@ -1,7 +1,7 @@
 """RobotsPolicy: reads a robots.txt, and decides which URLs it forbids to one crawler (RFC 9309, 2.2).
 
-Where the RFC leaves a choice, the rules are read as by Google's published matcher, with its tolerance for typing
-errors. Where that matcher follows no rule of the RFC, the stricter reading applies.
+Where the RFC leaves a choice, rules are read as in Google's published matcher, with its tolerance for typing errors.
+Where that matcher deviates from the RFC, the stricter reading applies.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from enum import Enum
 from typing import NamedTuple
 
 _MAX_LINE = 8 * 2083 - 1
-"""Number of bytes of a line that are read, as by Google."""
+"""Number of bytes of a line that are read, as in Google's matcher."""
 _MARK = re.compile(rb"\A\xef(?:\xbb\xbf?)?")
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _COMMENT = re.compile(r"[#\0]")
@@ -27,7 +27,7 @@ _TOKEN = re.compile(r"[A-Za-z_-]*")
 
 
 _MANY_WILDCARDS = 1_000
-"""Number of rules with wildcards from which on a file slows down its own host."""
+"""Number of rules with wildcards from which a file slows down its own host."""
 _SECONDS_PER_WILDCARD = 1e-4
 """Ten times the CPU time for which a rule with wildcards can be compared with a URL."""
 _COMPATIBLE = re.compile(r"\(compatible;\s*([A-Za-z_-]+)")
@@ -54,7 +54,7 @@ class _Addressee(Enum):
 
 
 class PathPattern:
-    """A path as rules of robots.txt name it: a prefix with ``*`` for any characters and ``$`` for the end (2.2.3)."""
+    """A path in a rule of robots.txt: a prefix with ``*`` for any characters and ``$`` for the end (2.2.3)."""
 
     __slots__ = ("_rule",)
 
@@ -68,14 +68,14 @@ class PathPattern:
 
 
 class _Rule(NamedTuple):
-    """A rule, in the order of precedence: the most octets first, and of equal ones the rule that allows (2.2.2)."""
+    """A rule. Rules sort by precedence: the most octets first; of equally long rules, the one that allows (2.2.2)."""
 
     length: int
     allows: bool
     parts: tuple[str, ...]
     """The pattern, divided at its wildcards."""
     is_anchored: bool
-    """Whether it has to match to the end."""
+    """Whether the pattern has to match to the end."""
 
     def matches(self, path: str) -> bool:
         first, *others = self.parts
@@ -134,7 +134,7 @@ class RobotsPolicy:
         if not self._rules:
             return True
         path = comparable_path(url)
-        # Most URLs match no rule without wildcards, which one compiled call finds out.
+        # One compiled call decides whether a URL matches a rule without wildcards. Most URLs match none.
         rules = self._rules if path.startswith(self._prefixes) else self._wildcards
         for rule in rules:
             if rule.matches(path):
@@ -177,7 +177,7 @@ class _Groups:
             if len(rest.split()) == 1:
                 self._take(name, rest)  # "Disallow /path": the colon was forgotten
         elif before and name.startswith("site"):
-            self._take(name, rest)  # "Sitemap https://...": likewise
+            self._take(name, rest)  # "Sitemap https://...": the same mistake
         else:
             self._take(name, value.strip(_SPACE))
             if before and name.startswith("d"):
@@ -197,7 +197,7 @@ class _Groups:
             self._add(value, allows=name == "allow")
 
     def _address(self, value: str) -> None:
-        # Only rules end the user agents of a group. All other records MUST NOT interfere (2.2.4).
+        # Only rules end the list of user agents of a group. All other records MUST NOT interfere (2.2.4).
         if self._has_rules:
             self._end_group()
         if self._has_signals:
@@ -222,7 +222,7 @@ class _Groups:
         self._has_agents = self._has_rules = self._has_signals = False
 
     def _set_delay(self, value: str) -> None:
-        """Give a Crawl-delay to the user agents in front of it. It also applies to those of the group that have none."""
+        """Give a Crawl-delay to the preceding user agents, and to the user agents of the group that have none."""
         try:
             seconds = float(value)
         except ValueError:
@@ -237,8 +237,8 @@ class _Groups:
         """Read ``search=yes, ai-train=no`` (contentsignals.org). Other names are kept, other values are not."""
         self._has_signals = True
         for assignment in value.split(","):
-            name, _, answer = assignment.partition("=")
-            allowed = {"yes": True, "no": False}.get(answer.strip(_SPACE).lower())
+            name, _, choice = assignment.partition("=")
+            allowed = {"yes": True, "no": False}.get(choice.strip(_SPACE).lower())
             if allowed is None:
                 continue
             for addressee in self._in_front if self._has_agents else (None,):
@@ -250,7 +250,7 @@ class _Groups:
             return
         rules = [_rule(value, allows=allows)]
         folder, slash, file = value.rpartition("/") if allows else ("", "", "")
-        if slash and file.startswith("index.htm"):  # as by Google: the page of a folder
+        if slash and file.startswith("index.htm"):  # like Google: the rule also applies to the folder itself
             rules.append(_rule(f"{folder}/$", allows=True))
         for addressee in self._group:
             self.rules[addressee] += rules

@@ -30,7 +30,7 @@ from skitter.web.urls import host_of
 
 
 class FetcherRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The fetcher of the requests that a pattern matches, and how a browser loads them where the request does not say it.
+    """The fetcher of the requests that a pattern matches, and how a browser loads them if the request does not say so.
 
     ``domain_glob`` (``*.example.com``) or ``domain_regexp`` must match the whole host name; ``url_regexp`` is searched in
     the URL.
@@ -109,11 +109,11 @@ class HeaderFetcher(WrappingFetcher):
 
 
 class RoutingFetcher:
-    """The fetchers of one worker. ``default`` fetches all requests for which neither they nor a rule name another one.
+    """The fetchers of one worker. ``default`` fetches the requests for which neither the request nor a rule names a fetcher.
 
     Implements :class:`Fetcher`.
 
-    ``make``: returns a fetcher by its name; called once for each name, when its first request comes.
+    ``make``: returns a fetcher by its name. It is called once for each name, at its first request.
     """
 
     def __init__(
@@ -134,11 +134,11 @@ class RoutingFetcher:
 
     @property
     def capabilities(self) -> FetcherCapabilities:
-        """Those of the default fetcher; the headers are shown by all that can."""
+        """The capabilities of the default fetcher. All fetchers that can show headers do so."""
         return self._default.capabilities
 
     async def open(self) -> None:
-        """Open the default fetcher and those that rules name. The others are opened for their first request."""
+        """Open the default fetcher and the fetchers that rules name. Others are opened for their first request."""
         for name in (self._name, *(rule.fetcher for _, rule in self._rules)):
             await self._opened_fetcher(name)
 
@@ -154,7 +154,7 @@ class RoutingFetcher:
         permit: SendPermit = UNCONDITIONAL,
         on_headers: HeaderHook | None = None,
     ) -> Coroutine[Any, Any, Response]:
-        if not request.fetcher and self._is_simple:  # nearly every request
+        if not request.fetcher and self._is_simple:  # the usual case
             if on_headers is None:
                 return self._default.fetch(request, permit=permit)
             return fetch_with_hook(self._default, request, permit, on_headers)

@@ -52,7 +52,7 @@ def new_signing_key() -> str:
 
 
 class SigningKey:
-    """An Ed25519 key, and what is known of it in public."""
+    """An Ed25519 private key, and the public data derived from it."""
 
     def __init__(self, pem: str) -> None:
         """``pem``: an Ed25519 private key in PEM, without a password.
@@ -72,7 +72,7 @@ class SigningKey:
         """Read the key to which the setting ``signing_key`` refers. May block. Raises :class:`~skitter.errors.SettingsError`."""
         if not is_reference(place):
             raise SettingsError(
-                "signing_key does not name the place of a key",
+                "signing_key does not say where the key is",
                 remedy="write file:PATH or env:NAME",
                 field="signing_key",
             )
@@ -155,7 +155,7 @@ class RequestSigner:
 
 
 def authority_of(url: str) -> str:
-    """Return the host of a URL with its port, unless it is that of the scheme (RFC 9421, section 2.2.3)."""
+    """Return the host of a URL, with its port unless it is the default port of the scheme (RFC 9421, section 2.2.3)."""
     return host_of(url).lower().removesuffix(_DEFAULT_PORTS[scheme_of(url)])
 
 

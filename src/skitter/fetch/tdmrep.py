@@ -19,7 +19,7 @@ from skitter.web.urls import normalize, origin_of
 
 PATH = "/.well-known/tdmrep.json"
 SITE_FILES = ("/robots.txt", PATH)
-"""Ends of the URLs of files about a site. They are fetched by HTTP, and have lifetimes of their own."""
+"""Suffixes of the URLs of files about a site. They are fetched by HTTP, and have their own lifetimes."""
 _MAX_BODY = 500 * 1024
 _RETRY_AFTER = 600.0
 """Seconds for which an origin counts as one without a file after an error."""
@@ -27,7 +27,7 @@ _VERSION = 1
 
 
 class TdmRule(NamedTuple):
-    """An object of the file."""
+    """One rule of the file."""
 
     pattern: PathPattern
     reserves: bool
@@ -36,7 +36,7 @@ class TdmRule(NamedTuple):
 
 
 def parse_tdmrep(body: bytes, url: str) -> list[TdmRule]:
-    """Return the rules of a file in their order. Anything that is not a rule is skipped. ``url``: that of the file."""
+    """Return the rules of a file in their order. Anything that is not a rule is skipped. ``url``: the URL of the file."""
     try:
         entries = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -98,8 +98,8 @@ class TdmFiles:
     def find(self, url: str) -> TdmRule | None:
         """Return the rule for a URL, from the file as last read.
 
-        TDMRep: "The most specific match is the first in sequence", so neither the length of a location nor what it reserves
-        counts.
+        TDMRep: "The most specific match is the first in sequence", so the length of a location and its reservation do not
+        matter.
         """
         cached = self._known.get(origin_of(url))
         if cached is None or not cached[1]:
@@ -128,7 +128,7 @@ class TdmFiles:
                 async with asyncio.timeout(timeout):
                     body = await self._fetch(url, permit)
             except (FetchError, TimeoutError) as error:
-                if isinstance(error, FetchError) and error.free:  # says nothing about the origin
+                if isinstance(error, FetchError) and error.free:  # the error says nothing about the origin
                     raise
                 body = None
             ttl = min(_RETRY_AFTER, self._ttl) if body is None else self._ttl
@@ -138,7 +138,7 @@ class TdmFiles:
         self._known.put(origin, (record, parse_tdmrep(record.body, url)), len(record.body))
 
     async def _fetch(self, url: str, permit: SendPermit) -> bytes | None:
-        """Return the body of the file, empty if there is none; ``None`` if the server cannot say at present."""
+        """Return the body of the file, empty if there is none; ``None`` if the server currently cannot tell."""
         for _ in range(MAX_REDIRECTS + 1):
             request = Request(url, max_body=_MAX_BODY, truncate_body=True)
             response = await self._fetcher.fetch(request, permit=permit)

@@ -15,15 +15,16 @@ from skitter.errors import UsageError
 from skitter.settings import Settings
 
 _HOSTS_PER_CACHE = 20
-"""libcurl keeps the sessions of 25 hosts in a cache. The rest is room for hosts that are asked with different certificates."""
+"""Origins per cache. libcurl keeps the sessions of 25 hosts in a cache. The rest is room for hosts with several client
+certificates."""
 _MAX_CACHES = 500
-"""For 10,000 hosts, of some kilobytes each."""
+"""Number of caches: for 10,000 hosts, at a few kilobytes each."""
 
 
 @cache
 def public_authorities() -> str:
     """Return the file with the certificates of the authorities that browsers trust."""
-    import certifi  # noqa: PLC0415 - a crawl of http URLs needs none of the modules that find the file
+    import certifi  # noqa: PLC0415 - a crawl of http URLs does not need it
 
     return certifi.where()
 
@@ -31,8 +32,8 @@ def public_authorities() -> str:
 class TlsSessions:
     """TLS sessions of hosts, so that the next connection to a host resumes its session (RFC 8446, section 2.2).
 
-    libcurl has one cache for all hosts of a multi handle, with room for 25 hosts. This class gives each group of hosts
-    a cache of its own.
+    libcurl has one cache for all hosts of a multi handle, with room for 25 hosts. This class gives each group of hosts its
+    own cache.
     """
 
     def __init__(self) -> None:
@@ -59,7 +60,7 @@ class TlsSessions:
 
 
 def is_unverified(url: str, patterns: Sequence[str]) -> bool:
-    """Return whether the certificate of a URL's host is not verified. Patterns are those of :mod:`fnmatch`."""
+    """Return whether the certificate of a URL's host is not verified. Patterns have the syntax of :mod:`fnmatch`."""
     host = urlsplit(url).hostname or ""
     return any(fnmatchcase(host, pattern.lower()) for pattern in patterns)
 

@@ -28,13 +28,14 @@ _NONBLOCKING = socket.SOCK_NONBLOCK if sys.platform == "linux" else 0
 _SUPPRESS_CONNECT_HEADERS = 265  # pycurl has no name for it
 _WIRE_BUFFER = 128 * 1024
 _ONE_READ = 0.005
-"""Maximum seconds between the first and the last byte of an answer that was read in one turn of the event loop."""
+"""Maximum seconds between the first and the last byte of a response that was read in one turn of the event loop."""
 _MIN_LATENCY = 1e-6
-"""Seconds. 0 would mean that no latency was measured."""
+"""Minimum latency in seconds, because 0 means that no latency was measured."""
 _MAX_BLOCKS = 256
-"""Blocks of a body that are kept apart. A larger body is collected in one buffer, which takes less memory."""
+"""Maximum number of blocks of a body that are kept separately. A larger body is collected in one buffer, which takes less
+memory."""
 _TINY_BLOCKS = 65_536
-"""Blocks of a body after which it is refused, if their mean length is below the next limit: each costs half a
+"""Number of blocks after which a body is refused if their mean length is below the next limit. Each block costs half a
 microsecond."""
 _SHORTEST_BLOCK = 16
 _ACCEPT_ENCODING = "zstd, gzip, br, deflate"
@@ -74,16 +75,16 @@ class Transfer:
         self._begun = 0.0
         self._connects = False
         self.is_challenged = False
-        """Whether the first 401 may be a challenge that libcurl answers."""
+        """Whether the first 401 may be a challenge that libcurl responds to."""
         self._room: int | None = None
         self.cuts = False
-        """Whether a body that is too large is cut, and not an error."""
+        """Whether a body that is too large is cut, instead of being an error."""
         self.is_cut = False
-        """Whether the transfer was ended because it has all of the body that is wanted."""
+        """Whether the transfer was ended because enough of the body has arrived."""
         self.resolving = 0.0
         """Seconds that the name of the host took to resolve outside of curl."""
         self.unread = 0.0
-        """Seconds for which the end of the answer waited for the event loop, as far as known."""
+        """Seconds for which the end of the response waited for the event loop, as far as known."""
         self.is_late = False
         """Whether the request was not sent because its permit had expired."""
         self.is_fragmented = False
@@ -151,7 +152,7 @@ class Transfer:
     ) -> None:
         """Set the options that this request needs in addition to the handle's permanent options.
 
-        ``proxy``: empty for a direct connection. ``added``: headers besides those of the request, which they replace.
+        ``proxy``: empty for a direct connection. ``added``: additional headers, which replace headers of the request.
         """
         setopt = self.curl.setopt
         setopt(pycurl.URL, url)
@@ -171,7 +172,7 @@ class Transfer:
             self._proxy = proxy
             setopt(pycurl.PROXY, proxy)
             setopt(pycurl.DNS_CACHE_TIMEOUT, self._dns_timeout(proxy))
-            # A resumed session would tell a host that requests by several proxies come from one client.
+            # A resumed session would tell a host that requests through several proxies come from one client.
             setopt(pycurl.SSL_SESSIONID_CACHE, 0 if proxy else 1)
 
     def _open_socket(self, _purpose: int, address: Any) -> int:
@@ -182,12 +183,12 @@ class Transfer:
             self._refused = place[0]
             return int(pycurl.SOCKET_BAD)
         self._dialled = True
-        # The number of a socket, not an object: pycurl would duplicate the socket of an object, and close the object's.
+        # Return a file descriptor: given a socket object, pycurl would duplicate its socket and close the original.
         return socket.SocketType(family, kind | _NONBLOCKING, protocol).detach()
 
     @property
     def refused(self) -> str:
-        """The address that the guard refused, if there was no other to connect to."""
+        """The address that the guard refused, if there was no other address to connect to."""
         return "" if self._dialled else self._refused
 
     def _prepare_host(self, url: str) -> None:
@@ -209,7 +210,7 @@ class Transfer:
         self.curl.setopt(pycurl.SSL_VERIFYHOST, 0)
 
     def use_tls(self, ca_file: str, cache: pycurl.CurlShare) -> None:
-        """Trust the authorities of a file, and resume a session of a cache or keep the session in it.
+        """Trust the authorities in a file, and resume TLS sessions from a cache, or store new ones in it.
 
         A reset does not change the cache of a handle.
         """
@@ -223,13 +224,13 @@ class Transfer:
             self.curl.setopt(pycurl.SHARE, cache)
 
     def use_addresses(self, lines: list[str], seconds: float) -> None:
-        """Give libcurl the addresses of a host, as lines of ``CURLOPT_RESOLVE``, which took some seconds to look up."""
+        """Give libcurl the addresses of a host, as lines of ``CURLOPT_RESOLVE``. ``seconds``: duration of the lookup."""
         self._extra, self.resolving = True, seconds
         self.curl.setopt(pycurl.RESOLVE, lines)
 
-    def answer_challenges(self, credentials: str) -> None:
+    def respond_to_challenges(self, credentials: str) -> None:
         """Log in by Digest (RFC 7616). libcurl first sends the request without credentials and a body."""
-        self._unusual = self.is_challenged = True  # a reset handle forgets the challenge
+        self._unusual = self.is_challenged = True  # resetting the handle clears the challenge
         user, _, password = credentials.partition(":")
         self.curl.setopt(pycurl.HTTPAUTH, pycurl.HTTPAUTH_DIGEST)
         self.curl.setopt(pycurl.USERNAME, user.encode())
@@ -268,7 +269,7 @@ class Transfer:
         self.cuts = cuts_body(request, self._settings)
         limit, setopt = request.max_body or self._settings.max_body, self.curl.setopt
         if self.cuts:
-            self._room = limit + limit // 64 + 1024  # a coding may make data longer
+            self._room = limit + limit // 64 + 1024  # an encoded body may be longer than the decoded one
             setopt(pycurl.MAXFILESIZE_LARGE, 0)
             setopt(pycurl.WRITEFUNCTION, self.take_block)
         else:
@@ -289,7 +290,7 @@ class Transfer:
         self._unusual = True
         if method == "HEAD":
             setopt(pycurl.NOBODY, 1)
-            # The length that an answer to HEAD states is not about to be sent.
+            # The length that a response to HEAD states is not about to be sent.
             setopt(pycurl.MAXFILESIZE_LARGE, 0)
         if with_body:
             setopt(pycurl.POSTFIELDS, request.body)
@@ -298,7 +299,7 @@ class Transfer:
     def watch(self, on_line: Callable[[bytes], None], on_block: Callable[[bytes], int | None]) -> None:
         """Pass received data through two functions, which store it with :meth:`take_line` and ``take_block``.
 
-        The data does not include the answer of a proxy to CONNECT.
+        The data does not include the response of a proxy to CONNECT.
         """
         self._unusual = True
         self.curl.setopt(_SUPPRESS_CONNECT_HEADERS, 1)
@@ -310,7 +311,7 @@ class Transfer:
         self._lines.append(line)
 
     def take_block(self, block: bytes) -> int | None:
-        """Store a part of the body. The result is that of a write function of curl: 0 ends the transfer."""
+        """Store a part of the body. Return the result of curl's write function: 0 ends the transfer."""
         room = self._room
         if room is None:
             return self._store_block(block)
@@ -342,7 +343,7 @@ class Transfer:
         buffer.writelines(chunks)
         return buffer.getvalue()  # without a copy
 
-    def answer(self) -> tuple[bytes, bytes]:
+    def raw_response(self) -> tuple[bytes, bytes]:
         """Return the final header block with its status line, and the body as it was transferred.
 
         Raises :class:`~skitter.fetch.contract.Disconnected` for an incomplete header block.
@@ -353,38 +354,39 @@ class Transfer:
         return b"".join(lines), self._body()
 
     @property
-    def answered(self) -> bool:
-        """Whether any part of the answer has arrived."""
+    def has_responded(self) -> bool:
+        """Whether any part of the response has arrived."""
         return bool(self._lines)
 
     @property
     def protocol(self) -> str:
-        """Protocol of the answer, named as in ALPN: ``http/1.1``, ``h2`` ..."""
+        """Protocol of the response, named as in ALPN: ``http/1.1``, ``h2`` ..."""
         return _PROTOCOLS.get(self.curl.getinfo(pycurl.INFO_HTTP_VERSION), "")
 
     @property
     def latency(self) -> float:
-        """Seconds from sending the request to the first byte of the answer, without the time to connect; never 0.
+        """Seconds from sending the request to the first byte of the response, without the time to connect; never 0.
 
-        An answer that has waited for a busy event loop does not make its server slower.
+        A response that has waited for a busy event loop does not make its server slower.
         """
         getinfo = self.curl.getinfo
-        sent, answered = getinfo(pycurl.PRETRANSFER_TIME), getinfo(pycurl.STARTTRANSFER_TIME)
-        if self.unread and getinfo(pycurl.TOTAL_TIME) - answered < _ONE_READ:
-            answered -= self.unread
-        latency: float = answered - sent
+        sent, first_byte = getinfo(pycurl.PRETRANSFER_TIME), getinfo(pycurl.STARTTRANSFER_TIME)
+        if self.unread and getinfo(pycurl.TOTAL_TIME) - first_byte < _ONE_READ:
+            first_byte -= self.unread
+        latency: float = first_byte - sent
         return max(_MIN_LATENCY, latency)
 
     def phases(self) -> FetchPhases:
         """Return the phases of the transfer that has ended."""
         info, before = self.curl.getinfo, self.resolving
-        opened = info(pycurl.NUM_CONNECTS) > 0  # a reused connection has times, but no phases
-        secured, answered = info(pycurl.APPCONNECT_TIME), info(pycurl.STARTTRANSFER_TIME)
+        # curl reports times for a reused connection too, although it had no such phases.
+        opened = info(pycurl.NUM_CONNECTS) > 0
+        secured, first_byte = info(pycurl.APPCONNECT_TIME), info(pycurl.STARTTRANSFER_TIME)
         return FetchPhases(
             resolved=before + info(pycurl.NAMELOOKUP_TIME) if opened else before,
             connected=before + info(pycurl.CONNECT_TIME) if opened else 0.0,
             secured=before + secured if opened and secured else 0.0,
-            answered=before + answered if answered else 0.0,
+            answered=before + first_byte if first_byte else 0.0,
             ended=before + info(pycurl.TOTAL_TIME),
         )
 
@@ -429,7 +431,7 @@ def _milliseconds(seconds: float) -> int:
 
 
 def cuts_body(request: Request, settings: Settings) -> bool:
-    """Return whether a body that is too large is cut, and not an error."""
+    """Return whether a body that is too large is cut, instead of being an error."""
     return settings.truncate_body if request.truncate_body is None else request.truncate_body
 
 
@@ -452,7 +454,7 @@ def default_headers(settings: Settings) -> dict[str, str]:
 def _header_lines(base: Mapping[str, bytes], headers: Mapping[str, str], *, with_body: bool) -> list[bytes]:
     lines = dict(base)
     if with_body:
-        # Curl adds these two by itself; a name without a value takes them out.
+        # Curl adds these two headers by itself; a name without a value removes them.
         lines["expect"] = b"Expect:"
         lines["content-type"] = b"Content-Type:"
     for name, value in headers.items():
@@ -468,7 +470,7 @@ def _line(name: str, value: str) -> bytes:
             f"invalid header {name!r}: {value!r}",
             remedy="use a valid header name and a value without line breaks",
         )
-    # With a colon and no value curl would leave the header out; a semicolon sends it empty.
+    # With a colon and no value, curl would leave the header out. With a semicolon, it sends an empty header.
     line = f"{name}: {value}" if value.strip() else f"{name};"
     return line.encode("utf-8", "surrogateescape")  # cookies may have bytes that are not UTF-8
 
@@ -477,7 +479,7 @@ _STATUS_LINE = re.compile(rb"HTTP/\d").match
 
 
 def _final_block(lines: list[bytes]) -> list[bytes]:
-    """Remove 1xx answers and the answer of a proxy to CONNECT before the header block, and trailers after it (RFC 9110, 6.5.1).
+    """Remove 1xx responses and the response of a proxy to CONNECT before the header block, and trailers after it (RFC 9110, 6.5.1).
 
     The same callback receives all of them. The final block is the last one that starts with a status line.
     """
@@ -488,7 +490,7 @@ def _final_block(lines: list[bytes]) -> list[bytes]:
     for index in range(start, len(lines)):
         if _is_blank(lines[index]):
             return lines[start : index + 1]
-    # Curl takes such an answer for a complete one without a body.
+    # Curl takes such a response for a complete one without a body.
     raise Disconnected("the connection closed within the header block")
 
 

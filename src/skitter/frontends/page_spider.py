@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 class PageSpider(SitemapSpider):
     """Yields the URL, status, title, depth, number of links, content type, size and time of each page.
 
-    Follows the links of ``a``, ``area`` and ``frame`` elements; with ``iframes``, those of ``iframe`` elements as well.
+    Follows the links of ``a``, ``area`` and ``frame`` elements, and with ``iframes`` also of ``iframe`` elements.
     ``files``: suffixes such as ``pdf``; links and images that end with them are files of the item, and are not followed.
-    ``sitemaps``: URLs of sitemaps whose pages are fetched too; ``auto``: those that the robots.txt of each host names.
+    ``sitemaps``: URLs of sitemaps whose pages are fetched too; ``auto``: the sitemaps in the robots.txt of each host.
     ``content``: ``markdown`` or ``text``; the item also has the fields of :class:`~skitter.content.extraction.MainContent`.
     """
 
@@ -44,7 +44,7 @@ class PageSpider(SitemapSpider):
 
             need_trafilatura()
             self._form = content
-            self.parse = self._parse_content  # type: ignore[assignment,method-assign]  # a generator is faster where it suffices
+            self.parse = self._parse_content  # type: ignore[assignment,method-assign]  # a plain generator is faster, so it is the default
         self.start_urls = urls
         robots = [urljoin(url, "/robots.txt") for url in urls] if "auto" in sitemaps else []
         self.sitemap_urls = [url for url in dict.fromkeys((*sitemaps, *robots)) if url != "auto"]
@@ -58,7 +58,7 @@ class PageSpider(SitemapSpider):
             title = response.css("title::text").get()
             hrefs = response.hrefs("a[href]")
             for name in self._others:
-                if found := response.css(name):  # faster than a search for their links, and mostly empty
+                if found := response.css(name):  # faster than a search for their links, and usually empty
                     hrefs = [*hrefs, *found.links()]
         files: dict[str, Any] = {}
         if self._suffixes:

@@ -1,4 +1,4 @@
-"""RequestDefaults: the fields that a task sets on all its requests, and the domains that its requests stay within."""
+"""RequestDefaults: the fields that a task sets on all its requests, and the domains to which its requests are limited."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RECRAWL = "round"
 
 @dataclass(kw_only=True)
 class RequestDefaults:
-    """Marks requests as those of a task."""
+    """Marks requests as requests of a task."""
 
     name: str = ""
     """Name of the task. Empty for a job that is a single task."""
@@ -32,7 +32,7 @@ class RequestDefaults:
     cookies: Mapping[str, str] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
     fetcher: str = ""
-    """Fetcher of the requests that name none."""
+    """Fetcher of requests that do not name a fetcher."""
     priority: int = 0
     """Added to the priority of each request."""
     depth_limit: int | None = None
@@ -48,7 +48,7 @@ class RequestDefaults:
 
     @cached_property
     def is_empty(self) -> bool:
-        """Whether requests stay as they are."""
+        """Whether requests stay unchanged."""
         return not (
             self.name
             or self.allowed_domains

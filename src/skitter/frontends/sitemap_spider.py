@@ -21,9 +21,9 @@ if TYPE_CHECKING:  # the parent process of several workers reads no pages
 
 _SITEMAP = "parse_sitemap"
 _BATCH = 200
-"""URLs that are processed at once. They may have thousands of characters each."""
+"""Number of URLs that are processed at once. Each may have thousands of characters."""
 _MAX_BODY = 64 * 1024 * 1024
-"""The protocol allows a sitemap 50 MB, more than ``max_body`` allows a page by default."""
+"""Maximum size of a sitemap in bytes: the protocol allows 50 MB, more than the default ``max_body`` for pages."""
 
 
 class SitemapSpider(Spider):
@@ -45,7 +45,7 @@ class SitemapSpider(Spider):
     _has_warned = False
 
     async def start(self) -> AsyncIterator[Request | str]:
-        """Yield the requests of the sitemaps, then those of ``start_urls``.
+        """Yield the requests of the sitemaps, then the requests of ``start_urls``.
 
         Raises :class:`~skitter.errors.SpiderError` for an attribute of the wrong type.
         """
@@ -61,7 +61,7 @@ class SitemapSpider(Spider):
     def sitemap_filter(self, entries: Iterable[SitemapEntry]) -> Iterable[SitemapEntry]:
         """Choose among the entries of one sitemap, for example by ``lastmod``. Default: all.
 
-        It also receives the sitemaps that an index lists (``is_sitemap``), but not those that a robots.txt names.
+        It also receives the sitemaps that an index lists (``is_sitemap``), but not the sitemaps in a robots.txt.
         """
         return entries
 
@@ -119,7 +119,7 @@ class SitemapSpider(Spider):
         )
         for number, found in enumerate(targets, start=1):
             if number % _BATCH == 0:
-                yield response.follow_all([])  # other tasks have their turn between two results
+                yield response.follow_all([])  # other tasks of the event loop run between two results
             for url, callback, lastmod in found:
                 chosen += 1
                 if callback == _SITEMAP:
@@ -129,7 +129,7 @@ class SitemapSpider(Spider):
                 batch.append(url)
                 if len(batch) >= _BATCH and (lastmod or not uses_lastmod):
                     yield _links(response, pages.pop((callback, lastmod)), callback, lastmod)
-        # A URL may also be listed with its lastmod, and the first request for it counts.
+        # A URL may also be listed with a lastmod, and only its first request is added, so those come first.
         for (callback, lastmod), batch in sorted(pages.items(), key=lambda group: not group[0][1]):
             yield _links(response, batch, callback, lastmod)
         if not chosen:
@@ -156,7 +156,7 @@ class SitemapSpider(Spider):
             yield [(url, callback, stated) for url, callback, stated in found if callback is not None]
 
     def _report_empty(self, url: str, entries: int, *, is_robots: bool) -> None:
-        """Log why a sitemap led to nothing, the first time as a warning."""
+        """Log why a sitemap yielded no requests, the first time as a warning."""
         if is_robots:
             self.logger.warning("%s names no sitemap", url)
         elif entries:

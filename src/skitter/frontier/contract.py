@@ -74,8 +74,8 @@ class Control(Protocol):
     async def unban(self, slot: str) -> bool:
         """Accept requests for a slot again. Return ``False`` if it was not banned.
 
-        Workers learn it from a new :attr:`~skitter.frontier.records.LeaseResult.revision`: links that were refused before
-        are not known to the frontier, but to their caches.
+        Workers notice it by a new :attr:`~skitter.frontier.records.LeaseResult.revision`, and then clear their link
+        caches, which still refuse the links to the slot.
         """
 
     async def banned(self) -> list[str]:
@@ -91,7 +91,7 @@ class Control(Protocol):
 
 
 class DeadLetters(Protocol):
-    """Failed requests that are not retried any more."""
+    """Failed requests that are no longer retried."""
 
     async def list(self, after: int = 0, limit: int = 100) -> list[DeadLetter]:
         """List dead letters with ``id`` greater than ``after``, oldest first."""
@@ -142,8 +142,10 @@ class Reports(Protocol):
 class SeedSource(Protocol):
     """Seeds that other programs write, into keys of the frontier's server or into topics of its broker."""
 
-    async def take(self, limit: int) -> SeedBatch | None:
-        """Take up to ``limit`` seeds. Return ``None`` if there are none.
+    async def take(self, worker: str, limit: int) -> SeedBatch | None:
+        """Take up to ``limit`` seeds for a worker. Return ``None`` if there are none.
+
+        If the worker dies, leaves, or does not settle them within ``lease_seconds``, the next call takes them.
 
         Keys are read in the order in which they are configured (``FrontierSettings.seed_keys``). Within a key: a list
         from its right end, a sorted set by score, highest first, a set at random. The job is not finished while a key
@@ -155,7 +157,7 @@ class SeedSource(Protocol):
     ) -> bool:
         """Turn a batch into requests, and its invalid seeds into dead letters with their errors, in one step.
 
-        Return ``False``, without effect, if the batch was given to another worker in the meantime.
+        Return ``False``, without effect, if the batch was taken from the worker in the meantime.
         """
 
 
@@ -166,13 +168,13 @@ class Partitions(Protocol):
         """Return the number of the partition that granted a lease."""
 
     async def unknown(self, fingerprints: Sequence[bytes], slots: Sequence[str]) -> list[bool]:
-        """Do as :meth:`Frontier.unknown`, but ask only the partitions that hold ``slots``."""
+        """Look up fingerprints like :meth:`Frontier.unknown`, but only in the partitions that hold ``slots``."""
 
 
 class Liveness(Protocol):
-    """Which workers are alive, on a frontier that does not see the end of a worker itself.
+    """Which workers are alive, on a frontier that cannot notice the end of a worker itself.
 
-    It has a connection of its own, so that it can be used on the event loop of another thread. Use it after the
+    It has its own connection, so that it can be used on the event loop of another thread. Use it after the
     frontier was opened, on one event loop at a time.
     """
 
@@ -183,12 +185,12 @@ class Liveness(Protocol):
         """Disconnect. :meth:`open` connects again."""
 
     async def beat(self, worker: str) -> list[str]:
-        """Record that a worker is alive. Return dead workers, whose leases the caller takes back (``abandon``).
+        """Record that a worker is alive. Return dead workers, whose leases the caller must reclaim (``abandon``).
 
         A worker is dead if its heartbeats are missing for ``LIVENESS_SECONDS``, and after that for
         ``SUSPICION_SECONDS`` while another worker is alive (:mod:`skitter.frontier.workers`). It is returned to one
         caller at a time, repeatedly until its leases are taken back. Raises :class:`~skitter.errors.FrontierError` at
-        once if the server does not answer.
+        once if the server does not respond.
         """
 
     async def workers(self) -> list[str]:
@@ -215,7 +217,7 @@ class Frontier(Protocol):
 
     @property
     def dead_letters(self) -> DeadLetters:
-        """Failed requests that are not retried any more."""
+        """Failed requests that are no longer retried."""
 
     @property
     def notes(self) -> Notes:
@@ -256,7 +258,7 @@ class Frontier(Protocol):
         """Release the backend. An owner releases all leases first."""
 
     def limit_outages(self, seconds: float) -> None:
-        """Let calls wait for an unavailable server until ``seconds`` from now, and no longer. A process that ends calls it.
+        """Let calls wait for an unavailable server until ``seconds`` from now, and no longer. Called at the end of a process.
 
         Calls that already wait are included. Afterwards, each call is tried once.
         """
@@ -281,8 +283,8 @@ class Frontier(Protocol):
     ) -> LeaseResult:
         """Lease at most ``limit`` requests that may be fetched now.
 
-        Slots come by their next allowed time; requests of a slot by the queue order. ``reports`` frees the slots of
-        fetches that ended since the last call. ``quotas``: which queues to lease from, and the maximum number of
+        Slots are ordered by their next allowed time, the requests of a slot by the queue order. ``reports`` frees the
+        slots of fetches that ended since the last call. ``quotas``: which queues to lease from, and the maximum number of
         leases from each; ``None``: any number from any queue. The returned state is always that of the whole job.
         """
 
@@ -292,14 +294,14 @@ class Frontier(Protocol):
     async def commit(self, outcomes: Sequence[Outcome]) -> list[bool]:
         """Close leases, each atomically with its new requests, counters and output ranges.
 
-        The result is durable on return. ``False`` marks a late outcome, which stores nothing.
+        The result is durable on return. ``False`` marks a late outcome, which is not stored.
         """
 
     async def release(self, lease_ids: Sequence[int]) -> None:
         """Return leases unused: the requests keep their place in the queue and no attempt is counted."""
 
     async def abandon(self, worker: str) -> int:
-        """Take back all leases of a dead worker, counting one lost lease each. Return their number."""
+        """Reclaim all leases and seeds of a dead worker, and count a lost lease for each request. Return the number of leases."""
 
     async def status(self) -> FrontierStatus:
         """Read all counts at one moment."""

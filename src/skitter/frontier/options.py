@@ -64,7 +64,7 @@ def queue_capacity(
 ) -> int | None:
     """Return how many new requests the frontier accepts from workers; ``None``: no limit.
 
-    The limit is soft: requests on their way are stored. There is always room for at least one request when nothing
+    The limit is soft: requests that are already on their way are stored. There is always room for at least one request when nothing
     else can be leased, so that the crawl can continue.
     """
     if options.max_queued is None:

@@ -53,11 +53,11 @@ FRONTIERS = PluginKind("frontier", "skitter.frontiers", _BUILT_IN, FrontierError
 def load_frontier_modules(url: str) -> None:
     """Import the modules of a frontier on a server, so that processes that are forked later have them.
 
-    Modules of other packages are not imported: they may open what processes must not share. Errors are those of the URL or of
-    missing packages, and :func:`make_frontier` raises them again.
+    Modules of other packages are not imported: they may open what processes must not share. Errors in the URL and missing
+    packages are ignored, because :func:`make_frontier` raises them again.
     """
     scheme = url.partition(":")[0].lower()
-    if scheme not in {"memory", "sqlite"} and FRONTIERS.is_own(scheme):  # those have no shared server
+    if scheme not in {"memory", "sqlite"} and FRONTIERS.is_own(scheme):  # these two have no server
         with suppress(SkitterError):
             make_frontier(url, FrontierContext("job"))
 

@@ -49,7 +49,7 @@ def extend_ranges(ranges: list[tuple[int, int]], written: OutputRange) -> None:
 def retry_delay_after_loss(lost: int) -> float:
     """Return the seconds for which a request waits after it was lost with ``lost`` workers.
 
-    The delays spread suspects out in time, so that a request that crashes workers does not take the others along.
+    The delays spread suspects over time, so that a request that crashes workers does not cost the others attempts.
     """
     return random.uniform(0.0, 2.0**lost) if lost > 1 else 0.0
 

@@ -1,1 +1,1 @@
-"""The life of a run: the job and its folder, the worker processes, outputs, and access from outside."""
+"""Running a job: its folder, worker processes and outputs, and access to it from other processes."""

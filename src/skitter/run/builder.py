@@ -36,7 +36,7 @@ from skitter.worker.callbacks import CallbackNames, CallbackRunner
 from skitter.worker.hooks import Hooks
 from skitter.worker.routing import ItemWriter, OutputRouter, RoutedStores
 
-if TYPE_CHECKING:  # loaded with the first worker: a parent process of several workers runs none itself
+if TYPE_CHECKING:  # loaded with the first worker: the parent of several worker processes runs none itself
     from types import ModuleType
 
     from skitter._utils.notes import Notes
@@ -54,7 +54,7 @@ _StoreT = TypeVar("_StoreT", bound=Store)
 
 
 class RunnableWorker(Protocol):
-    """A worker, as the process sees it that runs it."""
+    """What the process that runs a worker needs of it."""
 
     async def run(self) -> JobState:
         """Work until the job is finished or stopped. Return its state.
@@ -72,7 +72,7 @@ class RunOverrides(msgspec.Struct, frozen=True):
     hooks: Sequence[object] = ()
     """Hook collections. They run before the hooks of the spider."""
     settings: Mapping[str, Any] = {}
-    """Settings that are objects, such as a fetcher. They override those of the spider, but not those of the job."""
+    """Settings that are objects, such as a fetcher. They override the settings of the spider, but not those of the job."""
     requests: Sequence[Request] = ()
     """Requests to add when the run starts, besides the seeds of the spider. Known requests are not added again."""
     passes: Passes | None = None
@@ -80,7 +80,7 @@ class RunOverrides(msgspec.Struct, frozen=True):
     make_worker: (
         Callable[[Settings, str, Frontier, JobInfo, ItemWriter, LinkCollector], RunnableWorker] | None
     ) = None
-    """Makes a worker by its name, if another program fetches the requests of the job. ``None``: skitter's own."""
+    """Creates a worker with a name, if another program fetches the requests of the job. ``None``: skitter fetches them."""
 
 
 _PLUGIN_SETTINGS = (
@@ -137,14 +137,14 @@ class JobBuilder:
         self._running: list[RunnableWorker] = []
         self._is_draining = False
         self.is_fleet = False
-        """Whether workers on other machines may belong to the job. Known when its frontier is."""
+        """Whether workers on other machines may belong to the job. Set together with its frontier."""
         if not isinstance(spider, Spider):
             arguments = spec.arguments
             if spec.reads_references:
                 arguments = {name: referenced_argument(name, value) for name, value in arguments.items()}
             spider = build_spider(load_spider_class(spec.spider) if spider is None else spider, arguments)
         self.spider: Spider = spider
-        if len(spec.teams()) > 1:
+        if len(spec.queues_per_worker()) > 1:
             self.spec = spec = _named_by_file(spec)
         check_spider(spider)
         check_hooks(self._overrides.hooks)
@@ -161,10 +161,10 @@ class JobBuilder:
             self._read_references()
         self._take_credentials()
         spider.settings = self.settings
-        spider.stats = Stats()  # repeated here, because an __init__ of the user need not call that of Spider
+        spider.stats = Stats()  # set again, because a user's __init__ may not call Spider.__init__
         _refuse_objects(spec.settings)
         self.scope = _scope(spider, self.settings)
-        # Find errors now, not in the first worker.
+        # Raise errors now, not in the first worker.
         self.settings.politeness()
         self.settings.queue_sizes()
         self.rules: list[CompiledMonitor] = []
@@ -194,12 +194,12 @@ class JobBuilder:
             if "%(" in key:
                 raise SettingsError(
                     f"unknown name in the seed key {key!r}",
-                    remedy="use %(name)s or %(spider)s for the name of the spider, and %(job)s for that of the job",
+                    remedy="use %(name)s or %(spider)s for the name of the spider, and %(job)s for the name of the job",
                     field="seed_keys",
                 )
 
     def _read_references(self) -> None:
-        """Replace references to secrets in headers and proxies. Other settings read theirs where they are used."""
+        """Replace references to secrets in headers and proxies. References in other settings are read where they are used."""
         settings = self.settings
         headers = {
             name: referenced_secret(value, f"header {name}") for name, value in settings.headers.items()
@@ -207,7 +207,7 @@ class JobBuilder:
         proxy, proxies = settings.proxy, settings.proxies
         if proxy:
             proxy = referenced_secret(proxy, "proxy")
-        if isinstance(proxies, str) and proxies.startswith("env:"):  # file: names a list
+        if isinstance(proxies, str) and proxies.startswith("env:"):  # "file:" names a list, not a secret
             proxies = referenced_secret(proxies, "proxies")
         if (headers, proxy, proxies) != (settings.headers, settings.proxy, settings.proxies):
             self.settings = msgspec.structs.replace(settings, headers=headers, proxy=proxy, proxies=proxies)
@@ -228,7 +228,7 @@ class JobBuilder:
             )
 
     def check_plugins(self) -> None:
-        """Find out whether all plugins and secrets that the settings name exist. May read files.
+        """Check that all plugins and secrets that the settings name exist. May read files.
 
         Raises :class:`~skitter.errors.SettingsError`.
         """
@@ -259,7 +259,7 @@ class JobBuilder:
         return self._overrides.make_worker is not None
 
     def frontier_context(self, *, joining: bool = False) -> FrontierContext:
-        """Return the context for a frontier backend. ``joining``: other processes work on the job already."""
+        """Return the context for a frontier backend. ``joining``: other processes already work on the job."""
         settings = self.settings
         return FrontierContext(
             self.spec.created_as,
@@ -284,8 +284,8 @@ class JobBuilder:
     ) -> Fetcher:
         """Return the fetcher of one worker, not yet open. ``notes``: shared by all workers of the job.
 
-        ``guard``: checks its connections; default: that of the settings. ``sharing``: of a job with several workers.
-        ``cookies``: default: those of :meth:`cookies`.
+        ``guard``: checks its connections; default: a guard from the settings. ``sharing``: given for a job with several
+        workers. ``cookies``: default: the result of :meth:`cookies`.
         """
         from skitter.fetch.identity.contract import IdentityChooser  # noqa: PLC0415 - only processes with workers need it
         from skitter.run.fetcher_factory import make_fetcher  # noqa: PLC0415 - only processes with workers need it
@@ -300,14 +300,14 @@ class JobBuilder:
         return make_cookies(self.settings, notes, sharing)
 
     def release_spider(self) -> None:
-        """Release the spider's resources, when the process is about to end: files that it did not close are written then.
+        """Release the spider's resources at the end of the process. This writes files that the spider did not close.
 
-        The interpreter would not do that, because the spider is part of cycles, which are not collected any more.
+        The interpreter would not do that: the spider is part of reference cycles, which are no longer collected.
         """
         vars(self.spider).clear()
 
     def hooks(self) -> Hooks:
-        """Return the hooks of this process, then those of the spider and of the collections in its ``hooks``."""
+        """Return the hooks of this process, then the hooks of the spider and of the collections in its ``hooks``."""
         hooks = Hooks()
         for collection in (*self._overrides.hooks, self.spider, *self.spider.hooks):
             hooks.register_all(collection)
@@ -365,7 +365,7 @@ class JobBuilder:
         """Run one worker in this process until the job is finished or stopped.
 
         ``queues``: the queues that it serves; empty: all.
-        ``on_leases``: called with the number of leases in each answer of the frontier.
+        ``on_leases``: called with the number of leases in each result of the frontier.
         """
         self.is_fleet = frontier.shared
         worker_module = await asyncio.to_thread(load_worker_modules)
@@ -389,7 +389,7 @@ class JobBuilder:
                 await parts.tracer.close()
 
     async def _item_writer(self, worker: str, hooks: Hooks) -> ItemWriter:
-        """Open the stores and archives of one worker, and return what writes to them."""
+        """Open the stores and archives of one worker, and return their writer."""
         routed = None
         if isinstance(self.spider, OutputRouter):
             routed = RoutedStores(self.spider, self._store_context(worker))
@@ -407,7 +407,7 @@ class JobBuilder:
             cookies = self.cookies(frontier.notes, sharing)
             return guard, cookies, self.fetcher(frontier.notes, guard, sharing, cookies)
 
-        # In a thread, because it may search the installed packages for plugins.
+        # In a thread, because this may search the installed packages for plugins.
         guard, cookies, fetcher = await asyncio.to_thread(make_fetcher)
         keeper = None
         if self.settings.cookies == "auto" and sharing is None and not self.spec.is_in_memory:
@@ -440,7 +440,7 @@ class JobBuilder:
 
     async def _run(self, worker: RunnableWorker) -> JobState:
         self._running.append(worker)
-        if self._is_draining:  # since before the worker has opened its stores and its fetcher
+        if self._is_draining:  # drain() was called while the worker was being built
             worker.drain()
         try:
             return await worker.run()
@@ -454,7 +454,7 @@ class JobBuilder:
             worker.drain()
 
     async def _tracer(self, frontier: Frontier, info: JobInfo, worker: str) -> Tracer | None:
-        """Return what sends the traces of one worker; ``None`` if the environment disables OpenTelemetry."""
+        """Return the tracer of one worker; ``None`` if the environment disables OpenTelemetry."""
         if os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
             return None
         note = await frontier.notes.get(NOTE)
@@ -507,13 +507,13 @@ class JobBuilder:
 
     async def _cookie_sharing(self, frontier: Frontier) -> CookieSharing | None:
         """Return how the workers start to share cookies; ``None`` if there is only one worker and no cookies are stored."""
-        is_alone = not frontier.shared and len(self.spec.teams()) == 1
+        is_alone = not frontier.shared and len(self.spec.queues_per_worker()) == 1
         if is_alone and not (await frontier.control.settings_changes()).shared_cookies:
             return None
         from skitter.fetch.identity.cookies import CookieSharing  # noqa: PLC0415 - only processes with workers need it
 
         sharing = CookieSharing(partial(_begin_sharing, frontier))
-        # All workers have its cookies.
+        # All workers have these cookies from the start.
         sharing.is_on = self.settings.cookie_file is not None or bool(self.settings.initial_cookies)
         return sharing
 
@@ -563,7 +563,7 @@ def _tracing_module() -> ModuleType:
 
 
 def _refuse_objects(settings: Mapping[str, Any]) -> None:
-    """Refuse objects: they can be neither stored with the job nor passed to another process."""
+    """Refuse settings that are objects, because they can be neither stored with the job nor passed to another process."""
     for name, value in settings.items():
         try:
             msgspec.json.encode(value)

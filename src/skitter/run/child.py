@@ -1,4 +1,4 @@
-"""A worker process of a job on this machine (``python -m skitter.run.child PIPE SUFFIX``), whose name has the suffix.
+"""A worker process of a job (``python -m skitter.run.child PIPE SUFFIX``). ``SUFFIX`` is part of the worker's name.
 
 The process reads a WorkerCommand as JSON from standard input. It opens the frontier by its URL, or connects to the
 socket of the owner if the frontier is not shared. It ends when the job is finished or stopped, or soon after the owner.
@@ -9,7 +9,7 @@ A command forks its first workers instead (:func:`forked_workers`). They run the
 
 from __future__ import annotations
 
-# ruff: noqa: E402 - garbage collection is put off before the imports
+# ruff: noqa: E402 - garbage collection is postponed before the imports
 import gc
 
 gc.set_threshold(1_000_000)  # the imports create no garbage
@@ -43,17 +43,17 @@ from skitter.run.supervisor import HAD_WORK, READY, ForkedProcess, WorkerCommand
 _OWNER_POLL_INTERVAL = 0.5
 """Seconds between two checks whether the owner still runs."""
 _GRACE = 2.0
-"""Seconds that a worker has to end by itself after its owner."""
+"""Seconds that a worker has to end by itself after its owner has ended."""
 
 
 class _StartReporter:
-    """Reports two events to the owner: the first answer to a request for leases, and the first lease."""
+    """Reports two events to the owner: the first result of a request for leases, and the first lease."""
 
     def __init__(self, pipe: int) -> None:
         self._pipe = pipe
         self._is_ready = self._had_work = False
 
-    def answered(self, leases: int) -> None:
+    def on_leases(self, leases: int) -> None:
         if not self._is_ready:
             self._is_ready = True
             _report(self._pipe, READY)
@@ -85,9 +85,9 @@ async def _owner_ended(frontier: Frontier, owner: int) -> None:
 
 
 def _end_after(owner: int) -> None:
-    """End this process soon after its owner, even if a callback blocks the event loop. Runs in a thread of its own.
+    """End this process soon after its owner, even if a callback blocks the event loop. Runs in its own thread.
 
-    As after a SIGKILL, nothing is lost.
+    Nothing is lost, just as after a SIGKILL.
     """
     while os.getppid() == owner:
         time.sleep(_OWNER_POLL_INTERVAL)
@@ -110,12 +110,14 @@ async def _work_with(builder: JobBuilder, command: WorkerCommand, pipe: int, nam
     loop.add_signal_handler(signal.SIGTERM, builder.drain)
     MemoryTracer(builder.folder.path).listen()
     info = await frontier.open()
-    work = loop.create_task(builder.work(frontier, info, name, command.queues, _StartReporter(pipe).answered))
+    work = loop.create_task(
+        builder.work(frontier, info, name, command.queues, _StartReporter(pipe).on_leases)
+    )
     owner_ended = loop.create_task(_owner_ended(frontier, command.owner))
     await asyncio.wait({work, owner_ended}, return_when=asyncio.FIRST_COMPLETED)
     owner_ended.cancel()
     if not work.done():
-        work.cancel()  # without an owner nothing can be committed, and the next owner takes the leases back
+        work.cancel()  # without an owner nothing can be committed; the next owner reclaims the leases
         with contextlib.suppress(asyncio.CancelledError, SkitterError):
             await work
         await frontier.close()
@@ -139,7 +141,7 @@ def main() -> int:
     try:
         result.is_finished = run_async(_work(command, pipe, name)) is JobState.FINISHED
     except OwnerGone:
-        return 1  # no report: if the owner still runs, it replaces this worker
+        return 1  # without a report; if the owner still runs, it replaces this worker
     except SkitterError as error:
         if command.log.format == FRAMES:
             from skitter.run.log_frames import log_cause  # noqa: PLC0415 - only processes of a service need it
@@ -147,7 +149,7 @@ def main() -> int:
             log_cause(error)
         result = WorkerResult(str(error)[:8000], error.remedy[:8000], is_usage=is_usage(error))
     _report(pipe, msgspec.json.encode(result))
-    gc.freeze()  # the process ends: skip a last collection of garbage
+    gc.freeze()  # skip the last garbage collection of the process
     return 1 if result.failure else 0
 
 
@@ -155,10 +157,10 @@ def main() -> int:
 def forked_workers(number: int, frontier: str) -> Iterator[list[ForkedProcess]]:
     """Fork worker processes. The list is empty if that is not possible or not safe.
 
-    The processes have already imported all modules of skitter, including those of the frontier with this URL, which
-    saves at least 0.13 s of CPU time for each (``docs/design/performance.md``). Call this before the spider is loaded:
-    a fork has a copy of everything that the process has opened, and none of its threads. Processes that are still in
-    the list at the end of the block have received no command, and are ended.
+    The processes have already imported all modules of skitter, including the modules of the frontier with this URL. This
+    saves at least 0.13 s of CPU time for each process (``docs/design/performance.md``). Call it before the spider is
+    loaded: a fork has a copy of everything that the process has opened, but none of its threads. Processes that are still
+    in the list at the end of the block have received no command, and are ended.
     """
     processes: list[ForkedProcess] = []
     try:
@@ -169,7 +171,7 @@ def forked_workers(number: int, frontier: str) -> Iterator[list[ForkedProcess]]:
             load_frontier_modules(frontier)
             _flush_standard_streams()  # otherwise each process would write the buffered text
             gc.freeze()  # a collection would write to the memory that the processes share
-            with contextlib.suppress(OSError):  # such as a limit on processes, which the crawl will report
+            with contextlib.suppress(OSError):  # such as a limit on processes; the crawl will report it
                 for _ in range(number):
                     processes.append(_fork(processes))
         yield processes
@@ -201,7 +203,7 @@ def _fork(earlier: list[ForkedProcess]) -> ForkedProcess:
     if pid == 0:
         os.close(command_pipe)
         os.close(report_pipe)
-        for process in earlier:  # they must notice the end of their owner
+        for process in earlier:  # a copy of their pipe would hide the end of the owner from them
             process.close_pipes()
         os.dup2(command, 0)
         os.close(command)
@@ -220,7 +222,7 @@ def _flush_standard_streams() -> None:
 
 
 def _flush_files(modules: Iterable[str]) -> None:
-    """Write the files that modules of the user leave open, as interpreter shutdown does."""
+    """Flush the files that modules of the user leave open, as interpreter shutdown does."""
     for module in map(sys.modules.get, modules):
         for value in list(vars(module).values()) if isinstance(module, ModuleType) else ():
             if isinstance(value, io.IOBase) and not value.closed:
@@ -232,14 +234,14 @@ def _run_forked(report: int, suffix: str) -> NoReturn:
     """Run a worker as this module does, and end the process."""
     status, own = 1, set(sys.modules)
     try:
-        os.setsid()  # Ctrl-C goes to the owner only, which drains its workers
+        os.setsid()  # Ctrl-C must reach only the owner, which drains its workers
         sys.argv = [__file__, str(report), suffix]
         if not sys.flags.safe_path:
             sys.path[0] = str(Path.cwd())
         status = main()
-    except BaseException:  # noqa: BLE001 - no function of the command may continue here
+    except BaseException:  # noqa: BLE001 - no code of the forking command may continue in this process
         sys.excepthook(*sys.exc_info())
-    # As a forked process of multiprocessing. Interpreter finalization would touch, and so copy, all shared memory.
+    # End like a forked process of multiprocessing. Interpreter finalization would touch, and so copy, all shared memory.
     with contextlib.suppress(Exception):
         threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001 - see above
         atexit._run_exitfuncs()  # noqa: SLF001 - see above

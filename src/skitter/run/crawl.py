@@ -35,7 +35,7 @@ from skitter.frontier.workers import (
 from skitter.monitors import Verdict
 from skitter.run.builder import JobBuilder, RunOverrides
 from skitter.run.job import JobSpec
-from skitter.run.loader import misspelled_attributes
+from skitter.run.loader import absent_meta_values, misspelled_attributes
 from skitter.run.outputs import JobOutputs
 from skitter.run.page_changes import PassReport, Ranges, read_changes_of_pass, with_kept
 from skitter.run.passes import PassRecord, PassTracker
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("skitter.crawl")
 
 _SEED_REFUSALS = ("robots", SCHEME, LENGTH, DEPTH, HOST, PATTERN, UNPARSABLE)
-"""Reasons for refusing URLs that explain an empty crawl. Hooks are not among them, because they refuse on purpose."""
+"""Reasons for refusing URLs that explain an empty crawl. Hooks refuse on purpose, so they are left out."""
 _WATCH_INTERVAL = 0.5
 """Seconds between two status checks, for progress and streaming outputs."""
 
@@ -70,7 +70,7 @@ class RunResult(msgspec.Struct, kw_only=True):
     job: str
     state: JobState
     reason: str
-    """Why it stopped: a limit, an interruption or a failure, or what is incomplete; empty if the job is finished."""
+    """Why the run stopped: a limit, an interruption, a failure, or what is incomplete; empty if the job is finished."""
     seconds: float
     """Duration of this run in seconds."""
     before: FrontierStatus
@@ -79,15 +79,24 @@ class RunResult(msgspec.Struct, kw_only=True):
     """Status of the job at the end of this run."""
     outputs: list[str]
     elsewhere: int = 0
-    """Bytes of committed items in part files that are not on this machine, which its files do not hold."""
+    """Bytes of committed items in part files on other machines, which the output files of this machine lack."""
     already_finished: bool = False
     """Whether the job was finished before the run started."""
     ended_pass: PassRecord | None = None
-    """The pass that ended with this run, on whichever machine, with the verdicts of the monitors. If none has ended:
-    a pass that ended earlier, but that no process survived to judge."""
+    """The pass that ended with this run, on any machine, with the verdicts of the monitors. If no pass has ended: an
+    earlier pass that was not judged before, because all of its processes were killed."""
     changes: dict[str, int] = {}
     """Number of pages by :class:`~skitter.frontier.records.PageChange` in the present pass, and ``unlinked``, for a job
     with the setting ``changes``."""
+
+    def __repr__(self) -> str:
+        """Return one line: the status alone has dozens of counters."""
+        state = f"{self.state}, {self.reason}" if self.reason else str(self.state)
+        pages, items = self.counters.get("pages", 0), self.counters.get("items", 0)
+        return (
+            f"<RunResult of job {self.job!r}: {state}; {pages:,} pages, {items:,} items, {self.status.failed:,} failed,"
+            f" {self.seconds:.1f} s>"
+        )
 
     @property
     def fetched_nothing(self) -> bool:
@@ -100,8 +109,8 @@ class RunResult(msgspec.Struct, kw_only=True):
     @property
     def empty_because(self) -> str:
         """A short description of the problem if :attr:`fetched_nothing` is true."""
-        answered = any(name.startswith(("status/2", "failed/store")) for name in self.counters)
-        return f"no page could be {'processed' if answered else 'fetched'}"
+        fetched = any(name.startswith(("status/2", "failed/store")) for name in self.counters)
+        return f"no page could be {'processed' if fetched else 'fetched'}"
 
     @property
     def counters(self) -> dict[str, int]:
@@ -114,10 +123,10 @@ class Progress(msgspec.Struct, frozen=True):
 
     status: FrontierStatus
     seconds: float
-    """Since the start of this run."""
+    """Seconds since the start of this run."""
     workers: int
     pages_per_second: float = 0.0
-    """During the last ten seconds."""
+    """Pages per second during the last ten seconds."""
 
 
 Watcher = Callable[[Progress], None]
@@ -129,8 +138,8 @@ class Crawl:
     ``watcher``
         Called twice a second with the progress of the job, and at the end of the run.
     ``fresh``
-        Delete the stored state of the job and start again. Its outputs are replaced, even if another job has written
-        them. Nothing is deleted before all other parts of the run have been checked.
+        Delete the stored state of the job and start again. Its outputs are replaced, even if another job has written them.
+        Nothing is deleted before all other parts of the run have been checked.
     ``recrawl``
         If the job is finished, start it again: its seeds are loaded again, and pages whose visit has expired
         (``visited_ttl``; without it, all pages) are fetched again. Each visit produces its items again, unless the setting
@@ -174,19 +183,19 @@ class Crawl:
         self._frontier: Frontier | None = None
         """The frontier of the run, while its workers run."""
         self._frontier_of_run: Frontier | None = None
-        """The same frontier from its creation on. Calls may wait for its server before and after the work, too."""
+        """The same frontier, from its creation on. Calls may also wait for its server before and after the work."""
         self._supervisor: Supervisor | None = None
         self._stop_reason = ""
         self._retries_failed = False
         """Whether failed requests are still to be retried at the end."""
         self._passes: PassTracker | None = None
         self._recovered: PassRecord | None = None
-        """The pass that had ended before this run, but was not judged yet."""
+        """The pass that had ended before this run, but had not been judged yet."""
         self._reporting: asyncio.Future[Any] | None = None
         self._pass: PassReport | None = None
-        """What the pass found, at the end of the run."""
+        """What the pass found. Set at the end of the run."""
         self.has_begun = False
-        """Whether the workers have started. Errors from then on are not errors of the input."""
+        """Whether the workers have started. Later errors are not caused by the input."""
         self._queues_without_workers = QueuesWithoutWorkers()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._throughput = Throughput()
@@ -203,10 +212,10 @@ class Crawl:
 
     @property
     def settings(self) -> Settings:
-        """The settings of the job: those of the spider, and those of the specification, which override them."""
+        """The settings of the job: the settings of the spider, overridden by those of the specification."""
         return self._builder.settings
 
-    # --- life ------------------------------------------------------------------------------------------
+    # --- running ---------------------------------------------------------------------------------------
 
     async def run(self) -> RunResult:
         """Run the job until it is finished, stopped or failed. The outputs then hold all committed items.
@@ -230,7 +239,7 @@ class Crawl:
     async def _run(self) -> RunResult:
         began = time.monotonic()
         folder = self._builder.folder
-        # In a thread, because it may search the installed packages.
+        # In a thread, because this may search the installed packages.
         context = self._builder.frontier_context()
         frontier = await asyncio.to_thread(make_frontier, self.spec.frontier, context)
         self._frontier_of_run = frontier
@@ -249,6 +258,9 @@ class Crawl:
         spider_class = type(self._builder.spider)
         for name, remedy in (*unused_attributes(spider_class), *misspelled_attributes(spider_class)):
             log.warning("spider %s: skitter does not use %s; %s", self._builder.spider.name, name, remedy)
+        for name, remedy in absent_meta_values(spider_class):
+            text = "spider %s: skitter does not set meta[%r], so meta.get(%r) finds nothing; %s"
+            log.warning(text, self._builder.spider.name, name, name, remedy)
         await asyncio.to_thread(folder.check_frontier_owner, self.spec)
         if self._fresh:
             await asyncio.to_thread(folder.empty)
@@ -273,7 +285,7 @@ class Crawl:
             await self._run_workers(frontier, info, server, before, began)
             result = await self._result(frontier, before, began, passes)
         except BaseException:
-            self._adder.close()  # the frontier closes soon
+            self._adder.close()  # the frontier is about to close
             await self._end(frontier, server)
             raise
         await self._end(frontier, server, result)
@@ -301,7 +313,9 @@ class Crawl:
 
     async def _wait_for_other_machines(self, frontier: Frontier, result: RunResult) -> None:
         while True:
-            is_expected = await self._written.is_expected()  # first: a machine leaves after it has written
+            is_expected = (
+                await self._written.is_expected()
+            )  # read first, because a machine leaves after it has written
             missing = await self._written.unwritten(await frontier.reports.outputs())
             if not missing:
                 return
@@ -312,9 +326,9 @@ class Crawl:
 
     async def _begin(self, frontier: Frontier, info: JobInfo, passes: PassTracker) -> FrontierStatus:
         if frontier.liveness is not None:
-            await _take_back_leases(frontier, frontier.liveness)
+            await _reclaim_leases(frontier, frontier.liveness)
         status = await frontier.status()
-        # All processes may have been killed after the end of the last pass and before its judgment.
+        # All processes may have been killed after the end of the last pass, before it was judged.
         self._recovered = await _close_pass(frontier, passes, status)
         await self._report(passes)
         # A stop applies to one run. A shared frontier does not know when that run has ended, and still stores the stop.
@@ -335,7 +349,7 @@ class Crawl:
         return status
 
     async def _end_last_pass(self, frontier: Frontier, status: FrontierStatus) -> None:
-        """Complete the end of a finished pass, whose runs may have been killed, before the next pass forgets it."""
+        """Finish what killed runs of the last pass have left undone, before the next pass discards it."""
         await self._drop_superseded(frontier, status)
         remembers = self._builder.settings.changes is not None
         if status.state is not JobState.FINISHED or not (remembers and self._outputs):
@@ -351,7 +365,9 @@ class Crawl:
 
     async def _let_others_write(self, frontier: Frontier) -> None:
         """Wait for the machines that still write the items of the last pass."""
-        await self._written.leave()  # or two machines that begin the next pass would wait for each other
+        await (
+            self._written.leave()
+        )  # otherwise two machines that begin the next pass would wait for each other
         while missing := await self._written.unwritten(await frontier.reports.outputs()):
             if self._stop_reason or not await self._written.is_expected():
                 log.warning("the last pass: %s", describe_unwritten(missing))
@@ -377,7 +393,7 @@ class Crawl:
         before: FrontierStatus,
         began: float,
     ) -> None:
-        """Run the workers, and again if requests were added when they had found the job finished.
+        """Run the workers. Run them again if requests were added after they had found the job finished.
 
         At the end, the server and the adder are closed, so that no request is added to a run that does not fetch it.
         """
@@ -433,14 +449,15 @@ class Crawl:
         watching = asyncio.create_task(self._watch(frontier, began))
         limiting = self._stop_at_time_limit(began)
         try:
-            teams = self.spec.teams()
-            if len(teams) == 1:
+            queue_lists = self.spec.queues_per_worker()
+            if len(queue_lists) == 1:
                 name = await asyncio.to_thread(worker_name)  # reads files
-                return await self._builder.work(frontier, info, name, teams[0]) is JobState.FINISHED
+                return await self._builder.work(frontier, info, name, queue_lists[0]) is JobState.FINISHED
             from skitter.run.supervisor import Supervisor, WorkerCommand  # noqa: PLC0415 - one worker needs none
 
             commands = [
-                WorkerCommand(self.spec, os.getpid(), frontier.shared, self._log, queues) for queues in teams
+                WorkerCommand(self.spec, os.getpid(), frontier.shared, self._log, queues)
+                for queues in queue_lists
             ]
             self._supervisor = Supervisor(commands, frontier.abandon, self._forked)
             return await self._supervisor.run()
@@ -466,7 +483,7 @@ class Crawl:
         self, frontier: Frontier, before: FrontierStatus, began: float, passes: PassTracker
     ) -> RunResult:
         status = await frontier.status()
-        # A stop while there were no workers. Other machines may continue with a shared frontier.
+        # The stop was requested while there were no workers. Other machines may continue with a shared frontier.
         if self._stop_reason and not frontier.shared and status.state is JobState.RUNNING:
             await frontier.control.set_state(JobState.STOPPING)
             status = await frontier.status()
@@ -474,7 +491,7 @@ class Crawl:
         await self._read_changes_of_pass(frontier, status)
         ended_pass = await _close_pass(frontier, passes, status) or self._recovered
         await self._report(passes)
-        # After the judgment of the pass, which would count the deleted letters as failures that were settled in it.
+        # After the pass was judged: otherwise the deleted letters would count as failures that the pass has settled.
         status = await self._drop_superseded(frontier, status)
         if status.state is JobState.FINISHED:
             self._outputs.warn_about_missing_classes(status.counters)
@@ -531,7 +548,7 @@ class Crawl:
     # --- stopping --------------------------------------------------------------------------------------
 
     def stop(self, reason: str) -> None:
-        """Stop gracefully: lease nothing more, finish and commit the requests in progress, release the rest."""
+        """Stop gracefully: lease nothing more, finish and commit the requests in progress, and release other leases."""
         if self._stop_reason:
             return
         self._stop_reason = reason
@@ -548,7 +565,7 @@ class Crawl:
         self._builder.release_spider()
 
     def kill(self) -> None:
-        """Kill the worker processes. For a process that is about to end at once.
+        """Kill the worker processes. For a process that must end immediately.
 
         Committed items are kept, but not merged into the outputs; the next run resumes and merges them.
         """
@@ -603,20 +620,21 @@ class Crawl:
                 workers = 1 if self._supervisor is None else len(self._supervisor.pids)
                 status = await frontier.status()
                 self._show(status, elapsed, workers)
-                await self._queues_without_workers.check(frontier, status, elapsed)
+                if self.spec.queues:  # workers without queues of their own serve all queues
+                    await self._queues_without_workers.check(frontier, status, elapsed)
             await self._emit(frontier)
             await self._judge(frontier)
         except SkitterError:
             pass  # the workers encounter and report the same error
         except Exception:
-            log.exception("cannot watch the job")  # continue: the crawl needs no watcher
+            log.exception("cannot watch the job")  # the crawl continues without it
 
     def _show(self, status: FrontierStatus, elapsed: float, workers: int) -> None:
         """Pass the progress to the watcher. Its errors do not end the crawl."""
         if self._watcher is None:
             return
         try:
-            pace = self._throughput.note(elapsed, status.counters.get("pages", 0))
+            pace = self._throughput.record(elapsed, status.counters.get("pages", 0))
             self._watcher(Progress(status, elapsed, workers, pace))
         except Exception:
             log.exception("cannot show the progress")
@@ -626,7 +644,7 @@ class Crawl:
         passes = self._passes
         if passes is None:
             return
-        await passes.note_seen()
+        await passes.record_seen()
         if passes.due:
             await passes.judge_running(await frontier.status())
             if self._reporting is None or self._reporting.done():
@@ -639,7 +657,7 @@ class Crawl:
     # --- outputs ---------------------------------------------------------------------------------------
 
     async def _present(self, frontier: Frontier, ranges: Ranges) -> Ranges:
-        """Return the ranges of the part files on this machine, and of all parts on servers."""
+        """Return the ranges of the part files on this machine and of all part files on servers."""
         if not frontier.shared:
             return ranges  # all part files are on this machine
         parts = parts_folder(str(self._builder.folder.path))
@@ -678,7 +696,7 @@ class Crawl:
 
 
 async def _close_pass(frontier: Frontier, passes: PassTracker, status: FrontierStatus) -> PassRecord | None:
-    """Close the pass as :meth:`PassTracker.close`, unless handlers of another process may still add requests."""
+    """Close the pass like :meth:`PassTracker.close`, unless handlers of another process may still add requests."""
     if status.state is JobState.FINISHED:
         participants = decode_participants(await frontier.notes.get(PARTICIPANTS))
         if participants.idle_at and participants.include_any(await frontier.reports.workers()):
@@ -686,8 +704,8 @@ async def _close_pass(frontier: Frontier, passes: PassTracker, status: FrontierS
     return await passes.close(status)
 
 
-async def _take_back_leases(frontier: Frontier, liveness: Liveness) -> None:
-    """Take back the leases of the workers of this machine that have died, without waiting for their heartbeats to end."""
+async def _reclaim_leases(frontier: Frontier, liveness: Liveness) -> None:
+    """Reclaim the leases of dead workers of this machine, without waiting for their heartbeats to expire."""
     await liveness.open()
     try:
         workers = await liveness.workers()
@@ -696,11 +714,11 @@ async def _take_back_leases(frontier: Frontier, liveness: Liveness) -> None:
     dead = await asyncio.to_thread(lambda: [worker for worker in workers if has_died(worker)])
     for worker in dead:
         if taken := await frontier.abandon(worker):
-            log.info("worker %s died on this machine: took back %d leases", worker, taken)
+            log.info("worker %s died on this machine: reclaimed %d leases", worker, taken)
 
 
 _QUEUE_GRACE = 10.0
-"""Seconds before a queue without a worker is logged, because a worker may be replaced or another machine may join."""
+"""Seconds before a queue without a worker is logged: a worker may be about to be replaced, or another machine to join."""
 
 
 def _warn_about_user_agent(settings: Settings) -> None:
@@ -713,17 +731,17 @@ def _warn_about_user_agent(settings: Settings) -> None:
 
 
 class QueuesWithoutWorkers:
-    """Logs queues that no worker serves, each once."""
+    """Logs each queue that no worker serves, once."""
 
     def __init__(self) -> None:
         self._since: dict[str, float] = {}
         self._logged: set[str] = set()
 
     async def check(self, frontier: Frontier, status: FrontierStatus, now: float) -> None:
-        """Check a status of the job. ``now``: seconds, of any clock."""
-        if status.state is not JobState.RUNNING or not any(status.queues.values()):
+        """Check a status of the job. ``now``: seconds by any clock."""
+        if status.state is not JobState.RUNNING or not status.queued:
             return
-        waiting = queues_without_workers(status.queues, await frontier.reports.workers())
+        waiting = queues_without_workers(status, await frontier.reports.workers())
         self._since = {queue: self._since.get(queue, now) for queue in waiting}
         for queue, since in self._since.items():
             if now - since >= _QUEUE_GRACE and queue not in self._logged:

@@ -60,7 +60,7 @@ SESSIONS = PluginKind("sessions", "skitter.sessions", {}, SettingsError)
 COOKIES = PluginKind("cookies", "skitter.cookies", {}, SettingsError)
 
 _WITH_SETTINGS = ("http", "browser", "adaptive")
-"""Fetchers that send the headers of the settings themselves."""
+"""Fetchers that add the headers of the settings themselves."""
 _OWN_JARS = ("auto", "session", "proxy", "shared")
 """Values of the setting ``cookies`` for the built-in cookie jars."""
 
@@ -94,7 +94,7 @@ class JobCookies(NamedTuple):
 def make_cookies(
     settings: Settings, notes: Notes | None = None, sharing: CookieSharing | None = None
 ) -> JobCookies:
-    """Return the cookies of one worker, with the initial ones of the settings. May block. Parameters as for :func:`make_fetcher`.
+    """Return the cookies of one worker, including the initial cookies of the settings. May block. Parameters as for :func:`make_fetcher`.
 
     Raises :class:`~skitter.errors.SettingsError` for a plugin that is missing or cannot be made, and for an initial cookie
     that cannot be set.
@@ -118,8 +118,8 @@ def make_fetcher(
     ``notes``: shared by the workers of the job; ``None`` for a fetch outside of a job.
     ``sharing``: given for a job with several workers, for ``cookies=auto``.
     ``chooser``: the spider, if it chooses the identity of its requests.
-    ``guard``: checks the addresses that the fetcher connects to; default: that of the settings.
-    ``job_cookies``: default: those of :func:`make_cookies`.
+    ``guard``: checks the addresses that the fetcher connects to; default: a guard from the settings.
+    ``job_cookies``: default: the result of :func:`make_cookies`.
 
     Raises :class:`~skitter.errors.SettingsError` for a plugin that is missing or cannot be made.
     """
@@ -276,7 +276,7 @@ def _proxies(settings: Settings, context: SourceContext) -> Proxies | None:
 
 
 def _is_list(text: str) -> bool:
-    """Return whether a text is a list of proxies, and not the name of a plugin."""
+    """Return whether a string is a list of proxies, and not the name of a plugin."""
     return PROXIES.named(text.partition(":")[0].lower()) is None and PROXIES.at_path(text) is None
 
 

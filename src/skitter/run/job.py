@@ -22,7 +22,7 @@ log = logging.getLogger("skitter.crawl")
 
 if TYPE_CHECKING:
     SpiderName = Any
-    """A text; the constructor also takes a class. A union would be the type of the field, too."""
+    """A string. The constructor also accepts a class, but the field itself is always a string."""
 else:
     SpiderName = str
 
@@ -33,7 +33,7 @@ _FORMAT = 1
 RECIPES = (".yaml", ".yml", ".toml")
 """Suffixes of recipe files."""
 _MAX_SOCKET_PATH = 100
-"""Bytes; the kernels allow 104 (macOS) to 108 (Linux)."""
+"""Maximum length of a socket's path in bytes. Kernels allow 104 (macOS) to 108 (Linux)."""
 
 
 class JobSpec(msgspec.Struct, kw_only=True):
@@ -41,30 +41,30 @@ class JobSpec(msgspec.Struct, kw_only=True):
 
     job: str
     origin: str = ""
-    """The name under which the job was created, if its folder was renamed since. Empty: ``job``."""
+    """The name under which the job was created, if its folder was renamed later. Empty: ``job``."""
     spider: SpiderName
     """``FILE.py:Class`` or ``package.module:Class``. A class is replaced by its name."""
     spider_title: str = ""
-    """What users see as the spider, if another program runs the job. Empty: ``spider``."""
+    """The name of the spider for display, if another program runs the job. Empty: ``spider``."""
     arguments: dict[str, Any] = {}
     settings: dict[str, Any] = {}
-    """Settings that override those of the spider."""
+    """Settings that override the settings of the spider."""
     outputs: list[str] = []
     frontier: str = "sqlite:"
-    """Its URL. It is stored without secrets, like the URLs of outputs and proxies."""
+    """The URL of the frontier. It is stored without secrets, like the URLs of outputs and proxies."""
     workers: int = 1
     queues: dict[str, int] = {}
     """The queues to serve, each with the number of its own worker processes. Queues with 0 share the ``workers``.
     Empty: the ``workers`` serve all queues."""
     home: str = HOME
     reads_references: bool = True
-    """Whether ``env:NAME`` and ``file:PATH`` as arguments, headers and proxies are replaced by the secrets there. A service
-    does not allow it: its callers could read its environment and its files."""
+    """Whether ``env:NAME`` and ``file:PATH`` in arguments, headers and proxies are replaced by the secrets they refer to. A
+    service does not allow this, because its callers could read its environment and its files."""
     left_out: list[str] = []
     """In a stored specification: arguments and settings that are stored without their secrets."""
     left_streams: dict[str, int] = {}
-    """The streams of former outputs, each with the number of items that the job had found when its last run with this
-    stream had ended."""
+    """The streams of former outputs, each with the number of items that the job had found at the end of its last run with
+    that stream."""
     format: int = _FORMAT
 
     def __post_init__(self) -> None:
@@ -90,26 +90,26 @@ class JobSpec(msgspec.Struct, kw_only=True):
         """Whether the frontier is lost when the run ends."""
         return self.frontier.startswith("memory:")
 
-    def teams(self) -> list[list[str]]:
+    def queues_per_worker(self) -> list[list[str]]:
         """Return the queues that each worker process serves; empty: all."""
-        return teams_of(self.workers, self.queues)
+        return queues_per_worker(self.workers, self.queues)
 
 
-def teams_of(workers: int, queues: Mapping[str, int]) -> list[list[str]]:
+def queues_per_worker(workers: int, queues: Mapping[str, int]) -> list[list[str]]:
     """Return the queues that each worker process serves; empty: all. ``queues``: see :attr:`JobSpec.queues`."""
     common = [queue for queue, processes in queues.items() if not processes]
-    teams = [common] * workers if common or not queues else []
-    return teams + [[queue] for queue, processes in queues.items() for _ in range(processes)]
+    lists = [common] * workers if common or not queues else []
+    return lists + [[queue] for queue, processes in queues.items() for _ in range(processes)]
 
 
 def split_reference(spider: str) -> tuple[str, str]:
-    """Split ``PLACE:Class`` into place and class, which may be empty."""
+    """Split ``FILE:Class`` or ``MODULE:Class`` into file or module and class, which may be empty."""
     place, colon, name = spider.rpartition(":")
     return (place, name) if colon and name.isidentifier() else (spider, "")
 
 
 def is_file(place: str) -> bool:
-    """Return whether the place of a spider is a file: a Python file or a recipe. Otherwise it is a module."""
+    """Return whether a spider is in a file, a Python file or a recipe, and not in a module."""
     return place.endswith((".py", *RECIPES))
 
 
@@ -149,12 +149,12 @@ class JobFolder:
         path = self.path.resolve() / "owner.sock"
         if len(os.fsencode(path)) <= _MAX_SOCKET_PATH:
             return path
-        import tempfile  # noqa: PLC0415 - for few jobs
+        import tempfile  # noqa: PLC0415 - few jobs need it
 
         folder = Path(tempfile.gettempdir()) / f"skitter-{os.getuid()}"
         with contextlib.suppress(FileExistsError):
             folder.mkdir(mode=0o700)
-        found = folder.lstat()  # of the link, if it is one
+        found = folder.lstat()  # do not follow a link
         is_private = stat.S_ISDIR(found.st_mode) and not found.st_mode & (stat.S_IRWXG | stat.S_IRWXO)
         if not is_private or found.st_uid != os.getuid():
             raise UsageError(
@@ -231,7 +231,7 @@ class JobFolder:
         return False
 
     def empty(self) -> None:
-        """Delete everything in the folder; the outputs of the job stay. The caller must hold the lock."""
+        """Delete everything in the folder. The outputs of the job stay. The caller must hold the lock."""
         import shutil  # noqa: PLC0415 - for --fresh
 
         for entry in self.path.iterdir():
@@ -245,9 +245,9 @@ class JobFolder:
     def check(self, spec: JobSpec) -> None:
         """Check whether a run may continue the job.
 
-        A spider of the same name continues the job if the file of the old one no longer exists: it was moved. Raises
-        :class:`~skitter.errors.UsageError` if the job was started with another spider, other arguments or another
-        frontier: the run would mix two crawls.
+        A spider of the same name continues the job if the file of the old spider no longer exists, because it was moved.
+        Raises :class:`~skitter.errors.UsageError` if the job was started with another spider, other arguments or another
+        frontier, because the run would mix two crawls.
         """
         if not self.exists():
             return
@@ -281,7 +281,7 @@ class JobFolder:
             check_owner(file_of(spec.frontier, self.path), spec.created_as)
 
     def _check_frontier_file(self, frontier: str) -> None:
-        """Check that the frontier file of a started job exists. With a new file, the job would silently start again."""
+        """Check that the frontier file of a started job exists. With a new file, the job would silently start over."""
         from skitter.frontier.embedded.tables import file_of  # noqa: PLC0415 - reading a job does not need it
 
         path = file_of(frontier, self.path)
@@ -294,7 +294,7 @@ class JobFolder:
             )
 
     def _check_moved(self, before: str, now: str) -> None:
-        """Check whether the spider ``now`` is the spider ``before`` in another place."""
+        """Check whether the spider ``now`` is the spider ``before`` after a move."""
         (old_place, old_class), (_, new_class) = split_reference(before), split_reference(now)
         if old_class == new_class and is_file(old_place) and not Path(old_place).exists():
             log.info("the spider of job %s has moved from %s to %s", self.job, before, now)
@@ -307,14 +307,14 @@ class JobFolder:
         )
 
     def adopt(self, spec: JobSpec) -> None:
-        """Give a specification what the job of this folder remembers: its first name and its former outputs."""
+        """Copy the first name and the former outputs of the job in this folder to a specification."""
         if self.exists():
             before = self.read()
             spec.origin, spec.left_streams = before.origin, before.left_streams
 
     @property
     def _base(self) -> Path:
-        """The folder that moves together with the job: the one that contains the home of the job."""
+        """The folder that moves together with the job: the parent of the job's home."""
         return self.path.parent.resolve().parent
 
     def _portable(self, spider: str) -> str:
@@ -348,7 +348,7 @@ def _kept(spec: JobSpec) -> JobSpec:
 
 
 def _compared(spec: JobSpec, field: str) -> Any:
-    """Return a field that a run has to repeat. A secret may change, and it may become a reference."""
+    """Return a field that a run has to repeat, without its secrets: they may change, or become references."""
     if field == "frontier":
         from skitter.frontier.registry import location_of  # noqa: PLC0415 - a worker of the owner needs no frontiers
 

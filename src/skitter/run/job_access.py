@@ -1,4 +1,4 @@
-"""Access to a job from outside: opens its frontier, whether a process runs the job or not, and reads its state."""
+"""Access to a job from other processes: opens its frontier, whether or not a process runs the job, and reads its state."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class JobStatus(msgspec.Struct, kw_only=True):
     to fetch, but committed items are in no output; ``new``: it was never started, or was kept in memory; ``unknown``: it
     cannot be read."""
     live: bool
-    """Whether a process works on it: on this machine, or on any machine if its frontier is shared."""
+    """Whether a process works on the job: on this machine, or on any machine if its frontier is shared."""
     spider: str
     outputs: list[str]
     frontier: str
@@ -72,21 +72,21 @@ class JobStatus(msgspec.Struct, kw_only=True):
     workers: list[WorkerStatus] = []
     """The running workers, on all machines."""
     changes: dict[str, Any] = {}
-    """Settings that were changed while it ran."""
+    """Settings that were changed while the job ran."""
     banned: list[str] = []
     """Hosts whose requests are refused."""
     violated: list[Verdict] = []
-    """The violated monitors of the current pass, or else of the last one."""
+    """The violated monitors of the current pass, or of the last pass if none is open."""
     passes: list[PassRecord] = []
     """The last passes that have ended, at most 10, newest first."""
     elsewhere: int = 0
-    """Bytes of committed items in part files that are not on this machine: those of other machines, which may be gone."""
+    """Bytes of committed items in part files of other machines, which may be gone."""
     may_grow: bool = False
-    """Whether a Scrapy process may still add requests, although nothing is left to fetch: its spider is open."""
+    """Whether nothing is left to fetch, but a Scrapy process may still add requests because its spider is open."""
     unwritten: int = 0
     """Bytes of committed items that no machine has written to the outputs yet. Only read if nothing is left to fetch."""
     problem: str = ""
-    """Why it cannot be read; empty if it can."""
+    """Why the job cannot be read; empty if it can."""
 
 
 class OpenFrontier(NamedTuple):
@@ -106,7 +106,7 @@ class SharedJob(JobFolder):
         self._url = url
 
     def read(self) -> JobSpec:
-        """Return the specification of the job, as far as this machine knows it."""
+        """Return what this machine knows of the specification of the job."""
         if self.exists():
             spec = super().read()
             if location_of(spec.frontier) == location_of(self._url):
@@ -358,7 +358,7 @@ async def read_passes(folder: JobFolder) -> Passes:
 async def _read(
     folder: JobFolder, from_frontier: Callable[[Frontier], Awaitable[_T]], from_file: Callable[[Path], _T]
 ) -> _T:
-    """Ask the frontier of a job that is being run, or read the file of one that is not."""
+    """Ask the frontier of a job that is being run. Otherwise, read its file."""
     async with live_frontier(folder) as live:
         if live is not None:
             with contextlib.suppress(OwnerGone):  # it has just ended
@@ -448,7 +448,7 @@ async def change_settings(frontier: Frontier, changes: SettingsChanges, *, reset
 
 
 def changes_of(values: Mapping[str, Any]) -> SettingsChanges:
-    """Return changes of settings that hold from now on.
+    """Return changes of settings, to be applied to a running job.
 
     Raises :class:`~skitter.errors.UsageError` for a setting that cannot change during a run, or an invalid value.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import importlib
 import importlib.util
 import inspect
@@ -12,11 +13,11 @@ from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
 from threading import get_ident
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any, Protocol, runtime_checkable
 
 from skitter.errors import SkitterError, SpiderError, close_names, with_article
-from skitter.foreign_names import HOOKS
+from skitter.foreign_names import HOOKS, META_VALUES
 from skitter.plugins import FILE_MODULE
 from skitter.request import name_of_callback
 from skitter.run.job import RECIPES, is_file, split_reference
@@ -39,7 +40,7 @@ def _importing(what: str, remedy: Callable[[Exception], str]) -> Iterator[None]:
         yield
     except SpiderError:
         raise
-    except SyntaxError as error:  # of the code itself, or of a module that it imports
+    except SyntaxError as error:  # in the code itself, or in a module that it imports
         place = f"{error.filename} line {error.lineno}"
         raise SpiderError(f"{place}: {error.msg}", remedy="correct this file") from error
     except Exception as error:
@@ -116,9 +117,9 @@ def _has_scrapy_spider(module: ModuleType) -> bool:
 
 
 def spiders_in_file(path: Path) -> dict[str, type[Spider]]:
-    """Return the spiders of a file by name; those that it only imports are left out. A recipe file has one spider.
+    """Return the spiders of a file by name, without imported ones. A recipe file has one spider.
 
-    Raises as :func:`load_spider_class`.
+    Raises the same errors as :func:`load_spider_class`.
     """
     if path.suffix in RECIPES:
         spider = load_spider_class(str(path))
@@ -129,7 +130,7 @@ def spiders_in_file(path: Path) -> dict[str, type[Spider]]:
 def spiders_in_module(name: str) -> tuple[dict[str, type[Spider]], list[str]]:
     """Return the spiders of a module by name, and the names of the modules in it if it is a package.
 
-    Raises as :func:`load_spider_class`.
+    Raises the same errors as :func:`load_spider_class`.
     """
     from pkgutil import iter_modules  # noqa: PLC0415 - a run loads one spider
 
@@ -141,7 +142,7 @@ def spiders_in_module(name: str) -> tuple[dict[str, type[Spider]], list[str]]:
 def find_spider(name: str) -> tuple[str, type[Spider]]:
     """Return a spider class and its full name, by which every process of this machine can load it.
 
-    Raises as :func:`load_spider_class`.
+    Raises the same errors as :func:`load_spider_class`.
     """
     spider = load_spider_class(name)
     place, _ = split_reference(name)
@@ -181,7 +182,7 @@ def _module_of_file(path: Path) -> ModuleType:
 def _import_remedy(path: Path, error: Exception) -> str:
     if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] == "scrapy":
         return _SCRAPY_REMEDY
-    # A program without a guard runs its own crawl again when a worker process imports it.
+    # A program without this guard would start its crawl again when a worker process imports it.
     if "running event loop" in str(error):
         return 'move the call below: if __name__ == "__main__":'
     if isinstance(error, ImportError):
@@ -214,7 +215,7 @@ def _module_by_name(name: str) -> ModuleType:
         try:
             return importlib.import_module(name)
         except ModuleNotFoundError as error:
-            if not f"{name}.".startswith(f"{error.name}."):  # the module is there, and imports what is not
+            if not f"{name}.".startswith(f"{error.name}."):  # the module exists, but imports a missing one
                 raise
             raise SpiderError(
                 f"module not found: {error.name!r}",
@@ -282,7 +283,7 @@ def check_spider(spider: Spider) -> None:
 
 
 def check_list(spider: Spider, name: str, value: Any, *, has_texts: bool) -> None:
-    """Raise :class:`~skitter.errors.SpiderError` if an attribute of a spider is not a list, or not one of strings."""
+    """Raise :class:`~skitter.errors.SpiderError` if an attribute of a spider is not a list, or not a list of strings."""
     if isinstance(value, str):
         raise _wrong(spider, name, value, "a list", f"write {name} = [{value!r:.80}]")
     if isinstance(value, Mapping) or not isinstance(value, Iterable):
@@ -300,7 +301,7 @@ def check_list(spider: Spider, name: str, value: Any, *, has_texts: bool) -> Non
 
 
 _NEAR = 0.85
-"""Similarity of a misspelled name to the right one."""
+"""Minimum similarity of a misspelled name to the right one."""
 _MIN_LENGTH = 8
 """Minimum length of an attribute's name. Shorter names resemble too many others."""
 
@@ -311,23 +312,28 @@ def _misspelling(name: str, known: Iterable[str]) -> str:
     return f"did you mean {near[0]}? If not, rename it" if near else ""
 
 
-def misspelled_attributes(spider_class: type[Spider]) -> list[tuple[str, str]]:
-    """Return the attributes of a class that resemble one that skitter would use, each with a remedy.
-
-    An attribute that the methods of the class use themselves is not a mistake.
-    """
-    owners = [
+def _own_classes(spider_class: type[Spider]) -> list[type]:
+    """Return a spider class and its bases, without those of skitter."""
+    return [
         owner
         for owner in spider_class.__mro__
         if owner.__module__.partition(".")[0] not in {"skitter", "builtins"}
     ]
+
+
+def misspelled_attributes(spider_class: type[Spider]) -> list[tuple[str, str]]:
+    """Return the attributes of a class that resemble an attribute that skitter uses, each with a remedy.
+
+    An attribute that the methods of the class use themselves is not a mistake.
+    """
+    owners = _own_classes(spider_class)
     names = {name for owner in owners for name in vars(owner)}
     known = [
         name for name in (*Spider.__annotations__, *POINTS) if len(name) >= _MIN_LENGTH and name not in names
     ]
     suspects = {}
     for name in names - set(dir(Spider)) - set(POINTS):
-        # Most names resemble none, and the comparison takes some milliseconds to load.
+        # Most names resemble none, and the module for the comparison takes some milliseconds to load.
         candidates = [right for right in known if name[:2] == right[:2] and abs(len(name) - len(right)) <= 2]
         if candidates and (remedy := _misspelling(name, candidates)):
             suspects[name] = remedy
@@ -339,6 +345,13 @@ def misspelled_attributes(spider_class: type[Spider]) -> list[tuple[str, str]]:
 
 def _words_in_code(member: Any) -> Iterator[str]:
     """Return the names and the strings in the code of a method."""
+    for code in _codes_of(member):
+        yield from code.co_names
+        yield from (constant for constant in code.co_consts if isinstance(constant, str))
+
+
+def _codes_of(member: Any) -> Iterator[CodeType]:
+    """Return the code of a method, and that of the functions in it."""
     if isinstance(member, (staticmethod, classmethod)):
         member = member.__func__
     elif isinstance(member, property):
@@ -347,16 +360,40 @@ def _words_in_code(member: Any) -> Iterator[str]:
     codes = [function.__code__] if inspect.isfunction(function) else []
     while codes:
         code = codes.pop()
-        yield from code.co_names
-        for constant in code.co_consts:
-            if isinstance(constant, str):
-                yield constant
-            elif inspect.iscode(constant):
-                codes.append(constant)
+        yield code
+        codes += filter(inspect.iscode, code.co_consts)
+
+
+def absent_meta_values(spider_class: type[Spider]) -> list[tuple[str, str]]:
+    """Return the values of Scrapy that the methods of a class read by ``meta.get``, each with what to read instead.
+
+    ``meta["depth"]`` raises an error, but ``meta.get("depth")`` is always ``None``, unless the spider itself sets it.
+    """
+    read, own = set[str](), set[str]()
+    for owner in [] if spider_class.own_meta else _own_classes(spider_class):
+        for code in (code for member in vars(owner).values() for code in _codes_of(member)):
+            groups = [constant for constant in code.co_consts if isinstance(constant, tuple)]
+            words = {*code.co_consts, *(word for group in groups for word in group)}
+            keys = META_VALUES.keys() & words
+            if any("meta" in group for group in groups):  # the names of keyword arguments
+                own |= keys
+            elif keys:
+                read |= keys & _read_by_get(code)
+    return sorted((name, META_VALUES[name]) for name in read - own)
+
+
+def _read_by_get(code: CodeType) -> set[str]:
+    """Return the constants that some code passes to ``meta.get``."""
+    words = [instruction.argval for instruction in dis.get_instructions(code)]
+    return {
+        key
+        for name, method, key in zip(words, words[1:], words[2:], strict=False)
+        if (name, method) == ("meta", "get") and isinstance(key, str)
+    }
 
 
 def check_hooks(hooks: Iterable[object]) -> None:
-    """Raise :class:`~skitter.errors.SpiderError` for a hook collection that has no hook, or whose hooks cannot be called."""
+    """Raise :class:`~skitter.errors.SpiderError` for a collection without hooks, or with hooks that cannot be called."""
     for collection in hooks:
         problem, remedy = _problem_of_hooks(collection)
         if problem:

@@ -42,13 +42,13 @@ class SharedLogFile(WatchedFileHandler):
                 self._rotate(self.stream.fileno())
         except OSError:
             self.handleError(record)
-        super().emit(record)  # which opens the file again if it was renamed
+        super().emit(record)  # opens the file again if it was renamed
 
     def _rotate(self, descriptor: int) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         try:
             if not os.path.samestat(os.fstat(descriptor), self._path.stat()):
-                return  # another process was faster
+                return  # another process has rotated the file
             if not self._backups:
                 self._path.unlink()
                 return
@@ -56,7 +56,7 @@ class SharedLogFile(WatchedFileHandler):
                 older = self._backup(number)
                 if older.exists():
                     older.replace(self._backup(number + 1))
-            # Renamed last, because another process may then rotate the new file.
+            # Rename the file last: from then on, another process may rotate the new file.
             self._path.rename(self._backup(1))
         except FileNotFoundError:
             pass  # renamed or removed meanwhile

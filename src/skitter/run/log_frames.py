@@ -25,11 +25,11 @@ from skitter.errors import SkitterError
 
 MARK = b"\x1e"
 _MAX_FRAME = 4096
-"""PIPE_BUF on Linux. On macOS it is 512: there, long lines of processes that write at the same time may be mixed."""
+"""PIPE_BUF on Linux. On macOS it is 512: long lines of concurrent writers may be mixed there."""
 _MAX_PART = 2500
-"""Bytes of text in one part of a line; the other fields of a frame fit into the rest."""
+"""Maximum bytes of text in one part of a line. The other fields of a frame fit into the rest."""
 _MAX_TEXT = 16_000
-"""Characters of a message or a traceback; longer texts lose their middle."""
+"""Maximum characters of a message or a traceback. Longer texts lose their middle."""
 _MAX_NAME = 80
 LEVELS = ("debug", "info", "warning", "error", "critical")
 
@@ -67,7 +67,7 @@ def severity_of(level: str) -> int:
 
 
 def level_name(number: int) -> str:
-    """Return the name of a level; for a number between two levels, that of the lower one."""
+    """Return the name of a level; for a number between two levels, the name of the lower one."""
     return LEVELS[min(max(number // 10, 1), len(LEVELS)) - 1]
 
 
@@ -101,7 +101,7 @@ def _pieces(text: str) -> Iterator[str]:
 
 
 def _bounded(text: str) -> str:
-    """Return a text that can be encoded, without its middle if it is too long."""
+    """Return a text in encodable form, without its middle if it is too long."""
     if len(text) > _MAX_TEXT:
         half = _MAX_TEXT // 2
         text = f"{text[:half]}\n... {len(text) - 2 * half} characters omitted ...\n{text[-half:]}"
@@ -118,10 +118,10 @@ class LogFrameHandler(logging.Handler):
         super().__init__()
         self._worker = worker[:_MAX_NAME]
         self._lost = 0
-        # A new description of the pipe: other writers do not expect a pipe that refuses data.
+        # Open the pipe again, because other writers of the same file description do not expect it to refuse data.
         try:
             self._out = os.open(f"/proc/self/fd/{descriptor}", os.O_WRONLY | os.O_NONBLOCK)
-        except OSError:  # no /proc on this system: the handler waits for the reader
+        except OSError:  # no /proc on this system: the handler blocks instead
             self._out = os.dup(descriptor)
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -131,7 +131,7 @@ class LogFrameHandler(logging.Handler):
             self.flush()
             if not self._write(line):
                 self._lost += 1
-        except Exception:  # noqa: BLE001 - the arguments of a record are the user's, and may fail in any way
+        except Exception:  # noqa: BLE001 - formatting arguments of user code may raise any error
             self.handleError(record)
 
     def flush(self) -> None:
@@ -156,7 +156,7 @@ class LogFrameHandler(logging.Handler):
                 os.write(self._out, frame)
         except BlockingIOError:
             return False
-        except OSError:  # the node is gone, and this process ends soon
+        except OSError:  # the node has ended, and this process ends soon
             return True
         return True
 
@@ -211,7 +211,7 @@ class StreamToLog(io.TextIOBase):
 
 
 def log_cause(error: SkitterError) -> None:
-    """Log the exception behind an error that ends this process; the error itself is reported elsewhere, without it."""
+    """Log the cause of an error that ends this process. The error itself is reported elsewhere, without its cause."""
     if error.__cause__ is not None:
         logging.getLogger("skitter").error("%s", error, exc_info=error.__cause__)
 
@@ -219,7 +219,7 @@ def log_cause(error: SkitterError) -> None:
 def send_frames(level: str, worker: str) -> None:
     """Send log records, warnings, printed text and fatal errors of this process to standard error, as frames.
 
-    Records of all loggers are sent, from ``level`` on, not only those of skitter: a spider has loggers of its own.
+    Records of all loggers are sent, from ``level`` on, not only skitter's, because a spider may have its own loggers.
     """
     handler = LogFrameHandler(2, worker)
     root, skitter = logging.getLogger(), logging.getLogger("skitter")

@@ -12,7 +12,7 @@ from skitter.run.job import JobSpec
 from skitter.secrets import shown_url
 from skitter.store.contract import ItemGroup, Output, OutputContext, RangesByPart, StoreContext
 from skitter.store.outputs import open_output, stream_of
-from skitter.store.selection import ITEM_CLASSES, classes_of, places_of, ranges_of_output
+from skitter.store.selection import ITEM_CLASSES, classes_of, locations_of, ranges_of_output
 from skitter.worker.bounded_counters import CLASSES, OTHERS
 from skitter.worker.routing import OutputRouter, Route, section_of
 
@@ -25,7 +25,7 @@ _REMOVED_AT_ONCE = 1000
 
 
 class JobOutputs:
-    """Checks, streams and merges the outputs of one run: those of the job, and those that its spider chooses.
+    """Checks, streams and merges the outputs of one run: the outputs of the job, and the outputs that its spider chooses.
 
     Raises :class:`~skitter.errors.StoreError` for an output of an unknown kind.
     """
@@ -34,13 +34,13 @@ class JobOutputs:
         self._spec = spec
         self._builder = builder
         self._outputs = {target: open_output(target) for target in spec.outputs}
-        """The outputs by name. Those that the spider chooses are added when they are known."""
+        """The outputs by name. Outputs that the spider chooses are added when they are known."""
         self._locations: dict[str, str] = {}
         """The location of each output, by name. Two names may have the same location."""
         self._sections: dict[str, dict[str, None]] = {}
         """The sections of the items that each location contains."""
         self._selections: dict[str, str] = {}
-        """The key of the classes of items that the output in each place selects; empty: all items."""
+        """The key of the item classes that the output at each location selects; empty: all items."""
         self._routes: set[Route] = set()
         self._unusable: dict[str, StoreError] = {}
         """Outputs that the spider chose during the run and that cannot be written."""
@@ -70,7 +70,7 @@ class JobOutputs:
             await self._check(output, context, fresh=fresh)
 
     async def _newly_named(self) -> dict[str, Output]:
-        """Add the routes that the spider knows by now. Return their new outputs."""
+        """Add the routes that the spider knows so far. Return their new outputs."""
         spider = self._builder.spider
         return await asyncio.to_thread(self._add_routes, spider) if isinstance(spider, OutputRouter) else {}
 
@@ -98,13 +98,13 @@ class JobOutputs:
     def _conflict(self, target: str) -> StoreError | None:
         """Return why an output cannot be written together with the others; ``None`` if it can.
 
-        Two outputs in one place that select different classes would replace each other's items.
+        Two outputs at one location that select different classes would replace each other's items.
         """
         output = open_output(target)
         item_classes = classes_of(output)
         selection = "" if item_classes is None else item_classes.key
-        for place in places_of(output):
-            if self._selections.setdefault(place, selection) != selection:
+        for location in locations_of(output):
+            if self._selections.setdefault(location, selection) != selection:
                 return StoreError(
                     f"output {output.target!r} selects other classes of items than another output in the same place",
                     remedy="name one output with all of its classes, such as ?item_classes=Book,Author, or choose another place",
@@ -128,7 +128,7 @@ class JobOutputs:
     def warn_about_missing_items(self, found: int) -> None:
         """Log outputs that will lack items of earlier runs. ``found``: number of items that the job has found so far.
 
-        Note in the specification which streams of the last run are no longer written.
+        Record in the specification which streams of the last run are no longer written.
         """
         folder = self._builder.folder
         if not folder.exists():
@@ -150,7 +150,7 @@ class JobOutputs:
             left.pop(stream, None)
 
     def warn_about_missing_classes(self, counters: Mapping[str, int]) -> None:
-        """Log the classes that outputs select and that no item of a finished job had. ``counters``: those of the job."""
+        """Log classes that outputs select, but that no item of a finished job had. ``counters``: the counters of the job."""
         found = sorted(name.removeprefix(CLASSES) for name in counters if name.startswith(CLASSES))
         if not found or OTHERS in found:
             return
@@ -163,7 +163,7 @@ class JobOutputs:
                 )  # fmt: skip
 
     async def add_new_outputs(self) -> None:
-        """Add outputs that the spider knows by now. An error is logged here, and raised by :meth:`merge`."""
+        """Add outputs that the spider knows so far. Errors are logged here, and raised by :meth:`merge`."""
         before = {*self._unusable}
         for target, output in (await self._newly_named()).items():
             try:
@@ -188,7 +188,7 @@ class JobOutputs:
     async def merge(self, ranges: RangesByPart, held: RangesByPart | None = None) -> None:
         """Write exactly the committed items to all outputs. Raises the first error after all have been tried.
 
-        ``held``: the items for outputs that can be replaced, if those are not only the items of this pass.
+        ``held``: the items for outputs that can be replaced, if they contain more than the items of this pass.
         """
         failed = [*self._unusable.values()]
         for output, context in self._all():

@@ -1,4 +1,4 @@
-"""Page changes: what a job that remembers its pages found in its present pass, and which older items still belong to it."""
+"""Page changes: what the current pass of a job that remembers its pages found, and which older items are still valid."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class PassReport(msgspec.Struct):
     counts: Counter[str]
     """Number of pages by :class:`PageChange`, and ``unlinked``. Pages that the pass has not reached yet are not counted."""
     kept: Ranges
-    """Byte ranges of the items of all remembered pages that are not gone. Those of this pass belong to it, because a page of a
-    running job may have changed since the ranges of the pass were read."""
+    """Byte ranges of the items of all remembered pages that are not gone. Ranges of this pass are included, because a page of
+    a running job may have changed since the ranges of the pass were read."""
     gone: list[bytes]
     """Fingerprints of the pages that are gone."""
 
@@ -52,7 +52,7 @@ class PassReport(msgspec.Struct):
 
 
 async def each_visit(read: ReadVisits, *, may_repeat: bool) -> AsyncIterator[VisitedPage]:
-    """Read all visits, each once. ``may_repeat``: the frontier may return one twice."""
+    """Read all visits, each once. ``may_repeat``: the frontier may return a visit twice."""
     seen: set[bytes] = set()
     cursor = ""
     while True:
@@ -94,5 +94,5 @@ async def read_changes_of_pass(read: ReadVisits, status: FrontierStatus, *, may_
 
 
 def with_kept(ranges: Mapping[str, Sequence[tuple[int, int]]], kept: Ranges) -> Ranges:
-    """Return the ranges of the present pass together with those of the remembered pages. Read ``ranges`` first."""
+    """Return the ranges of the current pass together with the ranges of the remembered pages. Read ``ranges`` first."""
     return {part: joined_spans([*ranges.get(part, ()), *kept.get(part, ())]) for part in {**ranges, **kept}}

@@ -47,9 +47,9 @@ class PageFetcher:
         await self._fetcher.close()
 
     async def fetch(self, request: Request | str) -> Response:
-        """Fetch a page, whatever its status.
+        """Fetch a page. Any status is a response.
 
-        Raises :class:`~skitter.fetch.contract.FetchError` if the server does not answer, and
+        Raises :class:`~skitter.fetch.contract.FetchError` if the server does not respond, and
         :class:`~skitter.errors.UsageError` for an invalid URL or a URL that robots.txt forbids.
         """
         request = Request(request) if isinstance(request, str) else request
@@ -84,7 +84,7 @@ class PageFetcher:
                 remedy="try again later, or use --no-robots",
             )
         if not policy.allowed(url):
-            raise UsageError(f"robots.txt forbids {url}", remedy="use --no-robots to fetch it nevertheless")
+            raise UsageError(f"robots.txt forbids {url}", remedy="use --no-robots to fetch it anyway")
 
 
 class FoundRequest(NamedTuple):
@@ -94,11 +94,11 @@ class FoundRequest(NamedTuple):
     callback: str
     method: str
     refused: str
-    """Reason why the crawl would refuse it; empty if it would not."""
+    """Reason why the crawl would refuse it; empty if the crawl would accept it."""
 
 
 class CallbackTrial(NamedTuple):
-    """What a callback made of one page."""
+    """The results of a callback for one page."""
 
     response: Response
     items: list[msgspec.Raw]
@@ -112,13 +112,15 @@ class CallbackFailed(SkitterError):
 async def try_callback(spec: JobSpec, request: Request | None) -> CallbackTrial:
     """Fetch one page, call its callback, and return the results. Nothing is stored, and hooks do not run.
 
-    ``request``: ``None`` for the first one of the spider. Raises :class:`~skitter.fetch.contract.FetchError`,
+    ``request``: ``None`` for the first request of the spider. Raises :class:`~skitter.fetch.contract.FetchError`,
     :class:`CallbackFailed` and other :class:`~skitter.errors.SkitterError`.
     """
     builder = await asyncio.to_thread(JobBuilder, spec)
     if request is None:
         request = await _first_request(builder)
-    CallbackRunner().find(builder.spider, _name_of_callback(request))  # report a missing one before the fetch
+    CallbackRunner().find(
+        builder.spider, _name_of_callback(request)
+    )  # report a missing callback before the fetch
     async with PageFetcher(builder) as fetcher:
         response = await fetcher.fetch(request)
         items, requests = await call_back(builder, request, response)
@@ -160,7 +162,7 @@ async def _first_request(builder: JobBuilder) -> Request:
 
 
 def _with_refusals(builder: JobBuilder, requests: Sequence[Request]) -> Iterator[FoundRequest]:
-    """Yield each request with the reason why a crawl would refuse it, as far as one page shows."""
+    """Yield each request with the reason why a crawl would refuse it, if one page is enough to know."""
     links = builder.link_collector(JobInfo(fingerprint_seed=0, fingerprint_version=0, lease_seconds=60.0))
     fingerprints: set[bytes] = set()
     for request in requests:

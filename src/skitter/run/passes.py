@@ -1,7 +1,7 @@
 """PassTracker: keeps the history of a job's passes, and judges each pass by the monitors of the job.
 
 A pass is the work on a job from its start, or from a recrawl, to its end, over all workers and restarts. Its state is one
-note in the frontier, which only ever changes by compare-and-swap. ``docs/design/monitors.md`` describes the protocol.
+note in the frontier, which is changed only by compare-and-swap. ``docs/design/monitors.md`` describes the protocol.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ NOTE = "skitter:passes"
 _SEEN_NOTE = "skitter:passes:seen"
 _FORMAT = 1
 MAX_HISTORY = 50
-"""Number of passes that a job remembers, unless a monitor asks for more."""
+"""Number of passes that a job remembers, unless a monitor needs more."""
 MAX_KNOWN = 10_000
 """Number of values of a field that a job remembers."""
 _SEEN_INTERVAL = 5.0
 """Seconds between two records of the time at which a process last worked on the pass."""
 _SUMS = {"responses": "status", "failed": "failed", "retried": "retried", "refused": "refused"}
-"""Figures that add up a group of counters, with the name of the group."""
+"""Figures that are the sum of a group of counters, with the name of the group."""
 
 
 class PassRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,7 +44,7 @@ class PassRecord(msgspec.Struct, frozen=True, kw_only=True):
     ended: float
     """Unix times."""
     reason: str = ""
-    """Why it ended early: a limit, or a monitor. Empty: nothing was left to do."""
+    """Why the pass ended early: a limit, or a monitor. Empty: nothing was left to do."""
     figures: dict[str, float] = {}
     verdicts: list[Verdict] = []
 
@@ -62,7 +62,7 @@ class OpenPass(msgspec.Struct, frozen=True, kw_only=True):
     baseline: dict[str, int] = {}
     """Counters of the job at the beginning of the pass."""
     alarms: list[Verdict] = []
-    """Monitors that were violated during the run, each once."""
+    """Monitors that were violated during the run, without repetitions."""
     may_be_empty: bool = False
     """Whether the job was finished when the pass began. The pass is dropped if nothing is added."""
 
@@ -88,14 +88,14 @@ class Passes(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def number(self) -> int:
-        """Number of the current pass, or else of the last one; 0 if there is none."""
+        """Number of the current pass, or of the last pass if none is open; 0 without any pass."""
         return (
             self.current.number if self.current is not None else self.history[0].number if self.history else 0
         )
 
     @property
     def violated(self) -> list[Verdict]:
-        """The violated monitors of the current pass, or else of the last one."""
+        """The violated monitors of the current pass, or of the last pass if none is open."""
         if self.current is not None:
             return self.current.alarms
         return self.history[0].violated if self.history else []
@@ -140,7 +140,7 @@ class PassTracker:
         """The monitor that stopped the run; empty if none did."""
 
     async def begin(self, status: FrontierStatus) -> None:
-        """Take part in the current pass; open one if there is none.
+        """Take part in the current pass. Open a pass if there is none.
 
         A pass of a finished job counts only if a worker adds requests.
         """
@@ -165,9 +165,9 @@ class PassTracker:
         self._number = passes.current.number
         self._alarmed = {verdict.monitor for verdict in passes.current.alarms}
         self._next_seen = 0.0
-        await self.note_seen()
+        await self.record_seen()
 
-    async def note_seen(self) -> None:
+    async def record_seen(self) -> None:
         """Record every few seconds that a process is working on the pass."""
         if self._number and time.time() >= self._next_seen:
             self._next_seen = time.time() + _SEEN_INTERVAL
@@ -213,8 +213,8 @@ class PassTracker:
     async def close(self, status: FrontierStatus) -> PassRecord | None:
         """Close the pass if the job is finished, or if a limit or a monitor has stopped it and no lease is left.
 
-        Of all processes exactly one judges it. Return the record of the pass if it is closed, by whichever process;
-        ``None`` if it continues, or if this process took part in no pass.
+        Exactly one process judges the pass. Return the record of the pass if it is closed, by any process; ``None`` if it
+        continues, or if this process took part in no pass.
         """
         while True:
             note = await self._notes.get(NOTE)
@@ -266,7 +266,7 @@ class PassTracker:
         for rule in self._rules:
             verdict = alarms.get(rule.monitor.title)
             if verdict is None:
-                # A pass that a monitor has stopped is incomplete, so the other figures say nothing.
+                # A pass that a monitor has stopped is incomplete, so the other figures are meaningless.
                 verdict = rule.judge(
                     {} if reason.startswith("monitor ") else figures, _complete(passes.history)
                 )
@@ -281,11 +281,11 @@ class PassTracker:
         )
 
     async def violated(self) -> list[Verdict]:
-        """Return the violated monitors of the current pass, or else of the last one."""
+        """Return the violated monitors of the current pass, or of the last pass if none is open."""
         return decode_passes(await self._notes.get(NOTE)).violated if self._rules else []
 
     async def unreported(self) -> list[PassRecord]:
-        """Return the passes with violations that have not been reported, the current one included."""
+        """Return the passes with violations that have not been reported, including the current pass."""
         passes = decode_passes(await self._notes.get(NOTE))
         found = [record for record in passes.history if record.number in passes.unreported]
         current = passes.current
@@ -296,7 +296,7 @@ class PassTracker:
         return found
 
     async def set_reported(self, record: PassRecord) -> None:
-        """Record that the violations of a pass were reported, unless there are more by now."""
+        """Record that the violations of a pass were reported, unless there are new ones."""
         while True:
             note = await self._notes.get(NOTE)
             passes = decode_passes(note)
@@ -316,7 +316,7 @@ class PassTracker:
         return await self._notes.compare_and_swap(NOTE, note, new, NOTE_TTL)
 
     async def _seen(self) -> float:
-        """Return when a process has last seen the pass. All of them may have been killed before they could close it."""
+        """Return when a process last worked on the pass. All processes may have been killed before they could close it."""
         note = await self._notes.get(_SEEN_NOTE)
         return time.time() if note is None else msgspec.msgpack.decode(note, type=float)
 
@@ -333,7 +333,7 @@ def figures_of(
     now: float,
     known: Mapping[str, Sequence[str]],
 ) -> dict[str, float]:
-    """Return the figures of a pass: those without arguments, and those that the rules use."""
+    """Return the figures of a pass: all figures without arguments, and the figures that the rules use."""
     before = current.baseline
     counters = {name: count - before.get(name, 0) for name, count in status.counters.items()}
     figures = {name: float(counters.get(name, 0)) for name in PLAIN_FIGURES}
@@ -373,7 +373,7 @@ def _count(name: str, argument: str, counters: Mapping[str, int]) -> int:
 
 
 def known_values(counters: Mapping[str, int], field: str, before: Sequence[str] = ()) -> list[str]:
-    """Return the digests of the values of a field, those of earlier passes first, and at most :data:`MAX_KNOWN`."""
+    """Return the digests of the values of a field, earlier passes first, at most :data:`MAX_KNOWN`."""
     group = f"{VALUES}{field}/"
     found = [name.removeprefix(group) for name in counters if name.startswith(group)]
     return list(dict.fromkeys([*before, *found]))[:MAX_KNOWN]

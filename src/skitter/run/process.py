@@ -61,10 +61,10 @@ def _separate_forked_processes() -> None:
 
 
 def _reset_signals() -> None:
-    """Give a process that user code has forked the default handling of SIGTERM, unless user code handles it.
+    """Restore the default handling of SIGTERM in a process that user code has forked, unless user code handles it.
 
-    It has copies of the event loop's handlers, and of the socket that they write to. A signal to it would not end it, but stop
-    this process.
+    The process has copies of the event loop's handlers, and of the socket that they write to. A signal would not end the
+    forked process, but stop this one.
     """
     with contextlib.suppress(ValueError):
         signal.set_wakeup_fd(-1)
@@ -73,7 +73,7 @@ def _reset_signals() -> None:
 
 
 def _is_of_event_loop(handler: object) -> bool:
-    """Return whether a signal handler was set by an event loop: that of uvloop is a method of the loop, that of asyncio a function."""
+    """Return whether a signal handler was set by an event loop. uvloop sets a method of the loop, asyncio a function."""
     if isinstance(handler, MethodType):
         return isinstance(handler.__self__, asyncio.AbstractEventLoop)
     return isinstance(handler, FunctionType) and str(handler.__module__).startswith("asyncio.")
@@ -82,8 +82,8 @@ def _is_of_event_loop(handler: object) -> bool:
 def return_large_blocks() -> None:
     """Let the allocator return the memory of large bodies to the system as soon as they are freed.
 
-    By default glibc keeps blocks of up to 32 MB in its heaps once one of that size was freed, in a heap for each thread.
-    Variables of the environment that set up the allocator take precedence. Other C libraries need no such option.
+    By default, once glibc has freed a block of up to 32 MB, it keeps blocks of that size in its heaps, one per thread.
+    Environment variables that configure the allocator take precedence. Other C libraries need no such option.
     """
     if sys.platform != "linux" or any(name.startswith(("MALLOC_", "GLIBC_TUNABLES")) for name in os.environ):
         return
@@ -138,7 +138,7 @@ class ConsoleHandler(logging.StreamHandler[TextIO]):
 
 
 class TextFormatter(VisibleFormatter):
-    """Formats a record as text: time, level and message. Records of loggers other than those of skitter have their name."""
+    """Formats a record as text: time, level and message, and the name of any logger that is not skitter's."""
 
     def __init__(self, time_format: str) -> None:
         super().__init__("%(asctime)s %(levelname)-7s %(origin)s%(message)s", time_format)

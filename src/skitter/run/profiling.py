@@ -3,9 +3,9 @@
 CPU time is sampled from outside by ``py-spy``. Memory is traced by the worker itself between two signals, so neither costs
 anything while no profile is taken.
 
-The system merges a signal with an equal one that is pending, and the caller may be cancelled before the worker has got the
-first one. So the signals do not say what to do: the first one belongs to a request, a file that the worker removes when it
-begins. A signal without a request ends the tracing.
+The system merges a signal with an equal pending signal, and the caller may be cancelled before the worker has received
+the first signal. So the signals themselves have no meaning: a signal starts the tracing if there is a request, a file that
+the worker then removes. A signal without a request ends the tracing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import msgspec
 from skitter.errors import SkitterError, UsageError
 
 MEMORY_SIGNAL = signal.SIGUSR1
-"""Starts tracing the memory of a worker if there is a request, and ends it otherwise."""
+"""Signal that starts tracing the memory of a worker if there is a request, and ends it otherwise."""
 _TRACED_FRAMES = 12
 _MAX_STACKS = 2000
 _REPLY_TIMEOUT = 60.0
@@ -56,11 +56,11 @@ class ProfileRow(NamedTuple):
     frame: Frame
     own: float
     total: float
-    """Weight of the function and of the calls that it makes."""
+    """Weight of the function, including the calls that it makes."""
 
 
 class StackProfile(msgspec.Struct):
-    """Call stacks with weights: samples (``none``) or ``bytes``."""
+    """Call stacks with weights: numbers of samples (unit ``none``) or ``bytes``."""
 
     stacks: list[tuple[Stack, float]] = []
     unit: str = "none"
@@ -99,7 +99,7 @@ class StackProfile(msgspec.Struct):
         )
 
     def folded(self) -> bytes:
-        """Return one line per stack, as the tools for flame graphs read it."""
+        """Return one line per stack, in the format of tools for flame graphs."""
         lines = [
             ";".join(f"{frame.name} ({frame.file}:{frame.line})" for frame in stack) + f" {weight:.0f}\n"
             for stack, weight in self.stacks
@@ -108,7 +108,7 @@ class StackProfile(msgspec.Struct):
 
 
 def joined(profiles: Iterable[StackProfile]) -> StackProfile:
-    """Return one profile with the stacks of all."""
+    """Return one profile with the stacks of all profiles."""
     all_profiles = list(profiles)
     return StackProfile([stack for profile in all_profiles for stack in profile.stacks], all_profiles[0].unit)
 
@@ -117,7 +117,7 @@ def joined(profiles: Iterable[StackProfile]) -> StackProfile:
 
 
 async def cpu_profile(pid: int, seconds: float, rate: int, folder: Path) -> StackProfile:
-    """Sample the stacks of a process that use the CPU. ``folder``: for a temporary file.
+    """Sample the stacks of a process while it uses the CPU. ``folder``: for a temporary file.
 
     Raises :class:`ProfileError` if the system forbids it, and :class:`~skitter.errors.UsageError` if ``py-spy`` is missing.
     """
@@ -164,7 +164,7 @@ def _of_speedscope(data: bytes) -> StackProfile:
 
 
 class MemoryReport(msgspec.Struct):
-    """What a worker has allocated, and still held, while its memory was traced."""
+    """The memory that a worker has allocated while it was traced, and still held at the end."""
 
     seconds: float
     peak: int
@@ -203,7 +203,9 @@ class MemoryTracer:
             tracemalloc.start(_TRACED_FRAMES)
         elif tracemalloc.is_tracing():
             self._writing = asyncio.get_running_loop().create_task(asyncio.to_thread(self._write))
-            self._writing.add_done_callback(self._react)  # another profile may have been requested meanwhile
+            self._writing.add_done_callback(
+                self._react
+            )  # another profile may have been requested in the meantime
 
     def _write(self) -> None:
         import tracemalloc  # noqa: PLC0415 - few workers are ever profiled
@@ -234,9 +236,9 @@ def request_path(folder: Path, pid: int) -> Path:
 
 
 async def memory_profile(pid: int, seconds: float, folder: Path) -> tuple[StackProfile, int]:
-    """Trace what a worker allocates and keeps within a time. Return it with the peak size of the process, in bytes.
+    """Trace the memory that a worker allocates and keeps. Return it with the peak size of the process, in bytes.
 
-    ``folder``: that of the job. Raises :class:`ProfileError`.
+    ``folder``: the folder of the job. Raises :class:`ProfileError`.
     """
     path, request = report_path(folder, pid), request_path(folder, pid)
     await asyncio.to_thread(path.unlink, missing_ok=True)
@@ -251,7 +253,9 @@ async def memory_profile(pid: int, seconds: float, folder: Path) -> tuple[StackP
         await _wait_until(lambda: not request.exists(), pid, f"process {pid} does not react")
         await asyncio.sleep(seconds)
     finally:
-        await asyncio.to_thread(request.unlink, missing_ok=True)  # first: without it, a signal starts nothing
+        await asyncio.to_thread(
+            request.unlink, missing_ok=True
+        )  # first, so that no signal starts the tracing
         _signal(pid)
     await _wait_until(path.exists, pid, f"process {pid} wrote no memory profile")
     report = msgspec.json.decode(await asyncio.to_thread(path.read_bytes), type=MemoryReport)
@@ -274,7 +278,7 @@ def _listens(pid: int) -> bool:
     """Return whether a process handles the signal, which would end any other process."""
     try:
         status = Path(f"/proc/{pid}/status").read_text("ascii", "replace")
-    except OSError:  # another system
+    except OSError:  # not Linux
         _check_alive(pid)
         return sys.platform != "linux"
     caught = next(line for line in status.splitlines() if line.startswith("SigCgt"))

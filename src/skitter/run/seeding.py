@@ -1,4 +1,4 @@
-"""Seeds from users and programs: SeedParser reads and checks them, and RequestAdder adds those of the program that runs a job."""
+"""Seeds from users and programs: SeedParser reads and checks them, RequestAdder adds requests of the running program."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ BATCH_SIZE = 1_000
 _MAX_QUIET_DELAY = 0.5
 """Seconds for which workers that have nothing to do wait for the calls in progress."""
 _MAX_REPORTED = 3
-"""Number of invalid requests that are named. The others are counted."""
+"""Number of invalid requests that are named in the error. The others are counted."""
 
 
 class SeedParser:
     """Turns the text of seeds into entries for the frontier of a job.
 
     ``priority``, ``callback`` and ``queue`` are the defaults for seeds that do not set them.
-    ``trusted``: whether a seed may name a proxy, whose address the address guard does not check, or a fetcher by the path of
-    its code, and exceed the largest body that API users may set.
+    ``trusted``: whether a seed may name a proxy, whose address the address guard does not check, name a fetcher by the path
+    of its code, and exceed the ``max_body`` limit of API users.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ def _refusal(request: Request) -> str | None:
 class RequestAdder:
     """Adds requests of the program that runs a job to this run.
 
-    ``docs/design/lifecycle.md`` describes how the run ends without a request that it accepts and does not fetch.
+    ``docs/design/lifecycle.md`` describes how a run can end without having accepted a request that it does not fetch.
     """
 
     def __init__(self, builder: JobBuilder) -> None:
@@ -145,15 +145,15 @@ class RequestAdder:
         self._is_open.set()
 
     def close(self) -> None:
-        """Refuse calls from now on, including waiting ones."""
+        """Refuse calls from now on, including calls that already wait."""
         self._frontier = None
         self._is_closed = True
         self._is_open.set()
 
     async def close_unless(self, has_more: Callable[[], Awaitable[bool]]) -> bool:
-        """Close when no call is in progress and there is nothing more to do. Return whether there is.
+        """Close when no call is in progress and there is nothing more to do. Return whether there is more to do.
 
-        ``has_more`` is also asked while calls are in progress: a program may make one after the other.
+        ``has_more`` is also called while calls are in progress, because a program may make one after the other.
         """
         while True:
             await wait_until_set(self._is_quiet, _MAX_QUIET_DELAY)
@@ -173,7 +173,7 @@ class RequestAdder:
         """See :meth:`Crawl.add <skitter.run.crawl.Crawl.add>`."""
         wanted = requests_in(requests)
         if self._is_closed:
-            await asyncio.sleep(0)  # a task that was just created for the run begins now
+            await asyncio.sleep(0)  # let a task start that was just created for the run
         if not self._has_begun:
             raise UsageError(
                 "requests cannot be added before the run",

@@ -25,9 +25,9 @@ from skitter.worker.callbacks import describe
 from skitter.worker.retry import StatusError
 
 _WAITING_PAGES = 64
-"""Pages whose items may wait for the consumer before the crawl waits."""
+"""Number of pages whose items may wait for the consumer before the crawl waits."""
 _MAX_REASONS = 5
-"""URLs whose errors are named if nothing could be fetched."""
+"""Number of URLs whose errors are named if nothing could be fetched."""
 
 
 async def stream(
@@ -90,7 +90,7 @@ def iter_items(
 ) -> Generator[Any, None, None]:
     """Crawl with a spider, and yield its items: :func:`stream` for programs without an event loop.
 
-    The crawl runs in a thread of its own, and therefore also where an event loop is already running, as in a notebook.
+    The crawl runs in its own thread, so it also works where an event loop is already running, as in a notebook.
     """
     loop = LoopThread("skitter", new_event_loop())
     items = stream(spider, arguments=arguments, settings=settings, watcher=watcher)

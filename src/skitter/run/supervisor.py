@@ -28,14 +28,14 @@ _MAX_FAILED_STARTS = 5
 request whose lease is lost too often becomes a dead letter."""
 _MIN_RESTART_DELAY = 0.5
 _MAX_RESTART_DELAY = 60.0
-"""Seconds before a worker is started in place of one that died at its start. Doubles each time, with jitter."""
+"""Seconds before a worker that died at its start is replaced. Doubles each time, with jitter."""
 _MAX_READ = 60_000
-"""Bytes of a report that are read at a time."""
+"""Maximum bytes of a report that are read at a time."""
 _UNKNOWN_STATUS = 255
 """Exit status of a process that only the kernel has waited for, as in :mod:`asyncio`."""
 
 READY = b"."
-"""First byte that a worker reports: the frontier has answered its request for leases."""
+"""First byte that a worker reports: its first request for leases has returned."""
 HAD_WORK = b"+"
 """Second byte: the worker has a lease. From now on the frontier limits how often it may die."""
 
@@ -44,10 +44,10 @@ class WorkerResult(msgspec.Struct):
     """How a worker process ended."""
 
     failure: str = ""
-    """Why the crawl fails; empty if it does not. Limited to the capacity of a pipe."""
+    """Why the crawl fails; empty if it does not fail. Limited to the capacity of a pipe."""
     remedy: str = ""
     is_usage: bool = False
-    """Whether the failure is an error of the caller."""
+    """Whether the caller caused the failure."""
     is_finished: bool = False
     """Whether the worker has found that the job is finished."""
 
@@ -195,7 +195,7 @@ class WorkerProcess:
         return self._received.startswith(READY + HAD_WORK)
 
     async def work(self, command: bytes) -> WorkerResult | None:
-        """Send the command and wait for the end of the process. Return its result; ``None`` if it died without one."""
+        """Send the command and wait for the end of the process. Return its result; ``None`` if it died without a result."""
         loop = asyncio.get_running_loop()
         loop.add_reader(self._pipe, self._on_readable)
         try:
@@ -208,7 +208,7 @@ class WorkerProcess:
             os.close(self._pipe)
         try:
             return msgspec.json.decode(self._received.lstrip(READY + HAD_WORK), type=WorkerResult)
-        except msgspec.DecodeError:  # no report, or half of one: the process was killed
+        except msgspec.DecodeError:  # no report, or a partial one: the process was killed
             return None
 
     def _on_readable(self) -> None:
@@ -242,11 +242,11 @@ class WorkerProcess:
 class Supervisor:
     """Starts, watches, replaces and ends worker processes.
 
-    A worker that dies at its start is replaced after growing delays, as long as any other worker continues the job.
+    A worker that dies at its start is replaced after increasing delays, as long as any other worker continues the job.
 
     ``commands``: one for each worker.
-    ``abandon``: takes back the leases of a dead worker. Its connection may stay open, in a process that the spider forked.
-    ``forked``: processes that wait for a command. The supervisor takes them from the list before it starts others.
+    ``abandon``: reclaims the leases of a dead worker, whose connection may stay open in a process that the spider forked.
+    ``forked``: processes that wait for a command. The supervisor takes them from the list before it starts new ones.
     """
 
     def __init__(
@@ -315,7 +315,7 @@ class Supervisor:
             self._count_death(index, worker)
             if await self._is_over_after_delay(index):
                 break
-        if not self._ready:  # workers that could not start are not needed any more
+        if not self._ready:  # workers that could not start are no longer needed
             self._is_over.set()
 
     async def _start(self, index: int) -> WorkerProcess:
@@ -363,12 +363,12 @@ class Supervisor:
             self._missing_logged = True
             log.warning(
                 "workers die as soon as they start (status %s): the crawl continues with %d of %d workers,"
-                " and tries to start the others after growing delays",
+                " and tries to start the others after increasing delays",
                 status, self._ready, len(self._commands),
             )  # fmt: skip
 
     async def _is_over_after_delay(self, index: int) -> bool:
-        """Wait before another start. Return whether the crawl ended meanwhile, so that the worker is not needed."""
+        """Wait before another start. Return whether the crawl has ended in the meantime, so that the worker is not needed."""
         failed = self._failed_starts_of.get(index, 0)
         if failed > 1:
             seconds = min(_MAX_RESTART_DELAY, _MIN_RESTART_DELAY * 2.0 ** min(failed - 2, 10))
@@ -385,7 +385,7 @@ class Supervisor:
         await self.kill()
 
     def _stop_worker(self, worker: WorkerProcess) -> None:
-        if self._is_shared:  # otherwise it learns of the stop from the frontier
+        if self._is_shared:  # otherwise the frontier notifies the worker of the stop
             worker.terminate()
 
     async def kill(self) -> None:

@@ -58,14 +58,14 @@ def describe_unwritten(missing: Mapping[str, int]) -> str:
 
 
 class WrittenItems:
-    """Reports what this machine writes, and observes the other machines."""
+    """Reports which items this machine writes, and observes the other machines."""
 
     def __init__(self, notes: Notes) -> None:
         self._notes = notes
         self._name = os.urandom(6).hex()
         self._reporting: asyncio.Task[None] | None = None
         self._known: dict[str, tuple[int, float]] = {}
-        """The last number that each machine reported, and when it was first seen, by the monotonic clock."""
+        """The last number that each machine reported, and the monotonic time at which it was first seen."""
 
     async def join(self) -> None:
         """Report from now on, until :meth:`leave`, that this machine will write its items."""

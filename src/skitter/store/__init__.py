@@ -1,1 +1,1 @@
-"""Store: where items go, each exactly once."""
+"""Stores: write each item exactly once."""

@@ -11,7 +11,7 @@ from skitter.store.contract import RangesByPart
 
 _Ranges = list[tuple[int, int]]
 CHUNK = 1 << 20
-"""Bytes read into memory at a time."""
+"""Maximum number of bytes that are read into memory at a time."""
 
 _REMEDY = (
     "if the file is a copy, copy it again; otherwise it was changed or truncated (a machine crash can do that): "
@@ -24,8 +24,8 @@ class CommittedRanges:
 
     Implements :class:`ItemSource`.
 
-    ``elsewhere``: further folders with parts, for example copies from other machines. If there are several copies of
-    a part, the longest is read: the others were made earlier, or are incomplete.
+    ``elsewhere``: further folders with parts, for example copies from other machines. If there are several copies of a
+    part, the longest is read, because the others are older or incomplete.
 
     ``has_lines``: whether the parts consist of lines.
 
@@ -138,7 +138,7 @@ def _problem(descriptor: int, start: int, end: int, allowed: range, *, has_lines
         return "overlaps another range"
     if not has_lines:
         return ""
-    # The bytes before allowed[0] end with a whole line: the previous range was checked.
+    # The bytes before allowed[0] end with a complete line, because the previous range was checked.
     if start > allowed[0] and os.pread(descriptor, 1, start - 1) != b"\n":
         return "starts in the middle of a line"
     if end > start and os.pread(descriptor, 1, end - 1) != b"\n":
@@ -149,7 +149,7 @@ def _problem(descriptor: int, start: int, end: int, allowed: range, *, has_lines
 def _has_hole(descriptor: int, start: int, end: int) -> bool:
     """Return whether the file system has no data for some bytes, as after a power failure. Costs one system call.
 
-    JSON lines have no zeros. The byte is read, because not every file system reports holes truthfully.
+    JSON lines have no zeros. The byte is read as well, because not all file systems report holes correctly.
     """
     hole = os.lseek(descriptor, start, os.SEEK_HOLE)
     return hole < end and os.pread(descriptor, 1, hole) == b"\0"

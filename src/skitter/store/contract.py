@@ -1,14 +1,14 @@
-"""The store contract: what writes items, and where they go.
+"""The store contract: stores, which write items, and outputs, to which they are written.
 
 A store makes items durable in ``write``, before the frontier commits the request that returned them. Two kinds of
 store keep every item exactly once, although a worker may be killed at any moment:
 
-* a *ranged* store appends to a part file of its own and returns the byte range of each group. The range is
-  recorded in the commit, and only committed ranges are merged into the named output;
+* a *ranged* store appends to its own part file and returns the byte range of each group. The range is recorded in
+  the commit, and only committed ranges are merged into the named output;
 * a *keyed* store writes each item under a deterministic id, so that writing it again changes nothing.
 
 An :class:`Output` is the named destination that ``-o`` gives. The parent process checks it before the crawl and
-completes it at every stop; each worker writes through a :class:`Store` of its own.
+completes it at every stop; each worker writes through its own :class:`Store`.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _Encoded = TypeVar("_Encoded")
 
 
 def encode_items(group: ItemGroup, encode: Callable[[Any], _Encoded]) -> list[_Encoded] | GroupError:
-    """Return the items of a page in the form of a store, or the error of the first one that ``encode`` refuses."""
+    """Return the items of a page in the form of a store, or the error of the first item that ``encode`` refuses."""
     encoded: list[_Encoded] = []
     try:
         for item in group.items:
@@ -76,7 +76,7 @@ def encode_items(group: ItemGroup, encode: Callable[[Any], _Encoded]) -> list[_E
 
 
 class Capture(msgspec.Struct, frozen=True):
-    """What was received for one request: what an :class:`ArchiveStore` writes in place of items."""
+    """The response to one request. An :class:`ArchiveStore` writes captures instead of items."""
 
     response: Response
     """The response as it was received: hooks that replace it leave ``raw_headers`` and ``wire_body`` unchanged."""
@@ -85,11 +85,11 @@ class Capture(msgspec.Struct, frozen=True):
 
 
 class Buffering(msgspec.Struct, frozen=True):
-    """How many items a store wants in one write. A worker writes fewer when no more can arrive in time."""
+    """How many items a store prefers in one write. A worker writes fewer if no more can arrive in time."""
 
     items: int
     seconds: float
-    """Longest wait of the first page, in seconds. Its lease is held and its links stay unknown for that long."""
+    """Maximum wait of the first page in seconds. Meanwhile, its lease is held and its links stay unknown."""
 
 
 class StoreContext(msgspec.Struct, frozen=True):
@@ -104,11 +104,11 @@ class StoreContext(msgspec.Struct, frozen=True):
     """``process``: items survive a killed process; ``machine``: they also survive a power loss (``write`` syncs)."""
     section: str = ""
     """Part of the job's items that is stored separately from all others; usable as a file name. Empty: the items of
-    the job's own outputs. A ranged store keeps each section in part files of its own."""
+    the job's own outputs. A ranged store keeps each section in separate part files."""
     fleet: bool = False
     """Whether workers on other machines may belong to the job."""
     request_headers: Mapping[str, str] = {}
-    """Headers that each request of the job has, besides its own."""
+    """Headers that each request of the job has in addition to its own headers."""
 
 
 class OutputContext(msgspec.Struct, frozen=True):
@@ -130,7 +130,7 @@ class Store(Protocol):
 
     @property
     def buffering(self) -> Buffering | None:
-        """How many items the store wants in one write; ``None`` if no page should wait for others."""
+        """How many items the store prefers in one write; ``None`` if no page should wait for others."""
 
     async def open(self, context: StoreContext) -> None:
         """Prepare to write. Raises :class:`~skitter.errors.StoreError` with a remedy."""
@@ -149,14 +149,14 @@ class Store(Protocol):
 
 
 class ArchiveStore(Store, Protocol):
-    """Writes responses. Items of its groups are captures, or what :meth:`encode` has made of them."""
+    """Writes responses. Items of its groups are captures, or captures that :meth:`encode` has encoded."""
 
     def encode(self, capture: Capture) -> bytes:
-        """Return the form in which a response is stored. It takes no longer than parsing the page."""
+        """Return the form in which a response is stored. This takes no longer than parsing the page."""
 
 
 def buffering_of(stores: Iterable[Store]) -> Buffering | None:
-    """Return the largest buffering that any of the stores wants; ``None`` if none of them wants any."""
+    """Return the largest buffering that any of the stores prefers; ``None`` if none of them buffers."""
     wanted = [store.buffering for store in stores if store.buffering is not None]
     if not wanted:
         return None
@@ -185,7 +185,7 @@ class Output(ABC):
 
     @property
     def location(self) -> str:
-        """Where the items are: equal for two outputs that replace each other. Default: ``target``."""
+        """Where the items are stored: equal for two outputs that replace each other. Default: ``target``."""
         return self.target
 
     @property
@@ -202,7 +202,7 @@ class Output(ABC):
         return False
 
     async def clear(self, context: OutputContext) -> None:
-        """Remove what earlier runs of the job left in a shared destination, for a job that starts afresh. Default: nothing."""
+        """Remove items of earlier runs of the job from a shared destination, for a fresh start. Default: do nothing."""
         del context
 
     @abstractmethod
@@ -214,14 +214,14 @@ class Output(ABC):
         return self.store()
 
     async def emit(self, context: OutputContext, ranges: RangesByPart) -> bool:  # noqa: ARG002 - for subclasses
-        """Publish newly committed items while the crawl runs; the same ranges may be passed more than once.
+        """Publish newly committed items while the crawl runs. The same ranges may be passed more than once.
 
-        Returns ``False`` when no reader is left, for example of a closed pipe. Default: do nothing, and return ``True``.
+        Return ``False`` when no reader is left, for example when a pipe is closed. Default: do nothing, and return ``True``.
         """
         return True
 
     async def merge(self, context: OutputContext, ranges: RangesByPart) -> None:
-        """Make the destination hold exactly the committed items. Called at every stop, and may be repeated.
+        """Make the destination contain exactly the committed items. Called at every stop, and may be repeated.
 
         Default: do nothing.
         """
@@ -229,7 +229,7 @@ class Output(ABC):
 
 
 def item_id(job: str, fingerprint: bytes, index: int) -> str:
-    """Return the deterministic id of an item: the same page of the same job gives the same ids."""
+    """Return the deterministic id of an item: the same for the same page of the same job."""
     return f"{job}:{fingerprint.hex()}:{index}"
 
 
@@ -251,8 +251,8 @@ class OutputAddress(msgspec.Struct, frozen=True):
     """The options after ``?``, decoded."""
 
     def password(self, kind: str) -> str:
-        """Return the password that is set outside the name: see :func:`skitter.secrets.output_variable`.
+        """Return the password that is set outside the name; see :func:`skitter.secrets.output_variable`.
 
-        Returns an empty string if it is not set. Raises :class:`~skitter.errors.StoreError` if its file cannot be read.
+        Return an empty string if it is not set. Raises :class:`~skitter.errors.StoreError` if its file cannot be read.
         """
         return secret_outside(output_variable(kind), StoreError)

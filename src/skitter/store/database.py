@@ -32,19 +32,19 @@ from skitter.store.contract import (
 from skitter.store.selection import ITEM_CLASSES
 
 LARGEST_BATCH = 8 << 20
-"""Bytes of encoded items after which a batch is complete, whatever its number of items."""
+"""Bytes of encoded items after which a batch is complete, regardless of its number of items."""
 MAX_SECONDS = 10**9
-"""Largest number of seconds in an option: some 30 years."""
+"""Maximum number of seconds in an option: about 30 years."""
 
 
 class BufferOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How items are buffered before they are written to a database. Each field is an option of the output's URL."""
 
     buffer: Annotated[int, Meta(ge=1)] = 1000
-    """Items in one write to the server. With 1, every item is written by itself."""
+    """Maximum number of items in one write to the server. With 1, each item is written separately."""
     flush: Annotated[float, Meta(ge=0, le=MAX_SECONDS)] = 0.0
-    """Longest time that pages wait for others so that a write becomes larger, in seconds. With 0, no page waits; a write
-    takes what has arrived during the previous one.
+    """Maximum time in seconds that pages wait for others, so that writes become larger. With 0, no page waits: a write
+    contains the pages that have arrived during the previous write.
     """
     outage_timeout: Annotated[float, Meta(ge=0, le=MAX_SECONDS)] = 600.0
     """How long the store waits for an unavailable server, in seconds. Then the crawl fails and can be resumed."""
@@ -59,7 +59,7 @@ _Options = TypeVar("_Options", bound=msgspec.Struct)
 
 
 def take_options(target: str, options: dict[str, str], kind: type[_Options]) -> _Options:
-    """Remove the options that a struct declares from those of a URL, and return them. Raises as :func:`read_options`."""
+    """Remove the options that a struct declares from the options of a URL, and return them. Raises the errors of :func:`read_options`."""
     values = {name: options.pop(name) for name in kind.__struct_fields__ if name in options}
     return read_options(target, values, kind)
 
@@ -100,7 +100,7 @@ def tls_context(target: str, ca_file: str) -> ssl.SSLContext:
 
 
 class Encoded(msgspec.Struct, frozen=True):
-    """An item as the driver sends it, without its id."""
+    """An item in the form that the driver sends, without its id."""
 
     data: bytes
     shape: Any = None
@@ -111,7 +111,7 @@ class PageItems(msgspec.Struct, frozen=True):
     """The encoded items of one page."""
 
     prefix: str
-    """The id of an item is this prefix and its number within the page."""
+    """The id of an item is this prefix followed by the item's number within the page."""
     items: Sequence[Encoded]
 
 
@@ -119,7 +119,7 @@ class Driver(Protocol):
     """The operations of one kind of database. A driver is used by one task at a time."""
 
     name: str
-    """The name for messages: without password."""
+    """The name for messages, without a password."""
 
     async def open(self, context: StoreContext) -> None:
         """Prepare to write. Raises :class:`Unavailable`, or :class:`~skitter.errors.StoreError` with a remedy."""
@@ -128,7 +128,7 @@ class Driver(Protocol):
         """Encode an item. Any exception fails the item's page."""
 
     async def put(self, pages: Sequence[PageItems]) -> Sequence[str]:
-        """Make the database hold exactly these items of these pages. No page is passed twice.
+        """Make the database contain exactly these items of these pages. No page is passed twice.
 
         Return for each page the reason why it was rejected, in one line, or an empty string. No item of a rejected page
         is added. Raises :class:`Unavailable` if the same call may succeed later, and
@@ -150,7 +150,7 @@ async def put_or_bisect(
     pages: Sequence[PageItems],
     item_errors: tuple[type[Exception], ...],
 ) -> list[str]:
-    """Write all pages, or find by bisection those that cannot be written.
+    """Write all pages, or find the pages that cannot be written by bisection.
 
     ``put``: writes pages in one transaction.
     ``item_errors``: errors of ``put`` that are caused by the items.
@@ -178,7 +178,7 @@ class DatabaseStore:
         self.buffering = buffer_options.buffering
 
     async def open(self, context: StoreContext) -> None:
-        """Connect; wait for an unavailable server."""
+        """Connect, and wait for an unavailable server."""
         self._job = context.job
         await self._backoff.call(lambda: self._driver.open(context))
 
@@ -239,7 +239,7 @@ class DatabaseOutput(Output):
         await self._ask(context, lambda driver: driver.check(context.job))
 
     async def clear(self, context: OutputContext) -> None:
-        """Remove the items of this job: after a fresh start its pages have other fingerprints."""
+        """Remove the items of this job, because its pages have other fingerprints after a fresh start."""
         await self._ask(context, lambda driver: driver.clear(context.job))
 
     def store(self) -> DatabaseStore:

@@ -1,6 +1,6 @@
 """Excel files: a row for each item, a column for each field. Needs xlsxwriter.
 
-The lines are read twice: first to find the columns, then to write. Rows are written to disk as they come, so memory does
+The lines are read twice: first to find the columns, then to write. Rows are written to disk immediately, so memory does
 not grow with their number.
 """
 
@@ -16,9 +16,9 @@ import xlsxwriter
 log = logging.getLogger("skitter.store")
 
 MAX_ROWS = 1_048_576
-"""Rows of a sheet, its header included. Further items go to further sheets."""
+"""Maximum number of rows in a sheet, including its header. Further items go to further sheets."""
 MAX_TEXT = 32_767
-"""Characters of a cell. Excel cannot hold more; a longer text is cut, and a warning counts such cells."""
+"""Maximum number of characters in a cell of Excel. Longer texts are cut, and a warning reports their number."""
 _MAX_EXACT = 10**15
 """Excel stores numbers as floating point with 15 digits. Larger integers are written as text."""
 

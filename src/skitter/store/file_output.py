@@ -1,4 +1,4 @@
-"""An output to a file that holds exactly the committed items, in the format of its name."""
+"""An output to a file that contains exactly the committed items, in the format that its name selects."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 class FileOutput(Output):
     """A file of items or an archive, plain or compressed. The file is replaced atomically at every stop of the job.
 
-    ``shared_parts``: a place on a server for the parts of all machines of a fleet. The file of each machine then holds
-    the items of all machines. Otherwise, the parts are files in the folder of the job.
+    ``shared_parts``: stores the parts of all machines of a fleet on a server. The file of each machine then contains the
+    items of all machines. Without it, the parts are files in the folder of the job.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class FileOutput(Output):
         self._format = file_format
         self._is_checked = False
         self._found: _InodeRecord | None = None
-        """The file that existed when it was checked. A run may replace it."""
+        """The file that existed at the check. A run may replace it."""
 
     @property
     def location(self) -> str:
@@ -75,7 +75,7 @@ class FileOutput(Output):
         return PartFileStore() if self.shared_parts is None else self.shared_parts.fleet_store()
 
     async def merge(self, context: OutputContext, ranges: RangesByPart) -> None:
-        """Replace the file with one that holds the committed ranges."""
+        """Replace the file with a file of the committed ranges."""
         if self.shared_parts is None:
             parts = CommittedRanges(
                 parts_folder(context.directory),
@@ -95,12 +95,12 @@ class FileOutput(Output):
             await asyncio.to_thread(shutil.rmtree, copies, ignore_errors=True)
 
     async def export(self, source: ItemSource) -> None:
-        """Replace the file with one that holds the items of a source, outside any run of a job."""
+        """Replace the file with a file of the items of a source, outside of any run of a job."""
         await asyncio.to_thread(merge, source, self.path, self._format)
 
     @property
     def leaves_out_duplicates(self) -> bool:
-        """Whether the file holds fewer items than its source, because near duplicates are left out."""
+        """Whether the file contains fewer items than its source, because near duplicates are left out."""
         return self._format.duplicates == "drop"
 
     def is_nonempty(self) -> bool:
@@ -119,7 +119,7 @@ class FileOutput(Output):
     def _before_replace(self, context: OutputContext, draft: Path) -> None:
         """Raise :class:`~skitter.errors.StoreError` if another program has written the file since the run began.
 
-        The parts on a server are those of all machines, which write the same file.
+        A file with parts on a server is not checked, because all machines write the same file.
         """
         identity_file = self._identity_file(context)
         is_guarded = self._is_checked and self.shared_parts is None and self.is_nonempty()
@@ -155,7 +155,7 @@ class FileIdentity:
         self._path = path
 
     def knows(self, file: Path) -> bool:
-        """Whether the job wrote this file, and it is unchanged since. It may have been moved or copied with the job.
+        """Whether the job wrote this file, and the file is unchanged. It may have been moved or copied with the job.
 
         Reads the whole file only if it may be a copy.
         """
@@ -165,7 +165,7 @@ class FileIdentity:
         identity = _identity_of(file)
         if identity is None:
             return None
-        # All records: the name of a record depends on the path, and the file may have another one now.
+        # Read all records: the name of a record depends on the path, and the file may have been moved.
         known = [record for path in self._path.parent.glob("*.json") for record in _read(path)]
         for record in known:
             if msgspec.structs.replace(record, digest="") == identity:

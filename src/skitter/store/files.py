@@ -48,7 +48,7 @@ def ranges_for(context: OutputContext, ranges: RangesByPart, stream: str = ITEMS
 
 
 _SHORT_WRITE = 256 * 1024
-"""Bytes that may be written on the event loop."""
+"""Maximum number of bytes that may be written on the event loop."""
 
 
 class PartFileStore:
@@ -56,9 +56,8 @@ class PartFileStore:
 
     Implements :class:`Store`.
 
-    A write that fails halfway (for example on a full disk) leaves bytes that no range contains; the next write
-    overwrites them. ``stream``: the folder in place of ``items``. ``encode``: returns the line of an item.
-    ``suffix``: of the file.
+    A write that fails halfway (for example on a full disk) leaves bytes that no range contains. The next write overwrites
+    them. ``stream``: name of the folder. ``encode``: returns the line of an item. ``suffix``: the suffix of the file.
     """
 
     buffering = None
@@ -139,7 +138,7 @@ class PartFileStore:
         try:
             sync_file(self._descriptor)
         except OSError as error:
-            # The kernel may have dropped the data and cleared the error, so a later sync would prove nothing.
+            # The kernel may have dropped the data and cleared the error, so a later successful sync proves nothing.
             self._broken = disk_error(error, self._path)
             raise self._broken from error
 

@@ -26,9 +26,9 @@ class Sink(Protocol):
 
 @contextmanager
 def compressed(raw: BinaryIO, compression: Compression) -> Iterator[Sink]:
-    """Yield a sink that compresses into ``raw``. Leaving the block ends the stream but does not close the file.
+    """Yield a sink that compresses into ``raw``. Leaving the block ends the stream, but does not close the file.
 
-    The result is deterministic: no time and no name is stored.
+    The result is deterministic, because it contains neither a time nor a name.
     """
     if compression == "gz":
         from isal import igzip  # noqa: PLC0415 - most outputs are not compressed
@@ -64,17 +64,17 @@ def open_compressed(file: Path, compression: Compression) -> BinaryIO:
     return file.open("rb")
 
 
-_CHUNK_SIZE = 1 << 18  # characters; memory is bounded by this and one row
+_CHUNK_SIZE = 1 << 18  # characters; memory is limited by this size and one row
 
 _MAX_SHOWN = 50
-"""Fields of items that a warning lists. An item may have more."""
+"""Maximum number of fields that a warning lists."""
 
 _decode_item = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_text = msgspec.json.Decoder(str).decode
 
 
 _FORMULA = "\\s*[=+\\-@\uff1d\uff0b\uff0d\uff20]|\t|\r"
-"""How a cell begins that a spreadsheet takes for a formula (OWASP, "CSV Injection"); some accept full-width signs."""
+"""First characters of cells that a spreadsheet takes for formulas (OWASP, "CSV Injection"). Some accept full-width signs."""
 _NUMBER = r"[+-]?[0-9]+(?:[.,:][0-9]+)*(?:[eE][+-]?[0-9]+)?%?"  # both are compiled at their first use
 
 
@@ -91,9 +91,9 @@ def csv_chunks(
     cells, strings are written as they are, and all other values as JSON text. Without items and ``fields`` the result is
     empty: not even a header is written.
 
-    ``spreadsheet``: write the file for people who open it in a spreadsheet. A text that a spreadsheet would take for a
-    formula begins with an apostrophe, control and bidirectional characters become escapes as in JSON, and the file
-    begins with a byte order mark, without which Excel does not read UTF-8.
+    ``spreadsheet``: write the file for use in a spreadsheet. A text that a spreadsheet would take for a formula gets an
+    apostrophe in front, control and bidirectional characters are escaped as in JSON, and the file begins with a byte order
+    mark, without which Excel does not recognize UTF-8.
 
     ``delimiter``: the character between cells.
     """
@@ -140,17 +140,17 @@ def _harmless(text: str) -> str:
 
 
 class ChosenFields:
-    """Reduces items to chosen fields, and notes those that none of them has."""
+    """Reduces items to chosen fields, and records chosen fields that no item has."""
 
     def __init__(self, fields: Sequence[str]) -> None:
         self._fields = fields
         self._absent = dict.fromkeys(fields)
-        """The chosen fields that no item had so far."""
+        """The chosen fields that no item has had so far."""
         self._known: dict[str, None] = {}
-        """Fields of the items, while a chosen one is absent; of very different items only some."""
+        """Some fields of the items, for a warning. Collected while a chosen field is absent."""
 
     def select(self, line: bytes) -> bytes:
-        """Return an item as a JSON line that holds only the chosen fields, in their order. Missing fields are left out."""
+        """Return an item as a JSON line with only the chosen fields, in their order. Missing fields are left out."""
         item = _decode_item(line)
         if self._absent:
             for name in item:
@@ -160,7 +160,7 @@ class ChosenFields:
         return msgspec.json.encode({name: item[name] for name in self._fields if name in item})
 
     def problem(self) -> str:
-        """Describe the chosen fields that no item had; empty if there are none, or no items."""
+        """Describe the chosen fields that no item had; empty if there are no such fields, or no items."""
         if not self._absent or not self._known:
             return ""
         shown = list(self._known)[:_MAX_SHOWN]
@@ -196,7 +196,7 @@ _NAME_REST = "-.0-9\xb7\u0300-\u036f\u203f-\u2040"
 # NameStartChar and NameChar of XML 1.0 (fifth edition, 2.3), without the colon.
 _BAD_IN_NAME = f"[^{_NAME_START}{_NAME_REST}]|^(?=[{_NAME_REST}])"
 _BAD_IN_XML = "[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
-# Not compiled here: ranges as large as these take 10 ms, which other formats need not wait for.
+# Not compiled at import: such large ranges take 10 ms, which other formats do not need.
 
 
 _ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})

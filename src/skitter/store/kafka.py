@@ -40,7 +40,7 @@ _REFUSALS = (
     UnsupportedSaslMechanismError,
     UnsupportedVersionError,
 )
-"""Permanent errors, which a retry cannot solve."""
+"""Permanent errors, for which a retry is useless."""
 _KEY_AND_FRAMING = 512
 """Bytes of a message in addition to its value."""
 _LINGER_MS = 5
@@ -60,7 +60,7 @@ class KafkaOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _ConnectionErrors(logging.Filter):
-    """Keeps the reason why the client cannot connect: it logs the reason, and raises an error without it."""
+    """Keeps the reason why the client cannot connect, because the client logs it but does not include it in its error."""
 
     last: Exception | None = None
 
@@ -75,11 +75,13 @@ class _ConnectionErrors(logging.Filter):
 _CONNECTION_ERRORS = _ConnectionErrors()
 logging.getLogger("aiokafka").addFilter(_CONNECTION_ERRORS)
 for _part in ("cluster", "conn", "producer"):
-    logging.getLogger(f"aiokafka.{_part}").setLevel(logging.CRITICAL)  # they also raise what they log
+    logging.getLogger(f"aiokafka.{_part}").setLevel(
+        logging.CRITICAL
+    )  # they also raise the errors that they log
 
 
 class KafkaDriver:
-    """Uses one producer, and a new one after each failure. Implements :class:`~skitter.store.database.Driver`."""
+    """Uses one producer, which is replaced after each failure. Implements :class:`~skitter.store.database.Driver`."""
 
     def __init__(self, address: OutputAddress, options: Mapping[str, str], _buffer: BufferOptions) -> None:
         """Read the URL. Raises :class:`~skitter.errors.StoreError`."""
@@ -119,7 +121,7 @@ class KafkaDriver:
             arguments["ssl_context"] = tls_context(self.name, options.ca_file)
         return arguments
 
-    async def open(self, context: StoreContext) -> None:  # noqa: ARG002 - a topic knows no jobs
+    async def open(self, context: StoreContext) -> None:  # noqa: ARG002 - a topic is independent of the job
         await self._connected()
 
     async def _connected(self) -> AIOKafkaProducer:
@@ -144,8 +146,8 @@ class KafkaDriver:
             self._producer = producer
         return self._producer
 
-    async def check(self, job: str) -> None:  # noqa: ARG002 - a topic knows no jobs
-        """Find out whether the topic exists or is created by its first use."""
+    async def check(self, job: str) -> None:  # noqa: ARG002 - a topic is independent of the job
+        """Check that the topic exists or is created by its first use."""
         producer = await self._connected()
         with self._translated_errors():
             try:
@@ -189,7 +191,9 @@ class KafkaDriver:
         outcomes = await self._send(producer, messages)
         for owner, message, outcome in zip(owners, messages, outcomes, strict=True):
             last = outcome
-            if isinstance(last, MessageSizeTooLargeError):  # perhaps of another message of its batch
+            if isinstance(
+                last, MessageSizeTooLargeError
+            ):  # another message of the same batch may have caused it
                 [last] = await self._send(producer, [message])
             if isinstance(last, MessageSizeTooLargeError):
                 refusals[owner] = "a message is larger than the limit of the broker"
@@ -198,7 +202,7 @@ class KafkaDriver:
         return refusals
 
     async def _send(self, producer: AIOKafkaProducer, messages: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """Send messages; return the outcome of each, which is an exception if it failed."""
+        """Send messages. Return the outcome of each, which is an exception if it failed."""
         sent = []
         try:
             for key, data in messages:

@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 _INDEX = ".index"
 _DRAFTS = ".drafts"
 _STALE = 86_400.0
-"""Age in seconds of a draft that no process writes any more."""
+"""Age in seconds after which no process can still be writing a draft."""
 _SUFFIX = re.compile(r"\.[a-z0-9]{1,8}").fullmatch
 _COPY_BLOCK = 16 << 20
 _SOURCE_SIZE = 4
-"""Bytes at the end of a suspended draft that say how long its :class:`DraftSource` is."""
+"""Number of bytes at the end of a suspended draft that contain the length of its :class:`DraftSource`."""
 _MAX_SUSPENDED = 16
 
 
@@ -68,31 +68,31 @@ class DraftSource(msgspec.Struct, frozen=True):
     """The data of an interrupted response that a later request needs to continue it."""
 
     validator: str
-    """A strong validator for ``If-Range`` (RFC 9110, 13.1.5): the ``ETag``, or else ``Last-Modified``."""
+    """A strong validator for ``If-Range`` (RFC 9110, 13.1.5): the ``ETag``, otherwise ``Last-Modified``."""
     type: str
     validators: dict[str, str]
-    """As in :class:`FileRecord`."""
+    """See :class:`FileRecord`."""
     length: int
-    """Size of the whole file. 0: the server did not state it."""
+    """Size of the whole file in bytes; 0 if the server did not state it."""
 
 
 class FileDraft:
-    """A file that is being downloaded. All methods block: call them in a thread."""
+    """A file that is being downloaded. All methods block, so call them in a thread."""
 
     def __init__(self, file: IO[bytes], place: Path | None, source: DraftSource | None = None) -> None:
         self.file = file
         self.place = place
         """``None`` if the file has no name."""
         self.source = source
-        """``None``: an interrupted download has to begin again."""
+        """``None``: an interrupted download has to start over."""
         self.size = 0
         self._hash = hashlib.sha256()
         self._lock = threading.Lock()
-        """A cancelled download does not wait for the thread that writes."""
+        """Protects the file, because a cancelled download does not wait for the thread that writes."""
         self._is_closed = False
 
     def write(self, data: bytes) -> None:
-        """Append data. Raises :class:`~skitter.errors.StoreError` if the disk refuses it."""
+        """Append data. Raises :class:`~skitter.errors.StoreError` if it cannot be written."""
         with self._lock:
             if self._is_closed:
                 return
@@ -125,7 +125,7 @@ class FileDraft:
         return self._hash.hexdigest()
 
     def discard(self) -> None:
-        """Close and remove the draft. Does nothing to one that was stored."""
+        """Close and remove the draft. Does nothing if the draft was stored."""
         self.file.close()
         if self.place is not None:
             self.place.unlink(missing_ok=True)
@@ -151,7 +151,7 @@ class _Folder:
         self._synced = synced
         drafts = root / _DRAFTS
         drafts.mkdir(parents=True, exist_ok=True)
-        for draft in drafts.iterdir():  # those of killed processes
+        for draft in drafts.iterdir():  # remove drafts of killed processes
             with suppress(FileNotFoundError):
                 if time.time() - draft.stat().st_mtime > _STALE:
                     draft.unlink()
@@ -161,12 +161,14 @@ class _Folder:
         return FileDraft(place.open("xb"), place)
 
     def suspend(self, draft: FileDraft, key: str) -> None:
-        """Keep a draft for the next process that resumes it. The data that it needs is appended to the file."""
+        """Keep a draft for the process that resumes it. Append the data that this process needs to the file."""
         assert draft.place is not None
         source = msgspec.json.encode(draft.source)
         draft.file.write(source + len(source).to_bytes(_SOURCE_SIZE, "big"))
         draft.file.flush()
-        sync_file(draft.file.fileno())  # after a power loss, the file must not have this end without the rest
+        sync_file(
+            draft.file.fileno()
+        )  # otherwise a power loss could leave the end of the file without the rest
         draft.file.close()
         draft.place.replace(self._part(key))
 
@@ -231,7 +233,7 @@ class _Remote:
         self._suspended: dict[str, FileDraft] = {}
 
     def suspend(self, draft: FileDraft, key: str) -> None:
-        """Keep a draft for this process. Its file has no name, so it is removed with the process."""
+        """Keep a draft in this process. Its file has no name, so it disappears with the process."""
         self._suspended[key] = draft
         if len(self._suspended) > _MAX_SUSPENDED:
             self._suspended.pop(next(iter(self._suspended))).discard()
@@ -280,7 +282,7 @@ class _Remote:
 
 
 class MediaStore:
-    """Files and their index. All methods block: call them in a thread.
+    """Files and their index. All methods block, so call them in a thread.
 
     ``place``
         A folder, or a URL of fsspec such as ``s3://bucket/prefix``.
@@ -292,7 +294,7 @@ class MediaStore:
         ``machine``: files survive a power loss.
 
     They raise :class:`~skitter.errors.StoreError`, and :class:`~skitter._utils.backoff.Unavailable` if a server does not
-    answer.
+    respond.
     """
 
     def __init__(
@@ -319,7 +321,7 @@ class MediaStore:
             need("PIL.Image", "images", "image_thumbnails")
 
     def open(self) -> None:
-        """Connect, and find out whether the store is writable."""
+        """Connect, and check that the store is writable."""
         with self._disk_errors():
             self._tree_or_none = self._connect()
             self._tree.write(f"{_INDEX}/check", b"\n")
@@ -350,8 +352,8 @@ class MediaStore:
     def find(self, urls: Iterable[str], since: float) -> dict[str, FileRecord]:
         """Return the valid record of each URL that has one.
 
-        A record is valid until it expires, and if it was written after ``since`` (Unix time). An error is valid only in
-        the latter case.
+        A record of a file is valid until it expires. Any record, even of an error, is valid if it was written after ``since``
+        (Unix time).
         """
         records = {url: self._record(url) for url in urls}
         return {
@@ -361,7 +363,7 @@ class MediaStore:
         }
 
     def stored(self, url: str) -> FileRecord | None:
-        """Return the record of a URL whose file is stored, expired or not, if its server gave validators."""
+        """Return the record of a URL whose file is stored, expired or not, if the server sent validators."""
         record = self._record(url)
         if record is None or not record.validators or self._lacks_thumbnails(record):
             return None
@@ -373,7 +375,7 @@ class MediaStore:
             return None
         try:
             record = msgspec.json.decode(data, type=FileRecord)
-        except msgspec.DecodeError:  # a damaged record is a missing one
+        except msgspec.DecodeError:  # treat a damaged record like a missing one
             return None
         return record if record.url == url else None
 
@@ -407,20 +409,20 @@ class MediaStore:
         """Keep the draft of an interrupted download if a later request can continue it. Otherwise, remove it."""
         draft.end()
         if draft.source is not None and draft.size and not draft.file.closed:
-            with suppress(OSError):  # a full disk: the file will be downloaded again
+            with suppress(OSError):  # for example a full disk: the file is then downloaded again
                 self._tree.suspend(draft, _url_hash(url))
                 return
         draft.discard()
 
     def stored_suffix(self, checksum: str) -> str | None:
-        """Return the suffix with which a content is stored already, or ``None``."""
+        """Return the suffix with which a content is already stored, or ``None``."""
         data = self._tree.read(_content_path(checksum))
         return None if data is None else data.decode()
 
     def keep(
         self, draft: FileDraft, url: str, media_type: str, suffix: str, validators: dict[str, str]
     ) -> FileRecord:
-        """Store a complete draft under its content and index its URL. Return the record."""
+        """Store a complete draft under the hash of its content, and index its URL. Return the record."""
         checksum = draft.checksum
         path = f"full/{checksum[:2]}/{checksum}{suffix}"
         thumbnails = {}
@@ -456,7 +458,7 @@ class MediaStore:
 
 
 def suffix_of(url: str, media_type: str) -> str:
-    """Return the suffix for the file of a URL, such as ``.pdf``: that of the URL, or that of its media type, or none."""
+    """Return the suffix for the file of a URL, such as ``.pdf``: from the URL, or from its media type, or none."""
     suffix = PurePosixPath(urlsplit(url).path).suffix.lower()
     return suffix if _SUFFIX(suffix) else mimetypes.guess_extension(media_type) or ""
 
@@ -477,9 +479,9 @@ def _content_path(checksum: str) -> str:
 # --- thumbnails --------------------------------------------------------------------------------------------
 
 _FORMATS = frozenset({"AVIF", "BMP", "GIF", "ICO", "JPEG", "PNG", "TIFF", "WEBP"})
-"""Those that browsers show, and TIFF. Pillow has decoders for others that are seldom used, and one that runs Ghostscript."""
+"""Formats that browsers show, and TIFF. Other decoders of Pillow are seldom used, and one of them runs Ghostscript."""
 _MAX_PIXELS = 30_000_000
-"""A PNG of 0.5 MB can have 170 million pixels, which take 700 MB. A JPEG is decoded at a smaller scale, unless it is progressive."""
+"""Maximum number of pixels. A PNG of 0.5 MB can have 170 million pixels, which take 700 MB. A JPEG is decoded at a smaller scale, unless it is progressive."""
 _one_thumbnail = threading.Lock()
 
 
@@ -501,9 +503,9 @@ def make_thumbnails(source: Path | IO[bytes], sizes: Mapping[str, tuple[int, int
                     return made
                 image.draft("RGB", (edge, edge))
                 reduced = image.convert("RGB") if image.mode in {"1", "P"} else image
-                reduced.thumbnail((edge, edge))  # no step below copies an image of full size
+                reduced.thumbnail((edge, edge))  # so that no later step copies the image in full size
                 upright = ImageOps.exif_transpose(reduced).convert("RGB")
-        except Exception:  # noqa: BLE001 - the decoders raise errors of many kinds for content that is not an image
+        except Exception:  # noqa: BLE001 - for content that is not an image, decoders raise many kinds of errors
             return made
         for name, size in sizes.items():
             small = upright.copy()

@@ -49,7 +49,7 @@ class Format(msgspec.Struct, frozen=True):
 
     @property
     def holds_responses(self) -> bool:
-        """Whether files of the format hold responses instead of items."""
+        """Whether files of the format contain responses instead of items."""
         return self.shape == "warc"
 
 
@@ -78,7 +78,7 @@ def merge(
     Symbolic links are followed, and the mode of an existing file is kept.
 
     ``before_replace`` is called with the path of the complete temporary file. Raises
-    :class:`~skitter.errors.StoreError`; the target is unchanged then.
+    :class:`~skitter.errors.StoreError`, and then leaves the target unchanged.
     """
     target = Path(os.path.realpath(target))
     draft = _draft_of(target)
@@ -108,7 +108,7 @@ def merge(
 
 
 def check_target(target: Path) -> None:
-    """Test whether a merge into ``target`` can work by creating and removing its temporary file.
+    """Check that a merge into ``target`` can work, by creating and removing its temporary file.
 
     Raises :class:`~skitter.errors.StoreError` with a remedy.
     """
@@ -145,9 +145,9 @@ def _remove_drafts(target: Path) -> None:
 
 
 def fill(file: BinaryIO, source: ItemSource, file_format: Format, name: str) -> None:
-    """Write all items of a source to an open file in the given format, in bounded memory. ``name``: of the file, for the log.
+    """Write all items of a source to an open file in a format, in bounded memory. ``name``: name of the file, for the log.
 
-    Chosen fields that none of the items has are logged.
+    Chosen fields that no item has are logged.
     """
     source = _without_duplicates(source, file_format)
     if not file_format.fields:
@@ -162,7 +162,7 @@ def fill(file: BinaryIO, source: ItemSource, file_format: Format, name: str) -> 
 def _write(
     file: BinaryIO, source: ItemSource, lines: Callable[[], Iterator[bytes]], file_format: Format
 ) -> None:
-    """Write ``lines``, which are those of the source with the chosen fields."""
+    """Write ``lines``, which are the lines of the source reduced to the chosen fields."""
     shape = file_format.shape
     if shape == "parquet":
         from skitter.store.parquet import write_parquet  # noqa: PLC0415 - pyarrow is an extra

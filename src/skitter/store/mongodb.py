@@ -141,7 +141,7 @@ _CODEC: CodecOptions[dict[str, Any]] = CodecOptions(uuid_representation=UuidRepr
 
 
 _ID_FIELD = f"_id_{xxhash.xxh32_intdigest(b'_id') & 0xFFFF:04x}"
-"""The field of an item that is called like the field of the ids."""
+"""The name under which a field ``_id`` of an item is stored, because MongoDB uses that name for the ids."""
 
 
 def encoded(fields: Mapping[str, Any]) -> bytes:
@@ -155,7 +155,7 @@ def encoded(fields: Mapping[str, Any]) -> bytes:
 
 
 def document_of(prefix: str, number: int, data: bytes) -> RawBSONDocument:
-    """Put the id before the other fields. An element consists of type, name and value (see bsonspec.org)."""
+    """Insert the id before the other fields. An element consists of type, name and value (see bsonspec.org)."""
     key = f"{prefix}{number}".encode() + b"\0"
     element = b"\x02_id\0" + len(key).to_bytes(4, "little") + key
     return RawBSONDocument((len(data) + len(element)).to_bytes(4, "little") + element + data[4:])
@@ -177,30 +177,30 @@ PageWork = list[tuple[int, str, list[bytes]]]
 
 
 class ConcurrentWrite(Exception):
-    """Another worker has written the same page since we read it."""
+    """Another worker has written the same page since it was read."""
 
 
 class PageWriter:
-    """Writes pages to a collection. ``plain``: each item is written with a request of its own."""
+    """Writes pages to a collection. ``plain``: each item is written with a separate request."""
 
     def __init__(self, collection: AsyncCollection[Any], *, plain: bool) -> None:
         self._collection = collection
         self._plain = plain
 
     async def write_pages(self, work: PageWork, refusals: list[str]) -> None:
-        """Make the collection hold exactly these documents of these pages.
+        """Make the collection contain exactly these documents of these pages.
 
         If the server rejects a document, the reason is stored in ``refusals`` at the page's position, and the page is
         skipped. Raises :class:`ConcurrentWrite` if another worker writes the same pages.
 
-        Documents are inserted in order and removed from the end, so if any document of a page exists, its first one
-        does. Gaps after the first are possible: another worker may have removed documents between two of our inserts.
+        Documents are inserted in order and removed from the end, so if any document of a page exists, the first one exists.
+        Later documents may be missing: another worker may have removed documents between two inserts of this one.
         """
         while not await self._write_once(work, refusals):
             work = [entry for entry in work if not refusals[entry[0]]]
 
     async def _write_once(self, work: PageWork, refusals: list[str]) -> bool:
-        """Return whether all pages are written; if not, one more page has been rejected."""
+        """Return whether all pages are written. If not, another page has been rejected."""
         existing = await self._existing_ids([prefix for _, prefix, _ in work])
         new = [
             (index, document_of(prefix, number, data))
@@ -222,7 +222,7 @@ class PageWriter:
         return True
 
     async def _existing_ids(self, prefixes: list[str]) -> set[str]:
-        """Return the existing ids of the pages. Most pages are new, which is visible from their missing first id."""
+        """Return the existing ids of the pages. Most pages are new: their first id does not exist."""
         firsts = await self._ids({"_id": {"$in": [f"{prefix}0" for prefix in prefixes]}})
         known = [prefix for prefix in prefixes if f"{prefix}0" in firsts]
         return await self._ids({"$or": [_of_page(prefix) for prefix in known]}) if known else set()
@@ -231,7 +231,7 @@ class PageWriter:
         return {document["_id"] async for document in self._collection.find(query, {"_id": 1})}
 
     async def _insert(self, new: list[tuple[int, RawBSONDocument]], refusals: list[str]) -> bool:
-        """Insert all documents, or record the page that failed: servers differ in what they keep of a failed batch."""
+        """Insert all documents, or record the page that failed. Servers differ in which documents of a failed batch they keep."""
         if not new:
             return True
         try:
@@ -275,7 +275,7 @@ class PageWriter:
                 refusals[index] = one_line(str(error))
 
     async def _remove_from(self, prefix: str, kept: int) -> None:
-        """Remove surplus documents from the page's end, repeatedly: another worker may insert some meanwhile."""
+        """Remove surplus documents from the end of a page. Repeat it, because another worker may insert some meanwhile."""
         while True:
             numbers = [int(document_id[len(prefix) :]) for document_id in await self._ids(_of_page(prefix))]
             last_first = sorted((number for number in numbers if number >= kept), reverse=True)
@@ -291,7 +291,7 @@ def _of_page(prefix: str) -> dict[str, Any]:
 
 
 def work_for(name: str, pages: Sequence[PageItems], refusals: list[str]) -> PageWork:
-    """Return the documents for a collection, of all pages that are not rejected."""
+    """Return the documents of all pages that are not rejected, for one collection."""
     return [
         (index, page.prefix, [encoded.data for encoded in page.items if encoded.shape == name])
         for index, page in enumerate(pages)
@@ -308,13 +308,13 @@ _DEFAULTS = {
     "w": "majority",
 }
 _WRITE_ATTEMPTS = 5
-"""How often a write is repeated when other workers write the same pages at the same time."""
+"""Maximum number of attempts of a write while other workers write the same pages."""
 
 
 class MongoDriver:
     """Uses one client. The items of a page are numbered without gaps within each collection. Implements :class:`Driver`.
 
-    With a buffer of one item, each item is written with a request of its own.
+    With a buffer of one item, each item is written with a separate request.
     """
 
     def __init__(self, address: OutputAddress, options: Mapping[str, str], buffer: BufferOptions) -> None:
@@ -328,7 +328,7 @@ class MongoDriver:
         self._client: AsyncMongoClient[dict[str, Any]] | None = None
 
     async def open(self, context: StoreContext) -> None:
-        """Create the client, which connects when it is first used."""
+        """Create the client. It connects on first use."""
         self._job = context.job
         self._fixed = self._location.fixed(context.job)
         await self.close()
@@ -346,7 +346,7 @@ class MongoDriver:
         return AsyncMongoClient(self._location.uri, **options)
 
     async def check(self, job: str) -> None:
-        """Delete a document that does not exist: this needs the same permissions as a crawl and changes nothing."""
+        """Delete a document that does not exist, which needs the same permissions as a crawl but changes nothing."""
         with translated_errors(self.name):
             await self._names(())
             await self._collection(self._location.example).delete_one({"_id": f"{job}:check"})
@@ -408,7 +408,7 @@ class MongoDriver:
         return PageWriter(self._collection(name), plain=self._plain)
 
     async def _names(self, used: Iterable[str]) -> list[str]:
-        """Return the collections in use; for a template, also all others that may hold items of an earlier visit."""
+        """Return the collections in use; for a template, also all others that may contain items of an earlier visit."""
         if self._fixed is not None:
             return sorted(used)
         assert self._client is not None
@@ -435,7 +435,7 @@ def write_errors(error: BulkWriteError) -> list[dict[str, Any]]:
 
 
 def is_taken(problem: Mapping[str, Any]) -> bool:
-    """Return whether the id exists already, as opposed to a violation of another unique index of the user's."""
+    """Return whether the id already exists, and not a value in another unique index of the user."""
     if problem.get("code") != _DUPLICATE:
         return False
     key = problem.get("keyPattern")

@@ -1,6 +1,6 @@
 """A driver that stores items as rows in MySQL or MariaDB, under their ids. Needs the extra ``mysql``.
 
-The statements contain the values as literals, because a batch then is one statement for all rows with the same fields.
+The statements contain the values as literals, so that a batch is one statement for all rows with the same fields.
 The session has the modes ``STRICT_ALL_TABLES`` (no value is changed silently), ``ANSI_QUOTES`` and
 ``NO_BACKSLASH_ESCAPES`` (names and texts are quoted as in standard SQL).
 """
@@ -48,7 +48,7 @@ _CONNECT_SECONDS = 10.0
 _COMMAND_SECONDS = 60.0
 _LOCK_SECONDS = 30
 _ATTEMPTS = 5
-"""How often a write is repeated when other workers change the table, or the same rows, at the same time."""
+"""Maximum number of attempts of a write while other workers change the table or the same rows."""
 _LARGEST_STATEMENT = 4 << 20
 _SESSION = (
     "SET SESSION sql_mode = 'STRICT_ALL_TABLES,ANSI_QUOTES,NO_BACKSLASH_ESCAPES,NO_ENGINE_SUBSTITUTION'",
@@ -96,7 +96,7 @@ _DEFAULT_PORT = 3306
 
 
 class MySqlOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The options of a ``mysql://`` URL. Those of TLS have the names that PostgreSQL's client uses."""
+    """The options of a ``mysql://`` URL. Options for TLS have the same names as in PostgreSQL's client."""
 
     table: str = "items"
     layout: Literal["columns", "json"] = "columns"
@@ -152,12 +152,12 @@ _DECIMAL = decimal.Context(prec=65, traps=[decimal.Inexact, decimal.InvalidOpera
 _SMALLEST = decimal.Decimal("1e-30")
 _LARGEST = decimal.Decimal(10) ** 35
 _FIRST_YEAR = 1000
-"""Dates before it are outside the range that the servers document."""
+"""Earlier dates are outside the documented range of the servers."""
 
 BOOLEAN, BIGINT, DOUBLE, DECIMAL = "tinyint(1)", "bigint", "double", "decimal(65,30)"
 TEXT, BYTES, JSON = "longtext", "longblob", "json"
 LOCAL, UTC, DATE = "datetime(6)", "datetime(6) COMMENT 'UTC'", "date"
-"""Neither server has a type for times with a time zone, and JSON is a plain text in MariaDB: comments mark such columns."""
+"""Neither server has a type for times with a time zone, and MariaDB stores JSON as plain text, so comments mark such columns."""
 _TYPE_FOR = {
     "bool": BOOLEAN,
     "int": BIGINT,
@@ -204,7 +204,7 @@ def type_of(shown: str, comment: str) -> str:
 def literal(value: Any) -> tuple[str, str]:
     """Return the kind of a value that is not null, and the value in SQL (with the mode ``NO_BACKSLASH_ESCAPES``).
 
-    The literal is right for each type to which the column of such a value may be widened.
+    The literal is valid for each type to which the column of such a value may be widened.
     """
     kind = kind_of(value)
     if kind in ("int", "long", "bool"):
@@ -246,7 +246,7 @@ def quoted_text(text: str) -> str:
 
 
 def legal_name(field: str) -> str:
-    """Return the name of a field, or a name with a hash if a column cannot have it."""
+    """Return the name of a field, or a name with a hash if a column cannot have this name."""
     name = str(without_surrogates(field))
     legal = "".join("\ufffd" if char == "\0" or char > "\uffff" else char for char in name).rstrip(" ")
     if legal == name and name and len(name) <= _MAX_NAME:
@@ -356,7 +356,7 @@ class MySqlDriver:
             return await put_or_bisect(self._put, pages, (ItemRefusedError,))
 
     async def _put(self, pages: Sequence[PageItems]) -> None:
-        """Write all pages; try again when other workers change the columns, or write the same pages, meanwhile."""
+        """Write all pages. Try again if other workers change the columns or write the same pages at the same time."""
         present: set[str] = set()
         problem: BaseException = Unavailable()
         for _ in range(_ATTEMPTS):
@@ -371,7 +371,7 @@ class MySqlDriver:
                 problem = error
             except err.IntegrityError as error:
                 found = await self._present(pages) if error.args[0] == _DUPLICATE else present
-                if found == present:  # a constraint of the user's
+                if found == present:  # violates a constraint that the user has defined
                     raise ItemRefusedError(_text(error)) from error
                 present, problem = found, error
             else:
@@ -379,7 +379,7 @@ class MySqlDriver:
         raise Unavailable(f"other workers keep changing the table: {problem}")
 
     async def _present(self, pages: Sequence[PageItems]) -> set[str]:
-        """Return which of the rows exist: of pages that are written again."""
+        """Return which of the rows exist, because their pages were written before."""
         names = [f"{page.prefix}{number}" for page in pages for number in range(len(page.items))]
         listed = ", ".join(map(quoted_text, names))
         return {
@@ -390,7 +390,7 @@ class MySqlDriver:
         }
 
     async def _write(self, pages: Sequence[PageItems], present: set[str]) -> None:
-        """Insert the rows; replace those that are ``present``.
+        """Insert the rows, and replace the rows that are ``present``.
 
         Only a row whose id exists is replaced: ``ON DUPLICATE KEY`` would also replace a row that has the same value in
         another unique index, which may belong to another page.
@@ -429,7 +429,7 @@ class MySqlDriver:
         return tuple([column_for(name, self._folded, folded, _MAX_NAME) for name in shape[0]])
 
     def _replacement(self, columns: Sequence[str]) -> str:
-        """Return the clause that gives an existing row exactly the values of these columns."""
+        """Return the clause that sets exactly these columns of an existing row."""
         known = self._columns.types if self._layout == "columns" else {"item": ""}
         values = [
             f"{quoted(name)} = {f'VALUES({quoted(name)})' if name in columns else 'NULL'}" for name in known
@@ -479,7 +479,7 @@ class MySqlDriver:
         return await self._rows(f"SHOW FULL COLUMNS FROM {self._relation}")
 
     async def _learn(self) -> None:
-        """Read the columns that items may fill, and those that the database fills itself."""
+        """Read the columns that items may fill, and the columns that the database fills itself."""
         types, filled = {}, []
         for row in await self._shown_columns():
             if row[5] is not None or row[6]:
@@ -490,7 +490,7 @@ class MySqlDriver:
         self._folded = {folded(name): name for name in (*types, *filled)}
 
     async def _fit(self, shapes: Iterable[RowShape]) -> None:
-        """Add and widen columns as these shapes need."""
+        """Add and widen columns as these shapes require."""
         if self._layout == "json":
             self._folded = {}
             return
@@ -498,7 +498,7 @@ class MySqlDriver:
             await self._learn()
         if not self._misfits(shapes):
             return
-        # A change of a table ends the transaction, so workers take turns by a lock of their own.
+        # Changing a table ends the transaction, so workers take turns with a separate lock.
         digest = xxhash.xxh3_64_hexdigest(f"{self._client['db']}\0{self._options.table}".encode())
         lock = quoted_text(f"skitter-{digest}")
         [[locked]] = await self._rows(f"SELECT GET_LOCK({lock}, {_LOCK_SECONDS})")
@@ -517,7 +517,7 @@ class MySqlDriver:
             await self._rows(f"SELECT RELEASE_LOCK({lock})")
 
     def _misfits(self, shapes: Iterable[RowShape]) -> dict[str, str]:
-        # Two fields of one batch that differ in case only are both new: the second one becomes known with the first.
+        # Two new fields of one batch may differ only in case: the second field must know the column of the first.
         names = dict(self._folded)
         renamed = []
         for fields, kinds in shapes:
@@ -558,7 +558,7 @@ class MySqlDriver:
     async def _run(self, statement: str | bytes) -> None:
         assert self._connection is not None
         async with asyncio.timeout(_COMMAND_SECONDS):
-            # The cursor's own method would ask for the warnings of a statement, and pass them to Python's.
+            # The cursor's method would fetch the warnings of a statement, and pass them to Python's warnings.
             await self._connection.query(statement)
 
     async def _rows(self, statement: str) -> Sequence[Sequence[Any]]:
@@ -587,14 +587,14 @@ class MySqlDriver:
         except (OSError, err.MySQLError) as error:
             problem = _translated(self.name, error)
             if isinstance(problem, Unavailable) and self._connection is not None:
-                # It may seem open, and still hold the reply to an earlier statement.
+                # The connection may seem open, but still contain the reply to an earlier statement.
                 self._connection.close()
                 self._connection = None
             raise problem from error
 
 
 class _TlsConnection(aiomysql.Connection):  # type: ignore[misc]
-    """A connection that never logs in without TLS if TLS is requested. The client would do so silently."""
+    """A connection that never logs in without TLS if TLS is requested. The client itself would do so silently."""
 
     async def _request_authentication(self) -> None:
         if self._ssl_context is not None and not self.server_capabilities & CLIENT.SSL:
@@ -603,12 +603,12 @@ class _TlsConnection(aiomysql.Connection):  # type: ignore[misc]
 
 
 class _NoTlsError(OSError):
-    """The server does not offer TLS. The client wraps it in an error of its own."""
+    """The server does not offer TLS. The client wraps this error in its own error."""
 
 
 @contextmanager
 def _sorted_errors() -> Iterator[None]:
-    """Distinguish errors that items cause from errors that a repeated transaction may solve."""
+    """Distinguish errors that items cause from errors that may not recur when the transaction is repeated."""
     try:
         yield
     except err.MySQLError as error:

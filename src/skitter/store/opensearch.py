@@ -28,13 +28,13 @@ from skitter.item import encode_item
 from skitter.store.contract import OutputAddress, StoreContext
 from skitter.store.database import BufferOptions, Encoded, PageItems, read_options, tls_context
 
-logging.getLogger("opensearch").setLevel(logging.CRITICAL)  # it also raises what it logs
+logging.getLogger("opensearch").setLevel(logging.CRITICAL)  # it also raises the errors that it logs
 JOB_FIELD = "skitter_job"
 """Field of every document with the name of its job, so that a fresh start can remove the documents of one job."""
 _DEFAULT_PORT = 9200
 _TIMEOUT = 30.0
 _LOOK_AHEAD = 8
-"""Documents beyond the end of a page that are looked up in one request."""
+"""Number of documents beyond the end of a page that are looked up in one request."""
 _OVERLOADED = frozenset({429, 502, 503, 504})
 _NOT_OF_ONE_DOCUMENT = frozenset({401, 403, 404})
 _TOO_LARGE = 413
@@ -81,7 +81,7 @@ class OpenSearchDriver:
         self._client = await asyncio.to_thread(self._new_client)
 
     def _new_client(self) -> AsyncOpenSearch:
-        """Return a client, which connects when it is first used. This blocks: it reads certificates."""
+        """Return a client, which connects on first use. This blocks, because it reads certificates."""
         arguments: dict[str, Any] = {}
         if self._options.tls:
             arguments["ssl_context"] = tls_context(self.name, self._options.ca_file)
@@ -128,7 +128,7 @@ class OpenSearchDriver:
                 found = await self._existing(ahead)
                 surplus += found
                 ahead = {prefix: ahead[prefix] + _LOOK_AHEAD for prefix, _ in found}
-            # The last ones are removed first, so that a kill leaves no gap.
+            # The last documents are removed first, so that a kill leaves no gap.
             await self._bulk([(action("delete", *document),) for document in reversed(surplus)])
         return [refusal for refusal, _ in outcomes]
 
@@ -150,9 +150,9 @@ class OpenSearchDriver:
             return [*await self._index_all(pages[:half]), *await self._index_all(pages[half:])]
         outcomes = []
         for page in pages:
-            answers = [next(results) for _ in page.items]
-            refusals = [_reason(answer["error"]) for answer in answers if "error" in answer]
-            is_new = bool(answers) and answers[0].get("result") == "created"
+            replies = [next(results) for _ in page.items]
+            refusals = [_reason(reply["error"]) for reply in replies if "error" in reply]
+            is_new = bool(replies) and replies[0].get("result") == "created"
             outcomes.append(("".join(refusals[:1]), is_new))
         return outcomes
 
@@ -161,9 +161,9 @@ class OpenSearchDriver:
         if not operations:
             return []
         lines = [line for operation in operations for line in operation]
-        answer = await self._opened.bulk(body=b"\n".join([*lines, b""]), index=self._index)
-        results = [result for item in answer["items"] for result in item.values()]
-        if answer["errors"]:
+        reply = await self._opened.bulk(body=b"\n".join([*lines, b""]), index=self._index)
+        results = [result for item in reply["items"] for result in item.values()]
+        if reply["errors"]:
             for result in results:
                 if result["status"] in _OVERLOADED:
                     raise Unavailable(_reason(result["error"]))
@@ -172,15 +172,15 @@ class OpenSearchDriver:
         return results
 
     async def _existing(self, ahead: dict[str, int]) -> list[_Document]:
-        """Return which documents of pages exist, from a number on: of each page the next few, in order."""
+        """Return which documents of pages exist, from a number on: the next few of each page, in order."""
         wanted = [
             (prefix, number)
             for prefix, first in ahead.items()
             for number in range(first, first + _LOOK_AHEAD)
         ]
         keys = [{"_id": f"{prefix}{number}", "routing": prefix} for prefix, number in wanted]
-        answer = await self._opened.mget(index=self._index, body={"docs": keys}, params={"_source": "false"})
-        return [key for key, document in zip(wanted, answer["docs"], strict=True) if document.get("found")]
+        reply = await self._opened.mget(index=self._index, body={"docs": keys}, params={"_source": "false"})
+        return [key for key, document in zip(wanted, reply["docs"], strict=True) if document.get("found")]
 
     async def close(self) -> None:
         client, self._client = self._client, None

@@ -1,4 +1,4 @@
-"""The kinds of output, and the one that a name given with ``-o`` selects.
+"""The kinds of output, and how a name given with ``-o`` selects one.
 
 Each kind has a short name that works as a scheme (``csv:items.txt``) and as a suffix (``items.csv``). A package adds
 a kind with an entry point of that name in the group ``skitter.stores``. It refers to a callable
@@ -97,7 +97,7 @@ def open_item_output(target: str) -> Output:
 
 
 def is_stdout(target: str) -> bool:
-    """Return whether the name of an output means standard output. Raises as :func:`open_output` does."""
+    """Return whether the name of an output means standard output. Raises the errors of :func:`open_output`."""
     return take_item_classes(target)[0] == "-"
 
 
@@ -141,7 +141,7 @@ def stores_for(outputs: Iterable[Output], *, fleet: bool = False) -> list[Store]
 
 
 def archive_stores_for(outputs: Iterable[Output], *, fleet: bool = False) -> list[ArchiveStore]:
-    """Create the stores of one worker for the archives among the outputs, as :func:`stores_for` does for the others."""
+    """Create the stores of one worker for the archives among the outputs, like :func:`stores_for` for the other outputs."""
     archives = [output for output in outputs if output.holds_responses]
     return cast("list[ArchiveStore]", stores_for(archives, fleet=fleet))
 
@@ -198,7 +198,7 @@ def _refuse_unknown_names(address: OutputAddress) -> None:
         if name not in _NAMES:
             raise StoreError(
                 f"unknown name %({name})s in output {shown_url(address.target)!r}",
-                remedy="use %(name)s for the name of the spider, or %(job)s for that of the job; for a time, let the shell "
+                remedy="use %(name)s for the name of the spider, or %(job)s for the name of the job; for a time, let the shell "
                 'insert it, as in -o "items-$(date +%F).jsonl"',
                 field="output",
             )
@@ -318,7 +318,7 @@ _NAMES = ("name", "spider", "job")
 _SPREADSHEET = "spreadsheet"
 """Option of CSV files; see :func:`~skitter.store.formats.csv_chunks`."""
 _DELIMITER = "delimiter"
-"""Option of CSV files: the name of the character between cells. The characters themselves have a meaning in shells and URLs."""
+"""Option of CSV files: the name of the character between cells, because the characters have a meaning in shells and URLs."""
 _DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t"}
 _DUPLICATES = "duplicates"
 """Option of all files of items: what to do with near duplicates."""

@@ -1,7 +1,7 @@
 """Parquet files: a column for each field, with a type that fits the values of all items. Needs pyarrow.
 
-The lines are read twice: first to find the type of every field, then to write. So a field that first appears late,
-or changes its type during the crawl, is a column like the others, and all row groups have the same schema.
+The lines are read twice: first to find the type of each field, then to write. So all row groups have the same schema,
+even if a field first appears late or changes its type during the crawl.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from pyarrow.parquet import ParquetWriter
 ROWS = 20_000
 """Maximum number of rows in a row group."""
 ROW_BYTES = 16 << 20
-"""Bytes of JSON after which a row group is complete, whatever its number of rows; bounds the memory in use."""
+"""Bytes of JSON after which a row group is complete, regardless of its number of rows. Limits the memory in use."""
 _MAX_KEYS = 500
 """An object with more different keys is treated as a mapping, not as a record, and written as JSON text."""
 
 _MAX_DEPTH = 20
-"""Lists and objects that are nested deeper are written as JSON text. Readers of Parquet refuse files of more than 100 levels."""
+"""Lists and objects with more levels are written as JSON text. Readers of Parquet refuse files with more than 100 levels."""
 
 _EXACT, _INT64 = 2**53, 2**63
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
@@ -40,10 +40,10 @@ _JOINED = {frozenset({"int", "long"}): "long", frozenset({"int", "float"}): "flo
 
 
 class Column:
-    """The type of a field, inferred from its values; lists and objects contain columns of their own.
+    """The type of a field, inferred from its values. Lists and objects contain further columns.
 
     A kind is a key of ``_SCALARS``, ``list`` or ``struct``. Values without a common type have the kind ``json``:
-    strings are written as they are, other values as JSON text.
+    strings are written unchanged, other values as JSON text.
     """
 
     __slots__ = ("depth", "fields", "inner", "kind")
@@ -105,7 +105,7 @@ class Column:
         return self.as_text or any(column.has_text_inside() for column in inner)
 
     def convert(self, value: Any) -> Any:
-        """Return the form of a value that is written to the file."""
+        """Return a value in the form in which it is written to the file."""
         if value is None or isinstance(value, str):
             return value
         if self.as_text:

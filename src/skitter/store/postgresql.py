@@ -1,7 +1,7 @@
 """A driver that stores items as rows in PostgreSQL, under their ids. Needs the extra ``postgresql``.
 
-A batch of items is sent as one JSON text, from which the server builds the rows (``json_populate_recordset``). So
-single values need no conversion here, and a user's own table with other types works too.
+A batch of items is sent as one JSON text, from which the server builds the rows (``json_populate_recordset``). So values
+need no conversion here, and a user's own table with other types also works.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _CONNECT_SECONDS = 10.0
 _COMMAND_SECONDS = 60.0
 _LOCK_SECONDS = 30
 _SCHEMA_ATTEMPTS = 5
-"""How often a write is repeated when other workers change the table at the same time."""
+"""Maximum number of attempts of a write while other workers change the table."""
 _SCHEMA_CHANGED = (
     asyncpg.UndefinedColumnError,
     asyncpg.DuplicateColumnError,
@@ -128,7 +128,7 @@ class PostgresDriver:
     """
 
     def __init__(self, address: OutputAddress, options: Mapping[str, str], _buffer: BufferOptions) -> None:
-        """Read the URL. Options that are not our own are passed to the client. Raises :class:`~skitter.errors.StoreError`."""
+        """Read the URL. Unknown options are passed to the client. Raises :class:`~skitter.errors.StoreError`."""
         access, _, server = address.rest.rpartition("@")
         others = dict(options)
         own = take_options(f"postgresql://{server}", others, TableOptions)
@@ -204,7 +204,7 @@ class PostgresDriver:
     async def _put_with_retries(
         self, connection: asyncpg.Connection[Any], pages: Sequence[PageItems]
     ) -> None:
-        """Write all pages, and try again when other workers add or widen columns meanwhile."""
+        """Write all pages. Try again if other workers add or widen columns at the same time."""
         for _ in range(_SCHEMA_ATTEMPTS):
             try:
                 await self._fit(connection, {item.shape for page in pages for item in page.items})
@@ -261,7 +261,7 @@ class PostgresDriver:
                 yield
             except _UNAVAILABLE:
                 if self._connection is not None:
-                    # It may seem open, and still hold the reply to an earlier statement.
+                    # The connection may seem open, but still contain the reply to an earlier statement.
                     self._connection.terminate()
                     self._connection = None
                 raise
@@ -315,7 +315,7 @@ class PostgresDriver:
         return types, [row["attname"] for row in rows if row["filled"]]
 
     async def _fit(self, connection: asyncpg.Connection[Any], shapes: set[RowShape]) -> None:
-        """Add and widen columns as these shapes need."""
+        """Add and widen columns as these shapes require."""
         if self._layout == "jsonb":
             return
         if not self._columns.types:

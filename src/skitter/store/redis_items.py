@@ -1,4 +1,4 @@
-"""How items of a Redis output are written: the key and the bytes of each item."""
+"""The format of a Redis output: the key and the bytes of each item."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _decode_pair = msgspec.json.Decoder(tuple[str, bytes]).decode
 
 
 class RedisItemFormat(msgspec.Struct, frozen=True):
-    """The key to which an item goes, and its bytes there.
+    """The key and the bytes under which an item is stored.
 
     ``key`` may contain fields of the item, as in ``%(category)s:items``. ``serializer``: dotted path of a function that receives
-    an item as the callback yielded it, and returns bytes or text; empty: JSON.
+    an item as the callback yielded it, and returns bytes or a string; empty: JSON.
     """
 
     key: str
@@ -56,8 +56,8 @@ class RedisItemFormat(msgspec.Struct, frozen=True):
     def encoder(self) -> Callable[[Any], tuple[str, bytes]]:
         """Return a function that returns the key and the bytes of an item.
 
-        It raises :class:`~skitter.errors.StoreError` for an item that lacks a field of the key, and for a serializer that
-        returns anything but bytes or text.
+        The function raises :class:`~skitter.errors.StoreError` for an item that lacks a field of the key, and for a
+        serializer that returns anything but bytes or a string.
         """
         serialize, has_fields = self.function(), self.has_fields
 
@@ -105,6 +105,6 @@ def by_key(lines: Iterable[bytes]) -> dict[str, list[bytes]]:
 
 
 def to_frame(pair: tuple[str, bytes]) -> bytes:
-    """Return a key and the bytes of an item in the form that the scripts on the server read: their lengths come first."""
+    """Return a key and the bytes of an item in the form that the scripts on the server read: lengths first."""
     key = pair[0].encode()
     return b"%d %d\n%b%b" % (len(key), len(pair[1]), key, pair[1])

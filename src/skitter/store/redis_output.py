@@ -10,7 +10,7 @@ In a fleet, workers write the items of each page to a hash on the server before 
 outlive the machine. The process that runs the job on any machine moves committed pages from the hashes to the list or
 stream, in one script for each step.
 
-Either way, each item is pushed exactly once, whichever process is killed.
+In both cases, each item is pushed exactly once, even if any process is killed.
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ from skitter.store.redis_items import RedisItemFormat, by_key, to_frame, to_line
 if TYPE_CHECKING:
     from redis.asyncio import Redis
 
-_Answer = TypeVar("_Answer")
+_Reply = TypeVar("_Reply")
 _Ranges = Sequence[tuple[int, int]]
-_ANSWER_SECONDS = 10.0
-"""Seconds until one call counts as not answered."""
+_REPLY_TIMEOUT = 10.0
+"""Seconds to wait for the reply to one command."""
 _PUSH_BYTES = 1 << 18
 _PAGES_PER_READ = 200
 _FIRST_DELAY = 0.5
-"""Delay before the first retry, in seconds: ``emit`` is called about this often anyway."""
+"""Delay before the first retry in seconds. ``emit`` is called at about this interval anyway."""
 
 _ADD = """
 local kind, maximum
@@ -126,7 +126,7 @@ return ARGV[3]
 
 _PUSH_STAGED = f"""
 -- KEYS: items, staged pages of one part by the position of their first byte. ARGV: 1 kind, 2 maximum length or '',
--- 3 maximum number of bytes, 4 whether items name their keys, 5.. committed ranges, first byte and end by turns.
+-- 3 maximum number of bytes, 4 whether items name their keys, 5.. committed ranges, first byte and end alternately.
 -- Moves committed pages to the items, in order. Returns whether some are left.
 {_ADD}
 kind, maximum = ARGV[1], ARGV[2]
@@ -193,14 +193,14 @@ end
 return 0
 """
 _LOOKS_PER_FULL_LOOK = 20
-"""One in this number of calls of ``emit`` also pushes the items of other machines, which may be gone."""
+"""Of this number of calls of ``emit``, one also pushes the items of other machines, which may be gone."""
 
 
 @cache
 def _client_options() -> dict[str, Any]:
     options: dict[str, Any] = {
         "socket_timeout": None,  # see _in_time
-        "socket_connect_timeout": _ANSWER_SECONDS,
+        "socket_connect_timeout": _REPLY_TIMEOUT,
         "protocol": 2,
     }
     if find_spec("redis.driver_info") is not None:
@@ -209,16 +209,16 @@ def _client_options() -> dict[str, Any]:
     return options
 
 
-async def _in_time(call: Awaitable[_Answer]) -> _Answer:
-    """Wait for the answer to one command. Raises :class:`TimeoutError`.
+async def _in_time(call: Awaitable[_Reply]) -> _Reply:
+    """Wait for the reply to one command. Raises :class:`TimeoutError`.
 
     The client's own timeout uses :func:`asyncio.wait_for`, which may lose the cancellation of its task in Python 3.11.
     """
     try:
-        async with asyncio.timeout(_ANSWER_SECONDS):
+        async with asyncio.timeout(_REPLY_TIMEOUT):
             return await call
     except TimeoutError as error:
-        raise TimeoutError(f"no answer within {_ANSWER_SECONDS:g} s") from error
+        raise TimeoutError(f"no reply within {_REPLY_TIMEOUT:g} s") from error
 
 
 async def _scan(call: Callable[[int], Awaitable[tuple[int, Iterable[Any]]]]) -> list[Any]:
@@ -241,7 +241,7 @@ def _is_outage(error: BaseException | None) -> bool:
 
 @contextmanager
 def _outages_as_unavailable() -> Iterator[None]:
-    """Turn a :class:`~skitter.errors.StoreError` that an outage has caused into :class:`Unavailable`."""
+    """Convert a :class:`~skitter.errors.StoreError` that an outage has caused to :class:`Unavailable`."""
     try:
         yield
     except StoreError as error:
@@ -320,7 +320,7 @@ class RedisOutput(Output):
                 field="output",
             )
         form = RedisItemFormat(key, options.serializer)
-        form.function()  # report a missing one now
+        form.function()  # report a missing serializer now
         return cls(
             address.target,
             f"{address.kind}://{host}/{database}",
@@ -333,7 +333,7 @@ class RedisOutput(Output):
 
     @classmethod
     def for_parts(cls, target: str, url: str, password: str) -> RedisOutput:
-        """Create a place for the parts of a file output. Its items are staged on the server and stay there.
+        """Create the storage for the parts of a file output. Items are staged on the server and stay there.
 
         Raises :class:`~skitter.errors.StoreError`.
         """
@@ -341,14 +341,14 @@ class RedisOutput(Output):
         server, _, key = rest.rpartition("/")
         if scheme not in {"redis", "rediss"} or not key or not server.rpartition("/")[2].isdigit():
             raise StoreError(
-                f"output {shown_url(target)!r}: invalid place for its parts",
+                f"output {shown_url(target)!r}: invalid value for parts",
                 remedy="write ?parts=redis://HOST/DATABASE/KEY",
                 field="parts",
             )
         return cls(target, f"{scheme}://{server}", RedisItemFormat(key), kind="parts", password=password)
 
     async def check(self, context: OutputContext) -> None:  # noqa: ARG002 - does not depend on the job
-        """Test whether the server answers and the key can hold items.
+        """Test whether the server responds and the key can hold items.
 
         Raises :class:`~skitter.errors.StoreError` with a remedy if not.
         """
@@ -409,7 +409,7 @@ class RedisOutput(Output):
 
     def _delay_next_attempt(self, error: StoreError) -> None:
         """Log a failure and delay the next attempt, so that timeouts do not slow down the crawl."""
-        # The first failure may be one lost connection: the next call tries at once.
+        # The first failure may be just a lost connection, so the next call tries again immediately.
         delay = self._backoff.next_delay() if self._is_away else 0.0
         self._is_away = True
         self._next_attempt = time.monotonic() + delay
@@ -420,7 +420,7 @@ class RedisOutput(Output):
         )
 
     async def merge(self, context: OutputContext, ranges: RangesByPart) -> None:
-        """Push the remaining items; wait for an unavailable server."""
+        """Push the remaining items, and wait for an unavailable server."""
 
         async def attempt() -> None:
             with _outages_as_unavailable():
@@ -466,7 +466,7 @@ class RedisOutput(Output):
     async def _push_part(self, client: Redis, context: OutputContext, part: str, ranges: _Ranges) -> None:
         field = f"{context.job}/{part}"
         position = int(await _in_time(client.hget(self._positions, field)) or 0)
-        # A worker commits its part file in order, so no range before a pushed one can follow.
+        # A worker commits its part file in order, so no earlier range can follow a pushed one.
         while left := [(max(start, position), end) for start, end in ranges if end > max(start, position)]:
             committed = CommittedRanges(parts_folder(context.directory), {part: left})
             position = await self._push_blocks(client, field, position, committed.blocks(_PUSH_BYTES))
@@ -475,7 +475,7 @@ class RedisOutput(Output):
     async def _push_blocks(
         self, client: Redis, field: str, position: int, blocks: Iterator[tuple[list[bytes], int]]
     ) -> int:
-        """Push blocks until the position on the server differs from ours (another process, or a lost reply); return it."""
+        """Push blocks until the position on the server is unexpected (another process, or a lost reply). Return it."""
         while (block := await asyncio.to_thread(next, blocks, None)) is not None:
             lines, after = block
             items = {self._key: lines} if self._form.is_plain else by_key(lines)
@@ -501,11 +501,11 @@ class RedisOutput(Output):
             with self.translated_errors():
                 yield client
         finally:
-            # A cancellation at this point would leave the connection open.
+            # A cancellation here would leave the connection open.
             await asyncio.shield(client.aclose())
 
     def page_encoder(self) -> Callable[[ItemGroup], bytes | GroupError | None]:
-        """Return a function that returns the items of a page in the form in which they are staged."""
+        """Return a function that encodes the items of a page for staging."""
         if self._form.is_plain:
             return encode_group
         encode = self._form.encoder()
@@ -531,7 +531,7 @@ class RedisOutput(Output):
         await self._staging.call(attempt)
 
     async def copy_staged(self, job: str, ranges: RangesByPart, folder: Path) -> RangesByPart:
-        """Copy the committed items of all staged parts to files in a folder. Return their ranges there.
+        """Copy the committed items of all staged parts to files in a folder. Return their ranges in these files.
 
         Waits for an unavailable server. Raises :class:`~skitter.errors.StoreError` if committed items are missing there.
         """
@@ -559,8 +559,8 @@ class RedisOutput(Output):
                 await asyncio.to_thread(_create, path)
                 for first in range(0, len(wanted), _PAGES_PER_READ):
                     fields = [str(at) for at in wanted[first : first + _PAGES_PER_READ]]
-                    answer = await _in_time(client.hmget(key, fields))
-                    pages = [page for page in answer if isinstance(page, bytes)]
+                    reply = await _in_time(client.hmget(key, fields))
+                    pages = [page for page in reply if isinstance(page, bytes)]
                     size += await asyncio.to_thread(_append, path, pages)
         if size != committed:
             raise StoreError(
@@ -586,7 +586,7 @@ class RedisOutput(Output):
 
     @contextmanager
     def translated_errors(self) -> Iterator[None]:
-        """Turn every failure into a :class:`~skitter.errors.StoreError`."""
+        """Convert all errors to :class:`~skitter.errors.StoreError`."""
         from redis.exceptions import AuthenticationError, RedisError  # noqa: PLC0415 - an extra
 
         try:
@@ -628,7 +628,7 @@ class RedisStagingStore:
         self._end = 0
 
     async def open(self, context: StoreContext) -> None:
-        """Prepare to write. The connection is made with the first write."""
+        """Prepare to write. The first write connects."""
         self._job = context.job
         self._part = f"{items_stream(context.section, self._output.fleet_stream)}/{context.worker}"
         self._client = self._output.client()
@@ -643,7 +643,7 @@ class RedisStagingStore:
             if isinstance(written, OutputRange) and isinstance(block, bytes)
         }
         if pages:
-            self._end += sum(map(len, pages.values()))  # a position that was tried once is never used again
+            self._end += sum(map(len, pages.values()))  # even a failed attempt must not reuse its positions
             await self._output.stage(self._client, f"{self._job}/{self._part}", pages)
         return ranges
 

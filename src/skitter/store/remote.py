@@ -59,7 +59,7 @@ class RemoteLocation(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """The name for messages: without the options, which may contain a secret."""
+        """The name for messages, without the options, which may contain a secret."""
         return f"{self.protocol}://{self.path}"
 
     @property
@@ -69,7 +69,7 @@ class RemoteLocation(msgspec.Struct, frozen=True):
 
     @property
     def root(self) -> str:
-        """The bucket or folder that must exist already."""
+        """The bucket or folder that must already exist."""
         return self.path.partition("/")[0] if self.is_bucket else self.path.rpartition("/")[0]
 
     def parts_of(self, job: str) -> str:
@@ -84,7 +84,7 @@ class RemoteLocation(msgspec.Struct, frozen=True):
     @staticmethod
     @contextmanager
     def upload(files: Any, path: str) -> Iterator[Any]:
-        """Yield an open file, which becomes visible at the end of the block, and not at all if the block raises."""
+        """Yield an open file, which becomes visible at the end of the block, or never if the block raises an error."""
         file = files.open(path, "wb", block_size=UPLOAD_BLOCK, autocommit=False)
         try:
             yield file
@@ -97,14 +97,14 @@ class RemoteLocation(msgspec.Struct, frozen=True):
     def connect(self) -> Any:
         """Return the file system. All outputs of a process share it: creating an S3 client takes half a second.
 
-        The call blocks, so run it in a thread. Raises the errors of :meth:`translated_errors`.
+        The call blocks, so make it in a thread. Raises the errors of :meth:`translated_errors`.
         """
         with self.translated_errors():
             return _connect(self.protocol, tuple(self.options.items()))
 
     @contextmanager
     def translated_errors(self) -> Iterator[None]:
-        """Turn errors of the file system into :class:`~skitter.errors.StoreError` or :class:`Unavailable`."""
+        """Convert errors of the file system to :class:`~skitter.errors.StoreError` or :class:`Unavailable`."""
         try:
             yield
         except StoreError:
@@ -141,7 +141,7 @@ class RemoteLocation(msgspec.Struct, frozen=True):
 
 
 UPLOAD_BLOCK = 16 << 20
-"""Bytes of an upload held in memory. S3 allows 10,000 blocks per upload, so a file can have 160 GB."""
+"""Bytes of an upload that are kept in memory. S3 allows 10,000 blocks per upload, so a file can have 160 GB."""
 
 
 def remote_secrets(kind: str) -> dict[str, str]:
@@ -209,7 +209,7 @@ class RemotePartStore:
         """Write the encoded groups to a new object. Return the range of each one; entries without bytes are unchanged."""
         data = b"".join([block for block in blocks if isinstance(block, bytes)])
         start = self._end
-        # The positions count as used even if the write fails: an object that arrives late must not replace another one.
+        # The positions count as used even if the write fails: an object that arrives late must not replace another object.
         self._end += len(data)
         if data:
             await self._backoff.call(lambda: self._thread.run(self._put, start, data))
@@ -244,7 +244,7 @@ class RemoteCommitted:
         }
 
     def chunks(self) -> Iterator[bytes]:
-        """Yield all bytes, a few megabytes at a time; many small objects are read in one call."""
+        """Yield all bytes, a few megabytes at a time. Many small objects are read in one call."""
         batch: list[RemotePiece] = []
         size = 0
         for piece in self._pieces():
@@ -346,7 +346,7 @@ class RemoteOutput(Output):
         return CaptureStore(part)
 
     async def merge(self, context: OutputContext, ranges: RangesByPart) -> None:
-        """Replace the file with one that holds the committed ranges; wait for an unavailable service."""
+        """Replace the file with a file of the committed ranges, and wait for an unavailable service."""
 
         async def attempt() -> None:
             await asyncio.to_thread(
@@ -395,7 +395,9 @@ class RemoteOutput(Output):
     def _merge(self, files: Any, context: OutputContext, ranges: RangesByPart) -> None:
         committed = RemoteCommitted(self._location, files, context.job, self.stream, ranges)
         self._location.make_folder(files, self._location.parts_of(context.job))
-        self._remember(files, context, _BEING_MERGED)  # the process may be killed before the next record
+        self._remember(
+            files, context, _BEING_MERGED
+        )  # in case the process is killed before it can record the result
         with self._location.upload(files, self._location.path) as file:
             fill(file, committed, self._location.format, self._location.name)
         self._remember(files, context, files.ukey(self._location.path))

@@ -1,4 +1,4 @@
-"""An output whose store is a class of the user's with one method, ``save``."""
+"""An output whose store is a user's class with one method, ``save``."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from skitter.store.contract import (
 class Saver(Protocol):
     """A store with one method. Each worker process creates one.
 
-    The constructor takes an :class:`~skitter.store.contract.OutputAddress`, or nothing. Methods may be coroutines;
-    all others, and the constructor, are called in one thread of their own.
+    The constructor takes an :class:`~skitter.store.contract.OutputAddress`, or nothing. Methods may be coroutine
+    functions. Other methods, and the constructor, are called in a separate thread, always the same.
     """
 
     def save(self, items: list[Any]) -> Any:
         """Make the items of one page durable. The page is committed when this returns.
 
         It is called again for a page whose worker dies before the commit. A method ``save(self, items, page)`` receives
-        the id of the page, and stores each item exactly once if it replaces what it stored under this id. It is also
-        called for pages without items. An exception fails the page; a :class:`~skitter.errors.StoreError` fails the crawl,
+        the id of the page, and stores each item exactly once if it replaces the items that it stored under this id. It is
+        also called for pages without items. An exception fails the page; a :class:`~skitter.errors.StoreError` fails the crawl,
         which can be resumed.
         """
 

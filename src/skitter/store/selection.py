@@ -1,4 +1,4 @@
-"""The option ``item_classes`` of an output: it holds only the items of certain classes.
+"""The option ``item_classes`` of an output, which limits the output to the items of certain classes.
 
 It is an option of every kind of output. ``docs/design/outputs.md`` describes how it works.
 """
@@ -39,7 +39,7 @@ _OF_SELECTION = re.compile(rf"-{_MARK}([0-9a-f]{{16}})(?=[/.]|$)")
 class ItemClasses:
     """A selection of items by class.
 
-    An item is selected if its class or one of its base classes has one of the names. A name is that of the class
+    An item is selected if its class or one of its base classes has one of the names. A name is the name of the class
     (``Book``) or its dotted path (``shop.items:Book``, or as in Scrapy ``shop.items.Book``).
     """
 
@@ -50,7 +50,7 @@ class ItemClasses:
         self._known: dict[tuple[str, ...], tuple[str, ...]] = {}
 
     def matching(self, item: Any) -> tuple[str, ...]:
-        """Return the names that select an item; none: it is not selected."""
+        """Return the names that select an item; empty if it is not selected."""
         paths = class_paths(item)
         if (known := self._known.get(paths)) is None:
             own = {*paths, *(path.rpartition(".")[2] for path in paths)}
@@ -99,7 +99,7 @@ class SelectingStore:
         return self._store.buffering
 
     async def open(self, context: StoreContext) -> None:
-        """Open the other store. It writes to parts of its own, because a worker may have several stores of a kind."""
+        """Open the other store. It writes to separate parts, because a worker may have several stores of a kind."""
         worker = f"{context.worker}-{_MARK}{self.item_classes.key}"
         section = _section(context.section, self.item_classes)
         await self._store.open(msgspec.structs.replace(context, section=section, worker=worker))
@@ -118,7 +118,7 @@ class SelectingStore:
 
 
 class SelectingOutput(Output):
-    """An output that holds only the items of certain classes. ``output``: the same output for all items."""
+    """An output that contains only the items of certain classes. ``output``: the same output for all items."""
 
     def __init__(self, target: str, output: Output, item_classes: ItemClasses) -> None:
         self.target = shown_url(target)
@@ -130,12 +130,12 @@ class SelectingOutput(Output):
 
     @property
     def location(self) -> str:
-        """That of the output for all items."""
+        """The location of the output for all items."""
         return self.output.location
 
     @property
     def fleet_stream(self) -> str:
-        """Of the same job on several machines."""
+        """The stream for a job on several machines."""
         return self._own(self.output.fleet_stream)
 
     async def check(self, context: OutputContext) -> None:
@@ -143,7 +143,7 @@ class SelectingOutput(Output):
         await self.output.check(self._inner(context))
 
     async def occupied(self, context: OutputContext) -> bool:
-        """Whether the place holds data that this job did not write."""
+        """Whether the destination contains data that this job did not write."""
         return await self.output.occupied(self._inner(context))
 
     async def clear(self, context: OutputContext) -> None:
@@ -163,7 +163,7 @@ class SelectingOutput(Output):
         return await self.output.emit(self._inner(context), ranges)
 
     async def merge(self, context: OutputContext, ranges: RangesByPart) -> None:
-        """Make the destination hold exactly the committed items of the selection."""
+        """Make the destination contain exactly the committed items of the selection."""
         await self.output.merge(self._inner(context), ranges)
 
     def _own(self, stream: str) -> str:
@@ -175,24 +175,24 @@ class SelectingOutput(Output):
 
 
 def ranges_of_selection(ranges: RangesByPart, item_classes: ItemClasses | None) -> RangesByPart:
-    """Return the ranges of the parts that hold a selection; ``None``: of those that hold all items."""
+    """Return the ranges of the parts of a selection; ``None``: of the parts with all items."""
     key = None if item_classes is None else item_classes.key
     found = ((part, _OF_SELECTION.search(part)) for part in ranges)
     return {part: ranges[part] for part, mark in found if (mark and mark[1]) == key}
 
 
 def classes_of(output: Output) -> ItemClasses | None:
-    """Return the classes that an output selects; ``None`` if it holds all items."""
+    """Return the classes that an output selects; ``None`` if it contains all items."""
     return output.item_classes if isinstance(output, SelectingOutput) else None
 
 
 def ranges_of_output(output: Output, ranges: RangesByPart) -> RangesByPart:
-    """Return the ranges of the parts that hold the items that an output selects. Parts on other file systems have no sections."""
+    """Return the ranges of the parts with the items that an output selects. Parts on other file systems have no sections."""
     return ranges_of_selection(ranges, classes_of(output))
 
 
-def places_of(output: Output) -> set[str]:
-    """Return the names of the place of an output. Two outputs that share one of them replace each other's items."""
+def locations_of(output: Output) -> set[str]:
+    """Return the names of the locations of an output. Two outputs that share a name replace each other's items."""
     plain = output.output if isinstance(output, SelectingOutput) else output
     return {plain.location, plain.stream} if plain.is_keyed else {plain.location}
 

@@ -1,4 +1,4 @@
-"""Columns of SQL tables: their names, and on a database server their types and how these are widened."""
+"""Columns of SQL tables: their names, and on a database server their types and how types are widened."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def column_for(
 ) -> str:
     """Return the column of a field, among the columns of a table by their folded names.
 
-    SQL does not distinguish ``Name`` from ``name``: the second one, and a field called ``_id``, gets a column with a short
-    hash of its name, such as ``name_1c3f``, so that all processes choose the same column. ``fold``: returns what two names
-    have in common that the server does not distinguish. ``longest``: number of characters that a name may have.
+    SQL does not distinguish ``Name`` from ``name``. The second of them, or a field called ``_id``, gets a column with a
+    short hash of its name, such as ``name_1c3f``, so that all processes choose the same column. ``fold``: returns the same
+    value for names that the server does not distinguish. ``longest``: maximum number of characters in a name.
     """
     if columns.get(fold(field), field) == field and fold(field) != ID_COLUMN:
         return field
@@ -63,7 +63,7 @@ class ColumnRules(msgspec.Struct, frozen=True):
     type_for: Mapping[str, str]
     """The type of a new column, by the kind of its first value."""
     takes: Mapping[str, frozenset[str]]
-    """The kinds that a column of each type stores without changing a value. Columns of other types are the user's own."""
+    """The kinds that a column of each type stores without changing a value. Columns of other types were made by the user."""
     wider: tuple[str, ...]
     """The types to which a column may be changed, in order of preference."""
     max_columns: int
@@ -93,7 +93,7 @@ def kind_of(value: Any) -> str:
 
 
 KEPT = (bytes, dt.datetime, dt.date, decimal.Decimal)
-"""Types of values that have a kind of their own; see :func:`skitter.item.item_fields`."""
+"""Types of values with their own kind; see :func:`skitter.item.item_fields`."""
 _KIND_OF_CLASS: dict[type, str] = {
     bool: "bool",
     float: "float",
@@ -105,7 +105,7 @@ _KIND_OF_CLASS: dict[type, str] = {
 
 
 class TableColumns:
-    """The known columns of a table. Other workers and the user may change the table too."""
+    """The known columns of a table. Other workers and the user may also change the table."""
 
     def __init__(self, rules: ColumnRules) -> None:
         self._rules = rules
@@ -120,7 +120,7 @@ class TableColumns:
         self._fitting.clear()
 
     def learn(self, types: Mapping[str, str], filled: Iterable[str]) -> None:
-        """Record the current columns. ``filled``: those that the database fills itself."""
+        """Record the current columns. ``filled``: the columns that the database fills itself."""
         self.types = dict(types)
         self._filled = frozenset(filled)
         self._fitting.clear()
@@ -128,7 +128,7 @@ class TableColumns:
     def misfits(self, shapes: Iterable[RowShape]) -> dict[str, str]:
         """Return the columns that items of these shapes lack, or that are too narrow, with the types they need.
 
-        Raises :class:`ItemRefusedError` if there are too many, or if the database fills one of them itself.
+        Raises :class:`ItemRefusedError` if there are too many columns, or if the database fills one of them itself.
         """
         needed: dict[str, str] = {}
         unknown = [shape for shape in shapes if shape not in self._fitting]

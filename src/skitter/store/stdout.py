@@ -1,4 +1,4 @@
-"""The standard output: the parent prints items as they are committed."""
+"""Standard output: the parent process prints items as they are committed."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ class StdoutOutput(Output):
         return PartFileStore()
 
     async def emit(self, context: OutputContext, ranges: RangesByPart) -> bool:
-        """Print the ranges that were not printed in this run; return whether there is still a reader.
+        """Print the ranges that were not printed in this run. Return whether there is still a reader.
 
         Waits while the reader is slow. Raises :class:`~skitter.errors.StoreError` if standard output cannot be written for
-        another reason, or if a part cannot be read. The last line may be incomplete then, so every later call raises the
-        same error.
+        another reason, or if a part cannot be read. The last line may then be incomplete, so all later calls raise the same
+        error.
         """
         parts = parts_folder(context.directory)
         return await asyncio.to_thread(self._emit, parts, ranges_for(context, ranges))
@@ -93,19 +93,19 @@ def _write_all(descriptor: int, data: bytes) -> None:
     while rest:
         try:
             rest = rest[os.write(descriptor, rest) :]
-        except BlockingIOError:  # another program that shares the terminal made it non-blocking
+        except BlockingIOError:  # another program that shares the terminal has made it non-blocking
             select.select([], [descriptor], [])
 
 
 class RangeSet:
-    """A set of byte positions, stored as a few disjoint ranges; adjacent ranges are joined."""
+    """A set of byte positions, stored as a few disjoint ranges. Adjacent ranges are joined."""
 
     def __init__(self) -> None:
         self._starts: list[int] = []
         self._ends: list[int] = []
 
     def add(self, start: int, end: int) -> list[tuple[int, int]]:
-        """Add ``start <= position < end``; return the subranges that were not in the set."""
+        """Add ``start <= position < end``. Return the subranges that were not in the set."""
         if start >= end:
             return []
         first = bisect_left(self._ends, start)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-if TYPE_CHECKING:  # the package itself loads none of its modules
+if TYPE_CHECKING:  # importing the package must stay cheap
     from skitter.fetch.address_guard import AddressGuard
     from skitter.fetch.contract import Fetcher
     from skitter.fetch.identity.contract import Cookies

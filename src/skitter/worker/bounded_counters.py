@@ -43,7 +43,7 @@ class BoundedCounters:
         """The admitted names, by group."""
 
     async def admit(self, pages: Iterable[Page]) -> None:
-        """Rename those counters of the pages that are not admitted."""
+        """Rename the counters of the pages that are not admitted."""
         wanted: dict[str, set[str]] = {}
         for page in pages:
             for name in page.counters:
@@ -75,7 +75,7 @@ class BoundedCounters:
 
 
 def _group_of(name: str) -> str:
-    """Return the group of a counter with a bounded number of names; empty for any other counter."""
+    """Return the group of a counter; empty if the number of names like it is not bounded."""
     if name.startswith((USER, "invalid/", CLASSES)):
         return name[: name.index("/") + 1]
     return name[: name.rindex("/") + 1] if name.startswith(VALUES) else ""

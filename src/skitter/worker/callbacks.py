@@ -1,4 +1,4 @@
-"""Callbacks: finds and runs the methods of a spider, whether plain, generator or asynchronous."""
+"""Finds and runs the callbacks of a spider: plain methods, generators and coroutines."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ _SATURATED = 0.9
 _LARGE = 128 * 1024
 """Size in bytes from which a waiting body is evicted from the CPU caches before its callback runs."""
 _MEASURED_SECONDS = 0.3
-"""Seconds over which the CPU share is measured. Longer than the first pages of a crawl take, whose links are all new."""
+"""Seconds over which the CPU share is measured. Longer than the first pages of a crawl take: all of their links are new."""
 _READ_TURNS = 2
-"""Turns of the event loop until it has read the answers that arrived in the meantime, and reported their fetches."""
+"""Turns of the event loop until it has read the responses that arrived in the meantime, and reported their fetches."""
 _REFILL_TURNS = 3
 """Turns of the event loop from the end of a fetch until the next request is sent: lease, start of its task, and
 libcurl."""
 
 
 class CallbackPacer:
-    """Decides when the callbacks of a burst of answers run, so that they do not delay the next requests.
+    """Decides when the callbacks of a burst of responses run, so that they do not delay the next requests.
 
     When a fetch ends, the next request is sent a few turns of the event loop later, and callbacks that run in these
     turns would delay it. So callbacks wait for these turns. Then they run for a while, and sockets are read again.
@@ -142,23 +142,31 @@ def callable_name(function: Callable[..., Any]) -> str:
 
 
 def check_arguments(function: Callable[..., Any], title: str, name: str, arguments: tuple[str, ...]) -> None:
-    """Raise :class:`~skitter.errors.SpiderError` if a function of user code cannot be called with these arguments.
+    """Raise :class:`~skitter.errors.SpiderError` if a function of user code does not take these arguments.
 
-    ``title`` and ``name`` stand for the function: in the error, and in the definition that the remedy shows.
+    That is so if it takes another number of them, in another order, or a name of Scrapy that stands for something else.
+    ``title`` names the function in the error, ``name`` in the definition that the remedy shows.
     """
     try:
         signature = inspect.signature(function)
-    except (TypeError, ValueError):  # a function of C may have none
+    except (TypeError, ValueError):  # a function written in C may have no signature
         return
-    try:
-        signature.bind(*arguments)
-    except TypeError:
+    if not _takes(signature, arguments):
         found = ", ".join(signature.parameters)
         own = ("self", *arguments) if inspect.ismethod(function) else arguments
         raise SpiderError(
             f"{title} takes the arguments ({found}), and skitter passes ({', '.join(arguments)})",
             remedy=f"write def {name}({', '.join(own)})",
-        ) from None
+        )
+
+
+def _takes(signature: inspect.Signature, arguments: tuple[str, ...]) -> bool:
+    try:
+        bound = signature.bind(*arguments).arguments
+    except TypeError:
+        return False
+    others = {"spider", "item", *arguments}
+    return all(name == value or name not in others for name, value in bound.items())
 
 
 def check_errback(errback: Callable[..., Any]) -> None:
@@ -186,7 +194,7 @@ def _is_own(spider: Spider, passed: CallbackName, method: Callable[..., Any]) ->
     if isinstance(function, MethodType):
         owner = function.__self__
         return (owner is spider or owner in classes) and plain == _undecorated(method)
-    # A function of a class, as in a rule of a base class, stands for the method that overrides it.
+    # A rule of a base class may hold a function of that class. It means the method that overrides the function.
     own = [method, *(vars(each)[passed] for each in classes if passed in vars(each))]
     return any(plain is _undecorated(each) for each in own)
 
@@ -224,7 +232,7 @@ class CallbackRunner:
     def find(self, spider: Spider, name: str | None) -> Callable[..., Any]:
         """Return the callback of a spider by its stored name (default ``parse``).
 
-        If the spider has rules, they apply after ``parse``, which may then be missing, and after callbacks with a name
+        If the spider has rules, they apply after ``parse``, which is then optional, and after callbacks that are named
         for rules (see :data:`~skitter.spider.RULES`). Raises :class:`~skitter.errors.SpiderError`.
         """
         if name is not None and name.startswith(RULES):
@@ -273,11 +281,11 @@ class CallbackRunner:
         return await asyncio.get_running_loop().run_in_executor(self._pool, call)
 
     def blocks(self, callback: Callable[..., Any]) -> bool:
-        """Return whether a callback runs on the event loop and blocks it. One with rules is asynchronous."""
+        """Return whether a callback runs on the event loop and blocks it. A callback with rules is asynchronous."""
         return self._pool is None and not _is_async(callback) and not isinstance(callback, partial)
 
     def close(self) -> None:
-        """End the threads after the running callbacks. Do not wait for them."""
+        """End each thread after its running callback. Do not wait for them."""
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
 
@@ -348,7 +356,7 @@ class CallbackNames:
     def check(self, request: Request) -> None:
         """Raise :class:`~skitter.errors.SpiderError` if the callback or the errback does not exist.
 
-        The same error says that the errback takes other arguments than skitter passes.
+        Raise it as well if the errback cannot be called with the arguments that skitter passes.
         """
         callback, errback = request.callback, request.errback
         # A function is checked itself, not by its name: another object may have a method of that name.
@@ -377,7 +385,7 @@ def unsupported_result(result: object) -> SpiderError:
     elif is_selector(result):
         remedy = "call .get() or .getall(), and yield the value in an item, such as a dict"
     elif isinstance(result, str):
-        remedy = "follow a URL with response.follow(url), or yield a text in an item, such as a dict"
+        remedy = "follow a URL with response.follow(url), or yield the string in an item, such as a dict"
     elif isinstance(result, Iterable):
         remedy = "yield its elements one by one: yield from ..."
     return SpiderError(
@@ -387,7 +395,7 @@ def unsupported_result(result: object) -> SpiderError:
 
 _STEP = 10
 """Number of results to take from a generator between two checks of the time."""
-_LONGEST_TURN = 0.02
+_MAX_BLOCKING = 0.02
 """Seconds after which a generator yields to the event loop. Each of its results may be a batch of a thousand
 links."""
 
@@ -399,7 +407,7 @@ async def _all_of(generator: Iterator[Any]) -> list[Any]:
         found.extend(islice(generator, _STEP))
         taken, began = len(found), time.perf_counter()
         while taken == _STEP:
-            if time.perf_counter() - began > _LONGEST_TURN:
+            if time.perf_counter() - began > _MAX_BLOCKING:
                 await asyncio.sleep(0)
                 began = time.perf_counter()
             before = len(found)
@@ -412,7 +420,7 @@ async def _all_of(generator: Iterator[Any]) -> list[Any]:
 
 
 async def _all_of_async(generator: AsyncIterable[Any]) -> list[Any]:
-    """As :func:`_all_of`, for an async generator."""
+    """Do the same as :func:`_all_of`, for an async generator."""
     found: list[Any] = []
     try:
         async for result in generator:
@@ -443,7 +451,7 @@ def describe(error: BaseException) -> str:
 
 
 def describe_plain(error: BaseException) -> str:
-    """As :func:`describe`, for code of a Scrapy project: without the remedies for spiders ported from Scrapy."""
+    """Describe an error in code of a Scrapy project, like :func:`describe` but without remedies for ported spiders."""
     return _described(error, None)
 
 
@@ -455,23 +463,23 @@ def _described(error: BaseException, remedy: str | None) -> str:
         notes = f"; {remedy}{notes}"
     if isinstance(error, SkitterError):  # its remedy is the first note
         return line + notes
-    place = _place_of(traceback.extract_tb(error.__traceback__))
-    return line + notes if place is None else f"{line} ({_written(place)}){notes}"
+    frame = _frame_outside_skitter(traceback.extract_tb(error.__traceback__))
+    return line + notes if frame is None else f"{line} ({_describe_frame(frame)}){notes}"
 
 
 def describe_internal(error: BaseException) -> str:
-    """As :func:`describe`, for an error of skitter itself: with the line that raised it, in any file."""
+    """Describe an error of skitter itself, like :func:`describe` but with the line that raised it, in any file."""
     frames = traceback.extract_tb(error.__traceback__)
-    if isinstance(error, SkitterError) or not frames or _place_of(frames) is not None:
+    if isinstance(error, SkitterError) or not frames or _frame_outside_skitter(frames) is not None:
         return describe(error)
-    return f"{describe(error)} ({_written(frames[-1])})"
+    return f"{describe(error)} ({_describe_frame(frames[-1])})"
 
 
-def _written(frame: traceback.FrameSummary) -> str:
+def _describe_frame(frame: traceback.FrameSummary) -> str:
     return f"line {frame.lineno} of {frame.filename.rpartition('/')[2]}, in {frame.name}"
 
 
-def _place_of(frames: Sequence[traceback.FrameSummary]) -> traceback.FrameSummary | None:
+def _frame_outside_skitter(frames: Sequence[traceback.FrameSummary]) -> traceback.FrameSummary | None:
     """Return the innermost frame of the user's own code, or else of a library that it uses."""
     outside = [frame for frame in frames if not frame.filename.startswith(_OWN_FILES)]
     own = (frame for frame in reversed(outside) if not frame.filename.startswith(_library_folders()))
@@ -496,7 +504,7 @@ _MAX_KINDS = 1_000
 def traceback_of(error: BaseException) -> str:
     """Return the traceback of an error in user code, from the first frame outside skitter.
 
-    The middle of a long one is cut out. Errors of skitter explain themselves, so the result is empty for them.
+    A long traceback loses its middle. Errors of skitter explain themselves, so the result is empty for them.
     """
     if isinstance(error, SkitterError):
         return ""
@@ -514,9 +522,9 @@ def _in_user_code(error: BaseException) -> TracebackType | None:
 
 
 class ErrorLog:
-    """Logs errors of user code: the first of each kind with its traceback, then only their number.
+    """Logs errors of user code: the first error of each kind with its traceback, then only a count.
 
-    The number is logged at 10, 100, 1,000 and further powers of ten. Errors of one kind have the same type and were
+    The count is logged at 10, 100, 1,000 and further powers of ten. Errors of one kind have the same type and were
     raised at the same line. The level ``debug`` shows all of them.
     """
 

@@ -51,7 +51,7 @@ class CrawlControl:
         return await self._frontier.control.set_state(JobState.STOPPING)
 
     def fail(self, error: CrawlFailed) -> None:
-        """End the run of this worker with an error. The first error counts."""
+        """End the run of this worker with an error. Only the first error is raised."""
         if self._failure is None:
             self._failure = error
         if self._leasing is not None:

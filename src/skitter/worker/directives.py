@@ -37,9 +37,9 @@ class DirectiveRules:
         count: Callable[[str, int], None],
         site: Directives,
     ) -> list[Any]:
-        """Return the results of a callback without those that the page forbids, and with the links that it adds.
+        """Return the results of a callback without those that the page forbids, and with the links that the page adds.
 
-        ``count`` counts dropped items. ``site``: the directives of its robots.txt and tdmrep.json.
+        ``count`` counts dropped items. ``site``: the directives of the site's robots.txt and tdmrep.json.
         """
         settings, found = self._settings, response.directives(self._token).over(site)
         kept = list(results)

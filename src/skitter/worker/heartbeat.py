@@ -25,13 +25,16 @@ log = logging.getLogger("skitter.crawl")
 _REPORT_SECONDS = 2.0
 """Seconds between two reports."""
 _RETRY_SECONDS = 1.0
-"""Seconds between two heartbeats while the server does not answer."""
+"""Seconds between two heartbeats while the server does not respond."""
 _TTL = 10.0
 """Seconds after its last report until a worker is removed from the list."""
 
 
 class WorkerReporter:
-    """Reports the figures of one worker until it ends."""
+    """Reports the figures of one worker until it ends.
+
+    ``outage``: returns why its requests wait; an empty string if they do not.
+    """
 
     def __init__(
         self,
@@ -40,8 +43,10 @@ class WorkerReporter:
         inflight: Inflight,
         committer: Committer,
         queues: tuple[str, ...] = (),
+        outage: Callable[[], str] | None = None,
     ) -> None:
         self._worker = worker
+        self._outage = outage
         self._queues = queues
         self._frontier = frontier
         self._inflight = inflight
@@ -60,7 +65,8 @@ class WorkerReporter:
             name=self._worker, host=self._host, pid=os.getpid(), version=VERSION, age=age,
             concurrency=self._inflight.concurrency, fetching=self._inflight.fetching, held=self._inflight.held,
             pages=committed["pages"], items=committed["items"], bytes=committed["bytes"],
-            pages_per_second=round(self._throughput.note(age, committed["pages"]), 2), queues=self._queues,
+            pages_per_second=round(self._throughput.record(age, committed["pages"]), 2), queues=self._queues,
+            waits="" if self._outage is None else self._outage(),
         )  # fmt: skip
 
     async def announce(self) -> None:
@@ -134,9 +140,9 @@ class Heartbeat:
                 log.log(logging.DEBUG if has_failed else logging.ERROR, "no heartbeat", exc_info=True)
                 has_failed, is_open, pause = True, False, _RETRY_SECONDS
             if not is_open:
-                with contextlib.suppress(Exception):  # it is opened again
+                with contextlib.suppress(Exception):  # the next heartbeat opens a new connection
                     await self._liveness.close()
             self._owner.call_soon_threadsafe(self._has_begun.set)
             await wait_until_set(self._stopping, pause)
-        with contextlib.suppress(Exception):  # the worker ends
+        with contextlib.suppress(Exception):  # the worker is about to end
             await self._liveness.close()

@@ -1,4 +1,4 @@
-"""Inflight: the leases that one worker holds, from the answer of the frontier to the end of the lease."""
+"""Inflight: the leases that one worker holds, from the frontier's grant to the end of the lease."""
 
 from __future__ import annotations
 
@@ -18,20 +18,21 @@ if TYPE_CHECKING:  # traces need an extra
     from skitter.worker.tracing import Tracer
 
 REPORT_DELAY = 0.002
-"""Time in seconds to collect fetch reports for a frontier that many workers share, so that one call serves several.
+"""Time in seconds to collect fetch reports for a frontier that many workers share, so that one call sends several.
 The wait ends early when a quarter of the concurrent fetches have ended. A frontier on this machine is called without
 a wait."""
 _REPORT_SHARE = 0.03
-"""On slow sites the wait is this share of the response time of the site, so that it costs at most this share of the
+"""On slow sites, the wait is this share of the site's response time, so that it costs at most this share of the
 pages per second. It does not end early."""
 _MAX_REPORT_DELAY = 0.05
 _LATENCY_WEIGHT = 0.1
 """Weight of the latest fetch in the average response time."""
 _CONTACT_SECONDS = 5.0
-"""Seconds that a request to an unresponsive origin is expected to take. Waiting requests are scheduled by it."""
+"""Expected seconds of a request to an unresponsive origin. Waiting requests are scheduled by it."""
 _MIN_CONTACT_WAIT = 0.5
 _BUSY_SHARE = 8
-"""Once one request per this many concurrent fetches is set aside, further ones are set aside from the start."""
+"""Once one request per this many concurrent fetches is set aside, further requests to unknown origins are set aside from the
+start."""
 _UNCOMMITTED_PER_FETCH = 3
 """Pages that may wait for their commit, per concurrent fetch, unless a store buffers more."""
 _MAX_WAITING_BYTES = 8_000_000
@@ -40,7 +41,7 @@ bodies take memory, and are evicted from the CPU caches."""
 
 
 class QueueCapacity:
-    """How many new requests the frontier accepts (``max_queued``), according to its last answer."""
+    """How many new requests the frontier accepts (``max_queued``), according to its last result."""
 
     def __init__(self) -> None:
         self._left: int | None = None
@@ -53,7 +54,7 @@ class QueueCapacity:
         return self._left is not None
 
     def update(self, left: int | None) -> None:
-        """Record an answer of the frontier; ``None``: no limit."""
+        """Record the capacity in a result of the frontier; ``None``: no limit."""
         self._left = left
         if left is None or left > 0:
             self._available.set()
@@ -140,7 +141,7 @@ class InflightRequest:
         self._grace: asyncio.TimerHandle | None = None
         self.is_aside = False
         """Whether the fetch is set aside: it does not count as one of the concurrent fetches, because its origin may
-        never answer."""
+        never respond."""
         tracer = inflight.tracer
         self.trace = None if tracer is None else tracer.begin(lease, leased_at, waited)
         """``None`` if the request is not traced."""
@@ -172,9 +173,9 @@ class InflightRequest:
         return self._inflight.wait_for_turn(turn, size)
 
     def begin_contact(self) -> float:
-        """Prepare for a request to an origin that has not answered yet, and may never do so.
+        """Prepare for a request to an origin that has not responded yet, and may never do so.
 
-        After a second without an answer it no longer counts as one of the concurrent fetches. If many such requests
+        After a second without a response it no longer counts as one of the concurrent fetches. If many such requests
         are running, it never counts. If there are too many, return the seconds after which the request may try again;
         0: it may be sent.
         """
@@ -195,14 +196,14 @@ class InflightRequest:
             self._inflight.set_aside(self.lease.slot)
 
     def end_contact(self) -> bool:
-        """Record that the origin has answered.
+        """Record that the origin has responded.
 
         Return whether the request may continue now; ``False`` if too many others are running.
         """
         if self._grace is not None:
             self._grace.cancel()
             self._grace = None
-        if self.is_aside and self._inflight.take_back(self.lease.slot):
+        if self.is_aside and self._inflight.count_again(self.lease.slot):
             self.is_aside = False
         return not self.is_aside
 
@@ -263,13 +264,13 @@ class Inflight:
         """Maximum number of fetches that are set aside."""
         self._contact_at = 0.0
         self.aside = 0
-        """Number of running requests to origins that have not answered yet, and that do not count as fetches."""
+        """Number of running requests to origins that have not responded yet, and that do not count as fetches."""
         self._waiting_bytes = 0
         """Size of the bodies that wait for their callbacks."""
         self.draining = False
         """Whether the worker no longer leases requests."""
         self.wants_more = True
-        """Whether the last answer had fewer leases than requested. Then a commit that adds requests
+        """Whether the last result had fewer leases than requested. Then a commit that adds requests
         is a reason to ask again."""
         self.lease_wakeup = asyncio.Event()
         """Set when the leaser should check whether to request leases or to end."""
@@ -288,9 +289,9 @@ class Inflight:
         self._reports: list[FetchReport] = []
         self._report_delay = report_delay
         self._latency = 0.0
-        """Average time in seconds from a request to its answer."""
+        """Average time in seconds from a request to its response."""
         self._reports_sent = asyncio.Event()
-        """Set when the next call for leases has been answered."""
+        """Set when the next call for leases has returned."""
         self._has_ended = False
         """Whether there will be no further call for leases."""
 
@@ -312,7 +313,7 @@ class Inflight:
     # --- leasing ---------------------------------------------------------------------------------------
 
     def free(self) -> int:
-        """Return how many leases the worker can take now."""
+        """Return how many more leases the worker can take now."""
         if self.draining or self._waiting_bytes > _MAX_WAITING_BYTES:
             return 0
         most = self.concurrency + self.max_uncommitted + self.aside
@@ -337,7 +338,7 @@ class Inflight:
             self.budget.begin(lease.slot)
 
     def set_aside(self, slot: str) -> None:
-        """Stop counting a running fetch: another one may start."""
+        """Stop counting a running fetch, so that another one may start."""
         self.aside += 1
         self._end_fetch(slot)
         self.lease_wakeup.set()
@@ -351,7 +352,7 @@ class Inflight:
         self._contact_at = max(self._contact_at, now) + _CONTACT_SECONDS / self.max_aside
         return self._contact_at - now + _MIN_CONTACT_WAIT
 
-    def take_back(self, slot: str) -> bool:
+    def count_again(self, slot: str) -> bool:
         """Count a fetch again that was set aside. Return ``False`` if too many are running."""
         if self.fetching >= self.concurrency:
             return False
@@ -367,7 +368,7 @@ class Inflight:
             self.budget.end(slot)
 
     def finish_fetch(self, slot: str, report: FetchReport, *, was_aside: bool) -> None:
-        """Record the end of a fetch: another one may start."""
+        """Record the end of a fetch, so that another one may start."""
         if was_aside:
             self.aside -= 1
         else:
@@ -400,21 +401,21 @@ class Inflight:
         sent.set()
 
     def end_leasing(self) -> None:
-        """Record that the frontier is not asked for leases again, so that no commit waits for such a call."""
+        """Record that no further call for leases follows, so that no commit waits for one."""
         self._has_ended = True
         self._reports_sent.set()
 
     async def wait_reported(self) -> None:
         """Wait until the frontier has all reports of finished fetches, because a commit ends the lease."""
         own_reports = self._reports
-        # Wait for the answer to the call with the reports. After the end of the job no call follows, and no lease needs
+        # Wait for the result of the call with the reports. After the end of the job no call follows, and no lease needs
         # protection.
         while own_reports and self._reports is own_reports and not self._has_ended:
             sent = self._reports_sent
             self.lease_wakeup.set()
             await sent.wait()
 
-    # --- ends of leases --------------------------------------------------------------------------------
+    # --- ending leases ---------------------------------------------------------------------------------
 
     def end_processing(self, lease_id: int, *, returned: bool) -> None:
         """Record the end of a task. ``returned``: release the lease, because there is nothing to commit."""
@@ -462,7 +463,7 @@ class Inflight:
         """Return all leases to renew."""
         return [*self._held, *self._spilled]
 
-    # --- the end ---------------------------------------------------------------------------------------
+    # --- shutting down ---------------------------------------------------------------------------------
 
     def drain(self) -> None:
         """Stop leasing, and finish the requests in progress.

@@ -30,7 +30,7 @@ Policy = Literal["keep", "drop", "fail"]
 
 
 class InvalidItem(SkitterError):
-    """An item violates the schema of its job, and the page fails because of it (``invalid_items=fail``)."""
+    """An item violates the schema of its job, so its page fails (``invalid_items=fail``)."""
 
 
 def make_item_meter(settings: Settings) -> ItemMeter | None:
@@ -118,7 +118,7 @@ def _has_value(value: Any) -> bool:
 
 
 def _digest(value: Any) -> str:
-    """Return a digest of 16 characters. Two values of a field collide with a probability of at most 1 to 10^13."""
+    """Return a digest of 16 characters. Two values of a field collide with a probability of at most 1 in 10^13."""
     data = (
         value.encode("utf-8", "surrogatepass")
         if isinstance(value, str)

@@ -9,8 +9,8 @@ from skitter.html.limits import largest_tree, return_freed_memory
 from skitter.response import Response
 
 LARGE = 256 * 1024
-"""Bytes. A larger page is decoded and parsed in a thread, so that it does not block the event loop, unless it is plain
-or takes little time."""
+"""Size in bytes above which a page is decoded and parsed in a thread, so that it does not block the event loop. Pages
+with few tags, and pages that take little time, stay on the event loop."""
 _ON_LOOP = 0.015
 """Seconds of CPU time for which a page is parsed on the event loop before it is passed to a thread. Passing it to a
 thread costs 3 ms, and ordinary pages of 1 MB take 8 ms."""
@@ -38,7 +38,7 @@ class LargePageLimiter:
             try:
                 await turn
             except asyncio.CancelledError:
-                if not turn.cancelled():  # it was admitted at the same time
+                if not turn.cancelled():  # the page was admitted at the moment of the cancellation
                     self.release(reserved)
                 raise
         else:

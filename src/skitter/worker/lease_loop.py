@@ -1,4 +1,4 @@
-"""LeaseLoop: the tasks that every worker runs: it leases, commits, renews, reports and proves that it is alive."""
+"""LeaseLoop: the tasks that every worker runs: leasing, committing, renewing, reporting and sending heartbeats."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class LeaseLoop:
         self._heartbeat = (
             None
             if liveness is None
-            else Heartbeat(name, liveness, lambda workers: control.start(self._take_back_leases(workers)))
+            else Heartbeat(name, liveness, lambda workers: control.start(self._reclaim_leases(workers)))
         )
         self._renew_interval = info.lease_seconds / 3
 
@@ -66,7 +66,7 @@ class LeaseLoop:
             control.start(self._reporter.run())
             state = await leasing
             self._committer.close()
-            # The answer to the last commit may come after the frontier has reported the end.
+            # The result of the last commit may come after the frontier has reported the end.
             await asyncio.wait([committing])
             return await control.state_after_stop() or state
         except asyncio.CancelledError:
@@ -76,7 +76,7 @@ class LeaseLoop:
     async def release(self) -> None:
         """Cancel everything in progress, and release its leases."""
         await self._control.cancel_tasks()
-        with contextlib.suppress(SkitterError):  # an unreachable frontier cannot take leases back
+        with contextlib.suppress(SkitterError):  # the frontier may be unreachable; the leases then expire
             await self._leaser.release_all()
 
     async def leave(self) -> None:
@@ -85,8 +85,8 @@ class LeaseLoop:
             await self._heartbeat.stop()
         await self._reporter.leave()
 
-    async def _take_back_leases(self, workers: Sequence[str]) -> None:
+    async def _reclaim_leases(self, workers: Sequence[str]) -> None:
         for worker in workers:
             taken = await self._frontier.abandon(worker)
-            log.warning("worker %s is silent: took back %d leases", worker, taken)
+            log.warning("worker %s is silent: reclaimed %d leases", worker, taken)
         self._leaser.wake()

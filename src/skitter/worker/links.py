@@ -55,18 +55,18 @@ _IDENTITY_FIELDS = frozenset({"method", "body", "fingerprint_keys", "dont_filter
 """Fields that are part of the identity of a request. Links with one of them are processed one by one."""
 _MAX_CACHED_ORIGINS = 65_536
 _MAX_CACHED_LINKS = 390_000
-"""Number of links, which take 8 MB, or 63 MB without the compiled table. The cache is emptied when it is full."""
+"""Capacity in links. They take 8 MB, or 63 MB without the compiled table. The cache is emptied when it is full."""
 _AMBIGUOUS = re.compile(r"^(?:$|[\0-\x20#])|[\t\n\r\\]|[\0-\x20](?:#|$)|^https?:(?!//)", re.IGNORECASE).search
 """Links whose meaning does not follow from their absolute text: parsers skip line breaks, and whitespace and control
 characters at either end; they treat a backslash as a slash, and resolve ``http:x`` like ``x`` on some pages."""
 _WEB_SCHEMES = ("http://", "https://")
 _SCHEME = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]*:")
 _GROUP = 64
-"""Number of new links that are checked together, if all of them are alike."""
+"""Number of new links that are checked together, if they all have the same origin and need no changes."""
 _MIN_GROUP = 8
-"""Number of new links below which each is checked singly."""
+"""Number of new links below which they are checked one by one."""
 _UNKNOWN_ORIGIN = ("unknown", "")
-"""Stands for an origin that was not checked yet, with a reason that is not ``None``, so that its links are checked singly."""
+"""Reason of an origin that was not checked yet. It is not ``None``, so the links of the origin are checked one by one."""
 
 
 def is_ambiguous(href: str) -> bool:
@@ -95,7 +95,7 @@ class PythonLinkTable:
         self._reasons.update(dict.fromkeys(texts, reason))
 
     def get(self, text: str) -> str | None:
-        """Return the reason for an absolute text, or ``None``."""
+        """Return the reason to skip a link by its absolute text; ``None`` if it is not in the table."""
         return self._reasons.get(text)
 
     def has_any(self, texts: Sequence[str]) -> bool:
@@ -232,21 +232,21 @@ class CallbackResult(msgspec.Struct):
     """Amount by which the priority of all links of the page is reduced."""
 
 
-TURN = 2_000
-"""Number of links or other results that are collected before other tasks run."""
+RESULTS_BATCH = 2_000
+"""Number of links or other results that are collected before the event loop runs other tasks."""
 
 
-def turns_of(results: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    """Divide the results of a callback, with their links, into parts that are collected quickly."""
-    for start in range(0, len(results), TURN):
-        part = results[start : start + TURN]
-        if all(result.__class__ is not Links or len(result) <= TURN for result in part):
+def in_batches(results: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    """Divide the results of a callback, and the links in them, into batches that are collected quickly."""
+    for start in range(0, len(results), RESULTS_BATCH):
+        part = results[start : start + RESULTS_BATCH]
+        if all(result.__class__ is not Links or len(result) <= RESULTS_BATCH for result in part):
             yield part
             continue
         for result in part:
             if result.__class__ is Links:
-                for first in range(0, len(result), TURN):
-                    yield [Links(result.base_url, result.hrefs[first : first + TURN], result.fields)]
+                for first in range(0, len(result), RESULTS_BATCH):
+                    yield [Links(result.base_url, result.hrefs[first : first + RESULTS_BATCH], result.fields)]
             else:
                 yield [result]
 
@@ -269,16 +269,16 @@ class LinkStream:
             return
         batches, found.batches = found.batches, []
         entries = [entry for batch in batches for entry in batch.entries()]
-        await self._frontier.add(entries)  # which counts those that it refuses
+        await self._frontier.add(entries)  # the frontier counts the requests that it refuses
 
     async def add_most(self, batches: list[LinkBatch]) -> list[LinkBatch]:
         """Add the links of a page with very many links in parts, so that no commit takes long.
 
         Return the remaining links.
         """
-        if sum(len(batch.urls) for batch in batches) <= 2 * TURN:
+        if sum(len(batch.urls) for batch in batches) <= 2 * RESULTS_BATCH:
             return batches
-        left = deque(part for batch in batches for part in batch.parts(TURN))
+        left = deque(part for batch in batches for part in batch.parts(RESULTS_BATCH))
         while left and self._capacity.take(len(left[0].urls)):
             batch = left.popleft()
             await self._frontier.add(batch.entries())
@@ -313,7 +313,7 @@ class LinkCollector:
         self._max_links = max_links
         self.cache = LinkCache(known_forever=known_forever)
         self.traps: TrapDetector | None = None
-        """Judges the links that pages contain, but not the requests that a callback builds."""
+        """Judges the links of pages, but not the requests that a callback builds."""
         self.callback_names: CallbackNames | None = None
         """Checks the callbacks of requests; ``None``: they are not known in this process."""
         self._origins: dict[str, tuple[str | None, str]] = {}
@@ -417,7 +417,7 @@ class LinkCollector:
         parent: Request,
         traps: TrapDetector | None = None,
     ) -> LinkBatch:
-        """Return those links that are not refused, and that are not known by their URL."""
+        """Return the links that are neither refused nor known by their URL."""
         batch = LinkBatch(_NO_TEMPLATE, [], [], [], [])
         self._fill(batch, base, hrefs, found.refused, traps)
         if traps is not None and batch.urls:
@@ -470,12 +470,12 @@ class LinkCollector:
             if url not in new:
                 continue
             new.remove(url)
-            if names is not None:  # methods of two objects may have one name, and be in one batch
+            if names is not None:  # callbacks of two objects may have the same name, and be in the same batch
                 names.check(request)
             if url.startswith(_WEB_SCHEMES) and not ("@" in url and split_userinfo(url)[1]):
                 batched.append(request)
             else:
-                self._collect_request(found, request, parent)  # relative to nothing, or with credentials
+                self._collect_request(found, request, parent)  # a relative URL, or a URL with credentials
         base = url_base(parent.url)
         for _, alike in groupby(batched, _fields_without_url):
             same = list(alike)
@@ -540,7 +540,7 @@ class LinkCollector:
                 cache.add(href, base, reasons.UNPARSABLE)
                 continue
             if traps is not None and ("?" in url or ";" in url):
-                url = traps.strip(url)  # noqa: PLW2901 - from here on, only this form counts
+                url = traps.strip(url)  # noqa: PLW2901 - from here on, only the stripped URL is used
             reason = cache.reason(url)
             if reason is not None:
                 refused[reason] += 1
@@ -548,7 +548,7 @@ class LinkCollector:
                 continue
             origin = origins.get(url[: url.find("/", 8)])
             refusal, slot = self._check_origin(url) if origin is None else origin
-            if refusal is _HAS_USERINFO:  # credentials in a link of a page are not used
+            if refusal is _HAS_USERINFO:  # credentials in links of pages are not used
                 self._fill_singly(batch, base, [href], [split_userinfo(url)[0]], refused, None)
                 continue
             if refusal is None:
@@ -563,7 +563,7 @@ class LinkCollector:
             batch.slots.append(slot)
 
     def _judge(self, batch: LinkBatch, traps: TrapDetector, found: CallbackResult, parent: Request) -> None:
-        """Remove the links that lead into a trap, and record by how much the priority of the others is reduced."""
+        """Remove the links that lead into a trap, and reduce the priority of suspicious ones."""
         kept: list[slice] = []
         first = 0
         for amount, (refusal, penalty, is_own) in traps.admit_all(
@@ -582,7 +582,7 @@ class LinkCollector:
             batch.slots = [slot for part in kept for slot in batch.slots[part]]
 
     def _check_origin(self, url: str) -> tuple[str | None, str]:
-        """Return the slot of a URL, or the reason to refuse its origin, and cache either."""
+        """Return the slot of a URL, or the reason to refuse its origin. The result is cached."""
         if not url.startswith(("http://", "https://")):
             return reasons.SCHEME, ""  # not cached: such URLs have no origin
         host = host_of(url)
@@ -665,7 +665,7 @@ class LinkCollector:
         )  # fmt: skip
 
     def _entry(self, request: Request, changes: dict[str, Any]) -> Entry | str:
-        """Apply changes to a request, and those of its canonical form; see :meth:`entry`."""
+        """Apply changes to a request and canonicalize it; see :meth:`entry`."""
         url = normalize(request.url)
         if url is None:
             return reasons.UNPARSABLE
@@ -697,7 +697,7 @@ class LinkCollector:
 
 
 def _move_userinfo(url: str, request: Request, changes: dict[str, Any]) -> str:
-    """Return a URL without user name and password. They become a header, unless the request has one."""
+    """Return a URL without user name and password. They become an ``Authorization`` header, unless the request has one."""
     url, userinfo = split_userinfo(url)
     if userinfo and not any(name.lower() == "authorization" for name in request.headers):
         changes["headers"] = {**request.headers, "Authorization": authorization_of_userinfo(userinfo)}

@@ -24,7 +24,7 @@ from skitter._utils.notes import Notes
 from skitter.errors import UndecodableRecord
 from skitter.fetch.contract import BodySink, BodyTooLarge, Disconnected, UndecodableBody
 from skitter.frontier.records import Entry, PageVisit, Resolution
-from skitter.item import OutputRange, pack_items, unpack_items
+from skitter.item import OutputRange, field_of, pack_items, unpack_items
 from skitter.request import Request, decode_request, encode_request
 from skitter.response import Response
 from skitter.settings import Settings
@@ -39,18 +39,18 @@ from skitter.worker.retry import DONE, REDIRECTS, RetryDecision, redirected
 log = logging.getLogger("skitter.crawl")
 
 _IDENTITY = "skitter:files"
-"""Key of ``meta`` that makes the identity of these requests differ from that of a page with the same URL."""
+"""Key of ``meta`` that distinguishes the identity of these requests from the identity of a page with the same URL."""
 _CLAIM_SECONDS = 6.0
 """Seconds after which the claim of a worker that downloads a file ends, unless it is renewed."""
 _CLAIM_RETRY = 1.0
 """Seconds after which an items request checks again for a file that another worker is downloading."""
 _OUTAGE_TIMEOUT = 600.0
-"""Seconds to wait for a store that does not answer, as for outputs."""
+"""Seconds to wait for a store that does not respond, as for outputs."""
 _SMALL_BODY = 64 * 1024
 _NO_RANGE = frozenset(
     {HTTPStatus.PARTIAL_CONTENT, HTTPStatus.PRECONDITION_FAILED, HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE}
 )
-"""Statuses of a server that does not continue a partial download. The file is downloaded from the beginning."""
+"""Statuses with which a server refuses to continue a partial download. The file is then downloaded from the beginning."""
 _T = TypeVar("_T")
 
 
@@ -107,7 +107,7 @@ class Download:
 
 
 class FileSink:
-    """Writes a body to a draft, up to a maximum size, and decodes gzip and deflate."""
+    """Writes a body to a draft (an unfinished file), up to a maximum size, and decodes gzip and deflate."""
 
     def __init__(self, draft: FileDraft, limit: int, coding: str) -> None:
         self.draft = draft
@@ -239,7 +239,7 @@ class MediaPipeline:
     # --- leases ----------------------------------------------------------------------------------------
 
     async def begin(self, page: Page) -> bool:
-        """Begin the download of a missing file, or complete the items whose files are all known.
+        """Begin the download of a missing file, or complete the items if all of their files are known.
 
         Return whether there is a file to download. Then ``page.request`` is the request to send for it. Raises
         :class:`~skitter.errors.UndecodableRecord` for a request without the data of its files.
@@ -248,10 +248,10 @@ class MediaPipeline:
         work = _work_of(request)
         found, missing = await self._find_all(request, work)
         if page.lease.attempt and missing:
-            if request.url not in missing:  # the attempts were for a file that is now stored
+            if request.url not in missing:  # the attempts so far were for a file that is now stored
                 page.entries.append(self._again(request, missing[0]))
                 return False
-            missing = [request.url]  # attempts count for one file
+            missing = [request.url]  # the attempts of a request count for one file only
         if missing and self._is_here(request, slot, missing):
             page.download = await self._begin_download(request, slot, work, missing)
             if page.download is not None:
@@ -292,7 +292,7 @@ class MediaPipeline:
         return False
 
     async def receive(self, page: Page, response: Response) -> bool:
-        """Store a downloaded file, or record the answer that the server sent instead.
+        """Store a downloaded file, or record the response that the server sent instead.
 
         Return ``False`` for an error status. Raises :class:`~skitter.worker.retry.RedirectError` for a redirect that
         cannot be followed.
@@ -392,7 +392,7 @@ class MediaPipeline:
         page.count("items", len(items))
 
     def _is_here(self, request: Request, slot: str, urls: Sequence[str]) -> bool:
-        """Return whether any of these URLs is in the slot of the lease."""
+        """Return whether any of the URLs is in the slot of the lease."""
         return any(self._links.slot_of(url, request.queue) == slot for url in urls)
 
     def _again(self, request: Request, url: str) -> Entry:
@@ -408,7 +408,7 @@ class MediaPipeline:
 
         Return ``None`` if other workers have downloaded or are downloading all of them.
         """
-        for url in sorted(missing, key=lambda url: url != request.url):  # that of the lease first
+        for url in sorted(missing, key=lambda url: url != request.url):  # the URL of the lease first
             if url in self._downloading or self._links.slot_of(url, request.queue) != slot:
                 continue
             self._downloading.add(url)
@@ -428,7 +428,7 @@ class MediaPipeline:
             return None
         stored = await self._call(self._store.stored, url)
         part = await self._call(self._store.resume, url)
-        # Last: if the request is cancelled before, no task remains that renews the claim.
+        # Create the task last: if the request is cancelled earlier, no task is left that renews the claim.
         return Download(url, request, work, asyncio.create_task(self._renew(url)), stored, part)
 
     def _request_of(self, request: Request, download: Download) -> Request:
@@ -462,7 +462,7 @@ class MediaPipeline:
         draft = sink.draft
         kind = media_type(response.header("content-type")).name
         validators = {name: value for name in _CONDITIONS if (value := response.header(name))}
-        if draft is download.part and draft.source is not None:  # a 206 may omit these
+        if draft is download.part and draft.source is not None:  # a 206 response may omit these headers
             kind, validators = draft.source.type, draft.source.validators | validators
         suffix = await self._suffix(draft.checksum, suffix_of(download.url, kind))
         await self._call(self._store.keep, draft, download.url, kind, suffix, validators)
@@ -532,7 +532,7 @@ class MediaPipeline:
                 await self._notes.compare_and_swap(key, self._worker, self._worker, _CLAIM_SECONDS)
 
     async def _call(self, function: Callable[..., _T], /, *arguments: object) -> _T:
-        """Call a method of the store in a thread. While the store does not answer, try again."""
+        """Call a method of the store in a thread. While the store does not respond, try again."""
         return await self._backoff.call(lambda: asyncio.to_thread(function, *arguments))
 
 
@@ -611,7 +611,7 @@ def _plain(work: FileWork) -> Any:
 
 def _urls_in(item: Any, field: str) -> list[str] | None:
     """Return the URLs in a field of an item; ``None`` if it has no such field."""
-    value = item.get(field) if isinstance(item, dict) else getattr(item, field, None)
+    value = field_of(item, field)
     if value is None:
         return None
     return [value] if isinstance(value, str) else [str(url) for url in value]

@@ -31,20 +31,20 @@ FILE_CALLBACKS = frozenset({FILE, ITEMS})
 MEMORY_VERSION = 1
 """Format of :class:`PageMemory`."""
 _MAX_COMPARISONS = 32
-"""Comparisons after which older ones count half, so that a page whose rate changes is noticed."""
+"""Number of comparisons after which older ones count half, so that a change of a page's rate is noticed."""
 
 
 class ChangeHistory(msgspec.Struct, array_like=True, frozen=True):
     """The history of changes of a page, as its visits have found it."""
 
     fetched: float
-    """Unix time of the last fetch. Because of the fractions of a second, hardly any two pages have the same gain."""
+    """Unix time of the last fetch, with fractions of a second, so that hardly any two pages have the same gain."""
     comparisons: float = 0
     """Number of fetches whose content was compared with that of the fetch before."""
     changes: float = 0
     """Number of comparisons that found a change."""
     seconds: float = 0
-    """Seconds between the compared fetches, in total."""
+    """Total of the seconds between the compared fetches."""
 
     def after(self, now: float, *, is_changed: bool) -> ChangeHistory:
         """Return the history after another fetch."""
@@ -96,7 +96,7 @@ class PageMemory(msgspec.Struct, array_like=True):
     """Links and requests that the callback yielded; see :func:`~skitter.worker.revisit.pack_links`."""
     compressed: bool = False
     history: ChangeHistory | None = None
-    """Only with a ``revisit_share`` below 1 or ``use_lastmod``."""
+    """Kept only with a ``revisit_share`` below 1 or ``use_lastmod``."""
     has_lastmod: bool = False
     """Whether the links have the ``lastmod`` that the page states, if it is a sitemap."""
 
@@ -206,8 +206,8 @@ def item_key_of(lease: Lease, request: Request) -> bytes:
     """Return the key under which keyed stores write the items of a leased request.
 
     It is the same for all leases of the request, and usually the fingerprint. Requests with ``dont_filter`` may share
-    one, so their stored record is part of the key. A page that has redirected to itself keeps its fingerprint: no other
-    request of the redirect has items.
+    a fingerprint, so their stored record is part of the key. A page that has redirected to itself keeps its
+    fingerprint: no other request of the redirect has items.
     """
     if not request.dont_filter or request.url in request.redirects:
         return lease.fingerprint

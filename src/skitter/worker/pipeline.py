@@ -40,7 +40,7 @@ from skitter.fetch.tdmrep import PATH as TDM_PATH
 from skitter.fetch.tdmrep import TdmFiles
 from skitter.foreign_names import META
 from skitter.frontier.records import Entry, Lease, PageVisit, Resolution
-from skitter.item import item_fields
+from skitter.item import field_of, item_fields
 from skitter.links import Links
 from skitter.request import Request, decode_request, set_attempt
 from skitter.response import Response
@@ -63,7 +63,7 @@ from skitter.worker.hooks import HookAction
 from skitter.worker.inflight import InflightRequest
 from skitter.worker.item_meter import InvalidItem, make_item_meter
 from skitter.worker.large_pages import LARGE, LargePageLimiter
-from skitter.worker.links import TURN, CallbackResult, LinkStream, turns_of
+from skitter.worker.links import RESULTS_BATCH, CallbackResult, LinkStream, in_batches
 from skitter.worker.origins import CONTACT_GRACE, Origins, OriginState
 from skitter.worker.page import FILE_CALLBACKS, Page, item_key_of
 from skitter.worker.retry import (
@@ -96,9 +96,9 @@ log = logging.getLogger("skitter.crawl")
 
 _MAX_REPORTED_SEEDS = 20
 _LONG_CALLBACK = 3.0
-"""Seconds after which a callback that blocks the event loop is logged by name, once in each worker."""
+"""Seconds for which a callback may block the event loop before a warning names it, once per worker."""
 _MAX_DEPTH = 50
-"""Deeper pages share one counter, so that a trap does not create an unlimited number of counters."""
+"""Depth from which pages share one counter, so that a trap does not create an unlimited number of counters."""
 _DEPTHS = [f"depth/{depth}" for depth in range(_MAX_DEPTH + 1)]
 """Counters of pages by depth."""
 _status_counter = cache("status/{}".format)
@@ -127,7 +127,7 @@ class RequestPipeline:
 
     ``link_stream``: adds links to the frontier before the commit of their page, for ``streaming_callbacks`` and for pages
     with very many links. ``tdm_files``: the tdmrep.json of each origin, read before its first page. ``media``: downloads
-    the files that items name. ``revisits``: if the job remembers its pages.
+    the files that items name. ``revisits``: ``None`` unless the job remembers its pages.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class RequestPipeline:
         self._known_meta = {
             *settings.fingerprint_keys, *settings.item_meta_fields, *filter(None, [settings.group_key])
         }  # fmt: skip
-        """Keys of ``meta`` that the job uses, and keys of Scrapy that were pointed out."""
+        """Keys of ``meta`` that need no warning: keys that the job uses, and keys of Scrapy that were already pointed out."""
         self._spider = parts.spider
         self._settings = settings
         self._fetcher = fetcher
@@ -159,6 +159,8 @@ class RequestPipeline:
         self._robots = robots
         self._tdm_files = tdm_files
         self._media = media
+        self._unused_file_fields = list(settings.files_fields) if media is None else []
+        """Fields whose URLs are not downloaded; empty once a warning has said so."""
         self._revisits = revisits
         self._before_request_hooks, self._after_request_hooks = (
             hooks["before_request"],
@@ -259,7 +261,7 @@ class RequestPipeline:
         if page.decision.resolution is Resolution.FAILED:
             reason = f"{page.decision.error}; {page.remedy}" if page.remedy else page.decision.error
         elif "refused/robots" in page.counters:
-            reason = "forbidden by robots.txt; --no-robots fetches it nevertheless"
+            reason = "forbidden by robots.txt; --no-robots fetches it anyway"
         elif page.response is not None and page.response.status in REDIRECTS and not page.entries:
             refused = [name for name in page.counters if name.startswith("refused/")]
             if not refused:
@@ -277,7 +279,7 @@ class RequestPipeline:
         if isinstance(error, asyncio.CancelledError) and is_cancelled():
             raise error
         if isinstance(error, FrontierError) and page.response is None and not page.hook:
-            raise error  # no user code has run: the cookies of the job cannot be read, for example
+            raise error  # not an error of user code: for example, the cookies of the job cannot be read
         lost = page.open_page.failure if page.open_page is not None else None
         if isinstance(lost, FetchError):  # an error of the page, not of the callback
             return await self._fetch_failed(page, lost)
@@ -319,7 +321,7 @@ class RequestPipeline:
             await self._failed(page, error, self._decide_failure(page, text, retryable=error.retryable))
 
     async def _unreachable(self, page: Page, error: FetchError) -> None:
-        """Finish a request whose origin does not answer."""
+        """Finish a request whose origin does not respond."""
         decision = self._origins.failed(page.origin, page.request, error, page.began)
         await self._failed(page, error, decision)
 
@@ -388,15 +390,15 @@ class RequestPipeline:
             return self._refuse_pattern(page, inflight)
         origins, url = self._origins, request.url
         origin = url[: url.find("/", 8)]
-        has_answered = origins.has_answered(origin)
-        if not has_answered:
+        has_responded = origins.has_responded(origin)
+        if not has_responded:
             origin = origin_of(url)
-            has_answered = origins.has_answered(origin)
+            has_responded = origins.has_responded(origin)
         page.origin = origin
         if origins.outages and (refusal := origins.refusal(origin, page.request)):
             return self._hold_back(page, *refusal, inflight)
         page.began = time.monotonic()
-        if has_answered:
+        if has_responded:
             return self._send(page, request, inflight, _KNOWN)
         return self._contact(page, request, inflight)
 
@@ -420,12 +422,12 @@ class RequestPipeline:
             log.warning("%s: skitter does not use meta[%r]; %s", request.url, name, META[name])
 
     async def _refuse_pattern(self, page: Page, inflight: InflightRequest) -> None:
-        """Finish a request whose URL pattern is closed."""
+        """Finish a request whose URL pattern is refused as a trap."""
         inflight.finish_fetch(sent=False)
         page.count(f"refused/{PATTERN}")
 
     async def _contact(self, page: Page, request: Request, inflight: InflightRequest) -> Response | None:
-        """Fetch a request to an origin that has not answered yet."""
+        """Fetch a request to an origin that has not responded yet."""
         origins, origin = self._origins, page.origin
         origin_state = origins.begin_contact(origin)
         if origin_state is OriginState.REFUSED:
@@ -465,7 +467,7 @@ class RequestPipeline:
             page.reserved_memory = await self._large_pages.acquire(response)
         status, latency = response.status, response.latency
         if origin_state is not _KNOWN or self._origins.outages:
-            self._origins.answered(page.origin)
+            self._origins.responded(page.origin)
         if status in THROTTLED:
             inflight.finish_fetch(latency, refused=True, retry_after=self._wait_for_slot(page, response))
         else:
@@ -541,7 +543,7 @@ class RequestPipeline:
     def _put_back(self, page: Page, inflight: InflightRequest, seconds: float) -> None:
         """Return a request to the queue, because others wait for its origin, or too many for unknown origins."""
         inflight.finish_fetch(sent=False)
-        text = "connect: the origin has not answered yet"
+        text = "connect: the origin has not responded yet"
         page.finish(RetryDecision(Resolution.RETRY, text, seconds, free=True))
 
     async def _is_allowed(
@@ -555,13 +557,13 @@ class RequestPipeline:
         """Return whether robots.txt allows the request; if not, finish it."""
         is_first = origin_state is not _KNOWN
         timeout = self._settings.unreachable_timeout if is_first else None
-        # Several requests may wait for the same robots.txt, but not for long, because they count as fetches in flight
-        # of their slot.
+        # Several requests may wait for the same robots.txt, but not for long, because each counts as a fetch of its
+        # slot.
         grace = CONTACT_GRACE if origin_state is OriginState.FOLLOWS else None
         began = None if page.trace is None or robots.knows(request.url) else time.monotonic()
         try:
             async with asyncio.timeout(grace):
-                answer = await robots.check(request.url, inflight, timeout)
+                decision = await robots.check(request.url, inflight, timeout)
         except TimeoutError:
             self._put_back(page, inflight, random.uniform(0.5, 2.0))
             return False
@@ -576,16 +578,16 @@ class RequestPipeline:
             if page.trace is not None and began is not None:
                 page.trace.add("robots", time.monotonic() - began)
         if is_first and robots.knows(request.url):
-            self._origins.answered(page.origin)
+            self._origins.responded(page.origin)
             if not inflight.end_contact():
                 raise _ReleaseLease
-        if answer is RobotsDecision.ALLOWED:
+        if decision is RobotsDecision.ALLOWED:
             return True
-        if answer is RobotsDecision.LATER:
+        if decision is RobotsDecision.LATER:
             raise _ReleaseLease
-        if isinstance(answer, RobotsUnavailable):
-            inflight.finish_fetch(sent=answer.is_new)
-            await self._robots_unavailable(page, answer)
+        if isinstance(decision, RobotsUnavailable):
+            inflight.finish_fetch(sent=decision.is_new)
+            await self._robots_unavailable(page, decision)
         else:
             inflight.finish_fetch()
             page.count("refused/robots")
@@ -653,7 +655,7 @@ class RequestPipeline:
         return await self._status_failed(page, response)
 
     async def _status_failed(self, page: Page, response: Response) -> bool:
-        """Retry or give up a request, depending on its status. Return whether to run the callback nevertheless."""
+        """Retry or give up a request, depending on its status. Return whether to run the callback anyway."""
         status = response.status
         decision = decide_after_status(
             self._settings,
@@ -701,8 +703,8 @@ class RequestPipeline:
         results, hops = unpack_links(page.memory, page.request.url)
         if results:
             found = CallbackResult([], [], [], defaultdict(int))
-            if len(page.memory.links) > TURN:  # even compressed, a link takes at least a byte
-                await self._collect_in_turns(results, page.request, found)
+            if len(page.memory.links) > RESULTS_BATCH:  # even compressed, a link takes at least a byte
+                await self._collect_in_batches(results, page.request, found)
             else:
                 self._links.collect(results, page.request, found)
             page.batches, page.entries = page.batches + found.batches, page.entries + found.entries
@@ -713,7 +715,7 @@ class RequestPipeline:
     async def _parse(self, page: Page, response: Response, inflight: InflightRequest) -> None:
         revisits = self._revisits
         if revisits is not None and revisits.is_unchanged(page, response):
-            revisits.mark_unchanged(page, response.status)  # its items stay
+            revisits.mark_unchanged(page, response.status)  # the items of the last visit stay
             await self._follow_again(page)
             return
         request = page.request
@@ -740,7 +742,7 @@ class RequestPipeline:
             _count_links(page, streamed)
         if page.decision is DONE:
             self._conclude(page, response, results)
-            is_long = page.counters.get("links", 0) > 2 * TURN
+            is_long = page.counters.get("links", 0) > 2 * RESULTS_BATCH
             if is_long and self._settings.max_queued_per_slot is None:
                 page.batches = await self._link_stream.add_most(page.batches)
 
@@ -773,10 +775,7 @@ class RequestPipeline:
             page.count(f"visits/{visit.change}")
 
     def _may_stream_links(self, page: Page, response: Response) -> bool:
-        """Return whether the links of a callback may be queued while it runs.
-
-        That is so if nothing needs the complete list of them.
-        """
+        """Return whether the links of a callback may be queued while it runs, because nothing needs the complete list."""
         if _name(page.request.callback) not in self._spider.streaming_callbacks:
             return False
         traps = self._links.traps
@@ -789,7 +788,7 @@ class RequestPipeline:
         )
 
     async def _run_streaming(self, page: Page, results: Any, streamed: CallbackResult) -> list[Any]:
-        """Return the results of a callback, without the batches of links that were already added to the frontier."""
+        """Run a callback to its end. Return its results without the links that were already added to the frontier."""
         if not isinstance(results, Iterator):
             return await results_of(results)
         others: list[Any] = []
@@ -803,7 +802,7 @@ class RequestPipeline:
         return others
 
     def _put_items(self, page: Page, base_url: str, visit: PageVisit | None) -> None:
-        """Count the items of a page, or let them wait in the frontier for their files, together with its visit."""
+        """Count the items of a page; items with missing files wait in the frontier, together with the visit of the page."""
         if page.items and self._media is not None:
             if visit is not None:
                 visit = msgspec.structs.replace(visit, page=page.lease.fingerprint)
@@ -813,6 +812,21 @@ class RequestPipeline:
             page.has_output = not held
         if page.items:
             page.count("items", len(page.items))
+            if self._unused_file_fields:
+                self._warn_of_files(page)
+
+    def _warn_of_files(self, page: Page) -> None:
+        """Log the first item whose files are not downloaded, because the job has no place for them."""
+        for item in page.items:
+            for name in self._unused_file_fields:
+                if field_of(item, name):
+                    self._unused_file_fields = []
+                    text = (
+                        "%s: the files in the field %s of items are not downloaded; set files_store to the folder for them,"
+                        " or files_fields={} to keep only their URLs"
+                    )
+                    log.warning(text, page.lease.url, name)
+                    return
 
     async def _collect(self, page: Page, results: list[Any], response: Response | None) -> list[Any]:
         """Sort the results of user code into items and links, and run ``before_save``.
@@ -828,15 +842,15 @@ class RequestPipeline:
         is_duplicate = traps is not None and traps.is_duplicate(page.lease.url, body)
         found = CallbackResult([], [], [], defaultdict(int), penalty=-1 if is_duplicate else 0)
         if len(body) > LARGE:
-            await self._collect_in_turns(results, page.request, found)
+            await self._collect_in_batches(results, page.request, found)
         else:
             self._links.collect(results, page.request, found)
         if traps is not None and body:
-            traps.note_page(
+            traps.record_page(
                 page.lease.url, page.request.depth, body, found.own_links, is_duplicate=is_duplicate
             )
             if is_duplicate:
-                self._note_duplicate(page, found)
+                self._count_duplicate(page, found)
         page.items, page.batches, page.entries = found.items, found.batches, found.entries
         if page.items and self._settings.item_meta_fields:
             page.items = with_meta_fields(page.items, page.request, self._settings.item_meta_fields)
@@ -858,7 +872,7 @@ class RequestPipeline:
             page.count("dropped_items/hook", before - len(page.items))
         return goes_on
 
-    def _note_duplicate(self, page: Page, found: CallbackResult) -> None:
+    def _count_duplicate(self, page: Page, found: CallbackResult) -> None:
         """Count a page that has the same content as another one, and drop its links if the settings say so."""
         page.count("duplicate_pages")
         skipped = sum(len(batch.urls) for batch in found.batches)
@@ -866,8 +880,8 @@ class RequestPipeline:
             found.refused[DUPLICATE_CONTENT] += skipped
             found.batches = []
 
-    async def _collect_in_turns(self, results: list[Any], parent: Request, found: CallbackResult) -> None:
-        for part in turns_of(results):
+    async def _collect_in_batches(self, results: list[Any], parent: Request, found: CallbackResult) -> None:
+        for part in in_batches(results):
             self._links.collect(part, parent, found)
             await asyncio.sleep(0)
 
@@ -899,7 +913,7 @@ class RequestPipeline:
     ) -> bool:
         """Finish a failed request by its decision, unless ``on_error`` or the errback decides otherwise.
 
-        ``is_settled``: ``on_error`` decides nothing. Return whether to run the callback nevertheless.
+        ``is_settled``: ``on_error`` cannot change the decision. Return whether to run the callback anyway.
         """
         page.remedy = error.remedy if isinstance(error, FetchError) else ""
         if isinstance(error, StatusError) and error.status == 401:
@@ -908,8 +922,8 @@ class RequestPipeline:
             return await self._retry_or_give_up(page, error, decision, is_settled=is_settled)
         except _ReleaseLease:
             page.finish(RetryDecision(Resolution.RETRY, decision.error, free=True))
-        except RetryRequest as wish:  # an errback may retry a request that the retry rules give up
-            await self._report_blocked(page, wish)
+        except RetryRequest as retry:  # an errback may retry a request that the retry rules give up
+            await self._report_blocked(page, retry)
             page.finish(self._decide_failure(page, decision.error, retryable=True))
         except (Exception, SystemExit) as second:  # noqa: BLE001 - user code: an errback or hook that fails too
             page.is_error_logged = self._error_log.report(page.lease.url, second)
@@ -922,11 +936,11 @@ class RequestPipeline:
             )
         return False
 
-    async def _report_blocked(self, page: Page, wish: RetryRequest) -> None:
+    async def _report_blocked(self, page: Page, retry: RetryRequest) -> None:
         """Report to the fetcher that the site has blocked the identity of a page, if user code says so."""
         report = self._fetcher.capabilities.report_blocked
         sent = None if page.response is None else page.response.request
-        if wish.blocked and report is not None and sent is not None:
+        if retry.blocked and report is not None and sent is not None:
             await report(sent)
 
     async def _report_error(self, page: Page, error: BaseException) -> None:
@@ -954,7 +968,7 @@ class RequestPipeline:
         return False
 
     async def _run_errback(self, page: Page, error: BaseException) -> bool:
-        """Pass a final failure to the errback. Return whether it yielded any result; then the request is done."""
+        """Pass a final failure to the errback. Return whether the errback yielded any result: the request is then done."""
         page.new_memory = None
         errback = self.callbacks.find(self._spider, _name(page.request.errback))
         check_errback(errback)
@@ -991,7 +1005,7 @@ def _name(callback: object) -> str | None:
 
 
 ALL_META_FIELDS = "*"
-"""Matches every name in ``meta`` and ``cb_kwargs``."""
+"""Selects all names in ``meta`` and ``cb_kwargs``."""
 
 
 def with_meta_fields(items: Sequence[Any], request: Request, names: Sequence[str]) -> list[Any]:

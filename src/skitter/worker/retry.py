@@ -24,10 +24,10 @@ REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 
 class StatusError(Exception):
-    """The server answered with an error status."""
+    """The server responded with an error status."""
 
     def __init__(self, status: int, response: Response | None = None) -> None:
-        super().__init__(f"the server answered {status}")
+        super().__init__(f"the server responded with {status}")
         self.status = status
         self.response = response
 
@@ -79,7 +79,7 @@ def decide_after_status(
 
     ``blocked``: the status concerns only the session; another session may succeed.
     """
-    error = f"status/{status}: the server answered {status}"
+    error = f"status/{status}: the server responded with {status}"
     if status not in THROTTLED:
         return decide_after_failure(
             settings, request, attempt, error, retryable=blocked or status in _TRANSIENT
@@ -97,7 +97,7 @@ def decide_after_status(
 
 def wait_too_long(status: int, seconds: float) -> str:
     """Return the error of a request whose server asks to wait longer than ``retry_after_cap``."""
-    return f"the server answered {status} and asks to wait for {seconds:.0f} s, which is longer than retry_after_cap"
+    return f"the server responded with {status} and asks to wait for {seconds:.0f} s, which is longer than retry_after_cap"
 
 
 def backoff(settings: Settings, attempt: int) -> float:
@@ -140,7 +140,7 @@ def redirected(request: Request, response: Response, limit: int) -> Request:
 def refreshed(request: Request, response: Response, target: str, limit: int) -> Request:
     """Return the request for the page that a ``Refresh`` leads to, as after a redirect with status 303.
 
-    Raises :class:`RedirectError` as :func:`redirected` does.
+    Raises :class:`RedirectError` in the same cases as :func:`redirected`.
     """
     if not target.startswith(("http://", "https://")):
         raise RedirectError(f"redirect/scheme: {target} is not http(s)")
@@ -166,15 +166,15 @@ def _next_hop(
     cookie_hop = len(chain) if response.header("set-cookie") else request.cookie_hop
     if target in chain and not proceeds:
         last_visit = len(chain) - chain[::-1].index(target)
-        if last_visit > cookie_hop:  # otherwise a cookie was set since, and may change the response
+        if last_visit > cookie_hop:  # a cookie that was set since the last visit may change the response
             raise RedirectError(f"redirect/loop: {target} redirects to itself")
     changes: dict[str, object] = {
         "url": target, "redirects": chain, "cookie_hop": cookie_hop, "not_before": 0.0, "delay": 0.0,
-        "lastmod": "",  # it is that of the URL in the sitemap
+        "lastmod": "",  # the sitemap states it for the original URL only
     }  # fmt: skip
-    answered = response.request
-    if answered is not None and answered.session != request.session:
-        changes["session"] = answered.session  # its jar has the cookies of the chain
+    sent = response.request
+    if sent is not None and sent.session != request.session:
+        changes["session"] = sent.session  # its jar has the cookies of the chain
     if target in chain or proceeds:
         changes["dont_filter"] = True
     dropped: frozenset[str] = frozenset()
@@ -190,7 +190,7 @@ def _next_hop(
 
 
 def _as_left(request: Request, moved: Request) -> Request:
-    """Return the request of a page with the changes that the browser made when it left the page."""
+    """Return the request of a page with what the browser changed when it left the page: method, body, headers, fetcher."""
     return request.replace(
         method=moved.method, body=moved.body, headers={**request.headers, **moved.headers},
         fetcher=moved.fetcher or request.fetcher, browsing=moved.browsing,
@@ -198,7 +198,7 @@ def _as_left(request: Request, moved: Request) -> Request:
 
 
 def _proceeds(request: Request, moved: Request) -> bool:
-    """Return whether the same URL is not a loop: another fetcher, a form, or a page with fewer actions left."""
+    """Return whether a redirect to the same URL is not a loop: it has another fetcher, a form, or fewer actions left."""
     if moved.fetcher and moved.fetcher != request.fetcher:
         return True
     before = request.browsing.actions if request.browsing is not None else ()

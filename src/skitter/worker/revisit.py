@@ -71,7 +71,8 @@ _decode_followed = msgspec.msgpack.Decoder(_Followed).decode
 
 _SAMPLE_NOTE = "skitter:revisit-sample"
 SAMPLE_SIZE = 500
-"""Pages of a sample. The share of the pages that a pass fetches has a standard error of 2.2 percentage points at most
+"""Pages in a sample. The share of the pages that a pass fetches has a standard error of at most 2.2 percentage points
+
 (with a ``revisit_share`` of 0.5; 1.3 with 0.1)."""
 _SAVE_INTERVAL = 10.0
 """Seconds between two writes of the sample to the frontier."""
@@ -137,7 +138,7 @@ class RevisitSchedule:
         """Return whether a page is fetched in this pass."""
         return history.gain(self._now) >= self._threshold
 
-    def note(self, history: ChangeHistory) -> None:
+    def record(self, history: ChangeHistory) -> None:
         """Record the history of a page of this pass. Each page has the same chance to be in the sample (reservoir sampling)."""
         self._pages += 1
         if len(self._sample) < SAMPLE_SIZE:
@@ -232,7 +233,7 @@ class Revisits:
         page.visit = PageVisit(PageChange.SKIPPED)
         page.count("visits/skipped")
         if page.memory is not None and page.memory.history is not None:
-            self._note(page, page.memory.history)
+            self._record(page, page.memory.history)
 
     def conditional(self, page: Page, request: Request) -> Request:
         """Return the request with the validators of the last visit, if it may be conditional (RFC 9110, 13.1)."""
@@ -293,13 +294,13 @@ class Revisits:
         else:
             history = memory.history.after(fetched, is_changed=is_changed)
         if page.request.depth:
-            self._note(page, history)
+            self._record(page, history)
         return history
 
-    def _note(self, page: Page, history: ChangeHistory) -> None:
+    def _record(self, page: Page, history: ChangeHistory) -> None:
         """Record the history of a page for the next pass, if the schedule and not its ``lastmod`` decides about it."""
         if self._schedule is not None and self._stated_change(page.request) is None:
-            self._schedule.note(history)
+            self._schedule.record(history)
 
     def select(self, items: list[Any], page: Page) -> list[Any]:
         """Return the items of a new or changed page that the job delivers."""
@@ -318,7 +319,7 @@ class Revisits:
         return [item for item, digest in zip(items, digests, strict=True) if digest not in known]
 
     def visit(self, page: Page, results: Sequence[Any], hops: Sequence[Request]) -> PageVisit | None:
-        """Return the record of a page whose callback has ended with these results."""
+        """Return the record of the visit of a page, whose callback has yielded these results."""
         memory, response = page.new_memory, page.response
         if memory is None or response is None:
             return None
@@ -342,12 +343,12 @@ class Revisits:
 
 
 _TOLERANCE = 3600.0
-"""Seconds by which the clock of a site may differ from ours, or a cache may answer with an older copy of a page."""
+"""Seconds by which the clock of a site may differ from ours, or a cache may respond with an older copy of a page."""
 _LAST_ZONE, _FIRST_ZONE = 12 * 3600.0, 14 * 3600.0
-"""A time without a zone may be that of any zone, from UTC-12 to UTC+14."""
+"""A time without a zone may be in any zone from UTC-12 to UTC+14."""
 MAX_TRUST = 90 * 86_400.0
-"""Seconds after which a page is fetched in spite of its ``lastmod``, at the latest."""
-# The forms of https://www.w3.org/TR/NOTE-datetime, and the deviations that are most frequent in sitemaps.
+"""Maximum number of seconds for which a ``lastmod`` may keep a page from being fetched."""
+# The formats of https://www.w3.org/TR/NOTE-datetime, and the most frequent deviations in sitemaps.
 _LASTMOD = re.compile(
     r"(\d{4})(?:-(\d\d)(?:-(\d\d)(?:[Tt ](\d\d):(\d\d)(?::(\d\d)(?:[.,]\d+)?)?"
     r"[ ]?([Zz]|[+-](?:0\d|1[0-4]):?[0-5]\d)?)?)?)?",
@@ -440,7 +441,7 @@ def _read(memory: bytes) -> PageMemory:
 def _digest(item: Any) -> bytes:
     try:
         return xxhash.xxh3_64_digest(encode_item(item))
-    except StoreError:  # the store reports the error
+    except StoreError:  # writing the item raises the same error
         return bytes(_DIGEST_SIZE)
 
 

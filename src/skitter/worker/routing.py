@@ -37,11 +37,11 @@ if TYPE_CHECKING:  # a process without workers does not need it
 
 _DONE = Resolution.DONE
 _LARGE = 256 * 1024
-"""Bytes of a body that is encoded on the event loop."""
+"""Maximum size in bytes of a body that is encoded on the event loop."""
 Route = tuple[str, ...]
 """Names of outputs. An empty route means the outputs of the job."""
 RoutedGroups = list[tuple[Sequence[Store] | StoreError, list[int]]]
-"""For each route: its stores, or the error that occurred when they were opened, and the positions of its pages."""
+"""For each route: its stores, or the error of opening them, and the positions of its pages."""
 
 
 @runtime_checkable
@@ -64,7 +64,7 @@ def section_of(route: Route) -> str:
 
 
 class RoutedStores:
-    """The stores of one worker for the routes of its spider. They are opened for the first page of a route."""
+    """The stores of one worker for the routes of its spider. The stores of a route are opened for its first page."""
 
     def __init__(self, spider: OutputRouter, context: StoreContext) -> None:
         self._spider = spider
@@ -144,7 +144,7 @@ class ItemWriter:
 
     @property
     def has_archives(self) -> bool:
-        """Whether responses are written, too."""
+        """Whether responses are written as well."""
         return bool(self._archives)
 
     def add_capture(self, capture: Capture) -> None:
@@ -200,9 +200,9 @@ class ItemWriter:
             groups.append(ItemGroup(page.item_key, captures))
             captures = []
         for store in self._archives:
-            for page_ranges, answer in zip(ranges, await store.write(groups), strict=True):
-                if isinstance(answer, OutputRange):
-                    page_ranges.append(answer)
+            for page_ranges, result in zip(ranges, await store.write(groups), strict=True):
+                if isinstance(result, OutputRange):
+                    page_ranges.append(result)
 
     async def _write(
         self, stores: Sequence[Store], pages: list[Page], done: list[int], ranges: list[list[OutputRange]]
@@ -211,13 +211,13 @@ class ItemWriter:
         groups = [ItemGroup(pages[index].item_key, pages[index].items) for index in done]
         refused: list[ItemGroup] = []
         for number, store in enumerate(stores):
-            for index, answer in zip(done, await store.write(groups), strict=True):
-                if isinstance(answer, OutputRange):
-                    ranges[index].append(answer)
-                elif isinstance(answer, GroupError) and pages[index].items:
+            for index, result in zip(done, await store.write(groups), strict=True):
+                if isinstance(result, OutputRange):
+                    ranges[index].append(result)
+                elif isinstance(result, GroupError) and pages[index].items:
                     ranges[index] = []
                     refused.append(ItemGroup(pages[index].item_key, []))
-                    await self._fail(pages[index], answer.error)
+                    await self._fail(pages[index], result.error)
             if refused:
                 for earlier in stores[:number]:
                     await earlier.write(refused)  # without items, to remove those of an earlier visit

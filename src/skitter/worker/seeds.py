@@ -31,7 +31,7 @@ from skitter.worker.links import LinkCollector
 
 log = logging.getLogger("skitter.crawl")
 SKIPPED = object()
-"""``start`` yields it instead of a seed that was removed, so that later seeds keep their positions."""
+"""Replaces a removed seed in the results of ``start``, so that later seeds keep their positions."""
 _BATCH_SIZE = 500
 _MAX_BATCH_DELAY = 0.2
 """Seconds after which an incomplete batch is added, because the next seed may take long."""
@@ -86,7 +86,7 @@ class SeedLoader:
         self._accepted = 0
         self._position = 0
         self._failure: Exception | None = None
-        """Error of a batch. A later batch would skip its seeds."""
+        """Error of adding a batch. No later batch is added, because it would skip the seeds of this one."""
         self._lock = asyncio.Lock()
 
     async def run(self) -> bool:
@@ -121,7 +121,7 @@ class SeedLoader:
     async def _read_and_add(self, claim: SeedClaim) -> None:
         """Read all seeds, and add incomplete batches in the meantime.
 
-        A batch that is being added is not cancelled: it may not have arrived, and the next one would skip its seeds.
+        Adding a batch is never cancelled: if the batch had not arrived, the next one would skip its seeds.
         """
         has_ended = asyncio.Event()
         reading = asyncio.create_task(self._read_all(claim))
@@ -129,7 +129,7 @@ class SeedLoader:
         try:
             await asyncio.wait([reading, adding], return_when=asyncio.FIRST_COMPLETED)
             if adding.done():
-                await adding  # only an error ends it
+                await adding  # the task ends only with an error
             await reading
             has_ended.set()
             await adding
@@ -163,7 +163,7 @@ class SeedLoader:
                 await self._capacity.wait()  # more seeds may be added to the batch in the meantime
                 self._capacity.take(len(self._batch))
             seen = 0
-            while new := self._batch[seen:]:  # the batch stays, because this call may be cancelled
+            while new := self._batch[seen:]:  # keep the batch until it is added: this call may be cancelled
                 seen += len(new)
                 await self._guard.open_for_seeds(entry.url for entry in new)
             batch, self._batch = self._batch, []
@@ -201,14 +201,14 @@ _EXPLANATIONS = {
     "host": "it is outside allowed_domains or the scope",
     "pattern": "allow or deny excludes it",
     "scheme": "only http and https are crawled",
-    "unparsable": "it is not an absolute URL",
+    "unparsable": "it is not a valid absolute URL",
 }
 
 
 def checked_entry(request: Request, spider: object | None, links: LinkCollector) -> Entry | str:
-    """Return the entry of a seed that comes from outside of the spider, or the reason to refuse it.
+    """Return the entry of a seed that the spider did not create, or the reason to refuse it.
 
-    ``spider``: ``None`` if it is not known; its callbacks are then not checked. Raises the errors of
+    ``spider``: ``None`` if it is not known; callbacks are then not checked. Raises the errors of
     :meth:`LinkCollector.entry <skitter.worker.links.LinkCollector.entry>`.
     """
     for name in (request.callback, request.errback):
@@ -221,7 +221,7 @@ def checked_entry(request: Request, spider: object | None, links: LinkCollector)
 
 
 def explain_refusal(reason: str, url: str) -> str:
-    """Return the reason of a refusal with its meaning. If only the scheme is missing, the complete URL is added."""
+    """Return the reason of a refusal with its meaning, and with the complete URL if only the scheme is missing."""
     if reason == "unparsable" and re.match(_HOST, url) and normalize(with_scheme(url)):
         return f"{reason}: did you mean {with_scheme(url)}?"
     return f"{reason}: {_EXPLANATIONS[reason]}" if reason in _EXPLANATIONS else reason
@@ -265,12 +265,14 @@ class ExternalSeedReader:
         self,
         source: SeedSource,
         links: LinkCollector,
+        worker: str,
         capacity: QueueCapacity | None = None,
         guard: AddressGuard | None = None,
         spider: Spider | None = None,
         seed_format: str = "skitter",
     ) -> None:
         self._source = source
+        self._worker = worker
         self._read = read_scrapy_redis_seed if seed_format == "scrapy-redis" else read_seed
         self._read_seed = None if spider is None else find_method(spider, "make_request_from_data")
         self._links = links
@@ -282,7 +284,7 @@ class ExternalSeedReader:
         interval = _POLL_INTERVAL
         while True:
             await self._capacity.wait()
-            batch = await self._source.take(_BATCH_SIZE)
+            batch = await self._source.take(self._worker, _BATCH_SIZE)
             if batch is not None:
                 await self.settle(batch)
             if batch is None or len(batch.seeds) < _BATCH_SIZE:
@@ -338,10 +340,10 @@ def _rejected_entry(seed: ExternalSeed) -> Entry:
 def read_seed(data: bytes | str, *, priority: int = 0) -> Request:
     """Read one seed from another program: a URL, or a JSON object.
 
-    The fields of the object are those of :class:`~skitter.request.Request`, except ``referer``, ``redirects`` and the
-    number of the attempt;
-    ``url`` is required. A body is text, or ``{"base64": "..."}`` for bytes. ``priority`` is the default for a seed
-    without one. An object with ``URL`` is read as a request of gocrawler: ``Method``, and ``Data`` as ``meta``.
+    The object has the fields of :class:`~skitter.request.Request`, except ``referer``, ``redirects`` and the number of
+    the attempt. ``url`` is required. A body is text, or ``{"base64": "..."}`` for bytes. ``priority`` is the default for
+    a seed without a priority. An object with ``URL`` is read as a request of gocrawler: ``Method``, and ``Data`` as
+    ``meta``.
 
     Raises :class:`~skitter.errors.RequestError` for an invalid seed.
     """

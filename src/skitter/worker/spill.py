@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # few crawls exceed the capacity of their queue
     import sqlite3
 
 _MAX_IN_MEMORY = 16 << 20
-"""Bytes of the queue in memory. The rest is in a temporary file."""
+"""Maximum size in bytes of the part of the queue in memory. The rest is in a temporary file."""
 
 
 class SpilledPage(msgspec.Struct, array_like=True, frozen=True):
@@ -37,7 +37,7 @@ def _decoder() -> msgspec.msgpack.Decoder[SpilledPage]:
 class SpillQueue:
     """A first-in, first-out queue with bounded memory and unbounded disk usage.
 
-    It is a temporary database of SQLite, whose file has no name, so the system removes it if the process dies.
+    It is a temporary SQLite database. Its file has no name, so the system removes it if the process dies.
     """
 
     def __init__(self) -> None:

@@ -1,6 +1,6 @@
-"""Histograms of times, stored as counters of pages, and the current speed. The same times are the spans of a trace.
+"""Histograms of times, stored as counters of pages, and the current speed. Spans of traces report the same times.
 
-Histograms are committed with their page like all counters, so they never decrease and count nothing twice.
+Like all counters, they are committed with their page, so they never decrease and count nothing twice.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MICROSECONDS = "us"
 
 
 class Histogram:
-    """One histogram: names the counters of a time."""
+    """The names of the counters of one histogram."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -26,9 +26,9 @@ class Histogram:
         self._sum = f"{TIMES}{name}/{MICROSECONDS}"
 
     def observe(self, counters: dict[str, int], seconds: float) -> None:
-        """Count a time in counters that have none of this histogram yet: a page has at most one."""
+        """Count a time. The counters must not have a time of this histogram yet: a page has at most one."""
         counters[self._buckets[bisect_left(BOUNDS, seconds)]] = 1
-        if seconds:  # as for few waits
+        if seconds:  # most waits take no time
             counters[self._sum] = int(seconds * 1e6)
 
     def read(self, counters: Mapping[str, int]) -> list[int]:
@@ -39,7 +39,7 @@ class Histogram:
 def quantile(buckets: Sequence[int], share: float) -> float | None:
     """Return a quantile in seconds; ``None`` if there are no times. ``share``: from 0 to 1.
 
-    As Prometheus' ``histogram_quantile``: linear within a bucket, and at most the last bound.
+    Computed like Prometheus' ``histogram_quantile``: linear within a bucket, and at most the last bound.
     """
     rank = share * sum(buckets)
     if not rank:
@@ -74,7 +74,7 @@ class Throughput:
     def __init__(self) -> None:
         self._readings: deque[tuple[float, int]] = deque()
 
-    def note(self, seconds: float, pages: int) -> float:
+    def record(self, seconds: float, pages: int) -> float:
         """Record the current number of pages, and return the current speed."""
         readings = self._readings
         readings.append((seconds, pages))

@@ -1,7 +1,7 @@
 """Tracing: sends the attempts of requests as spans to an OpenTelemetry collector.
 
 All attempts of a request, on any worker, belong to one trace, whose id is computed from the request. The spans of an
-attempt are created when its commit has been answered. ``docs/design/tracing.md`` gives the reasons.
+attempt are created when its commit has returned. ``docs/design/tracing.md`` gives the reasons.
 
 This module needs the extra ``otel``. It is imported only for a job that sets ``tracing``.
 """
@@ -139,7 +139,7 @@ class Tracer:
             self._delivery, max_queue_size=self._max_queued, max_export_batch_size=batch
         )
         self._first: dict[int, int] = {}
-        """Start of the first attempt in this process of requests that will be retried, by trace."""
+        """For requests that will be retried: the start of the first attempt in this process, by trace."""
 
     def begin(self, lease: Lease, leased_at: float, waited: float) -> AttemptTrace | None:
         """Return the trace of a new attempt; ``None`` if it is not sampled.
@@ -248,7 +248,7 @@ class _Delivery(SpanExporter):
 
 
 class _LastMessage(logging.Handler):
-    """Keeps the reason of the last failure, because the exporter only logs it."""
+    """Keeps the reason of the last failure, which the exporter logs but does not return."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -262,7 +262,7 @@ class _LastMessage(logging.Handler):
 
 
 class AttemptTrace:
-    """The stages of one attempt, until its commit is answered. Times are those of :func:`time.monotonic`."""
+    """The stages of one attempt, until its commit has returned. Times are those of :func:`time.monotonic`."""
 
     __slots__ = (
         "_ended", "_epoch", "_failure", "_lease", "_phases", "_phases_ended", "_request", "_response", "_sent", "_stages",
@@ -375,7 +375,7 @@ class AttemptTrace:
             attributes["error.type"] = failure
         fetch = self._context()
         phases = self._phases or FetchPhases()
-        # libcurl has another clock, which may differ by microseconds: the phases must not start before the fetch.
+        # The clock of libcurl may differ by microseconds, but the phases must not start before the fetch.
         zero = max(self._phases_ended - phases.ended, self._sent)
         spans, before = [], zero
         for name, seconds in (

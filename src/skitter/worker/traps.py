@@ -38,12 +38,12 @@ _CHAIN = 20
 _COMBINATIONS = 8
 """Sets of parameters of one path that are evidence of a trap."""
 _CHECKED = 12
-"""Pages of a pattern that are all compared, unless it is disproved before."""
+"""The first pages of a pattern are all compared, up to this number, unless the pattern is disproved earlier."""
 _SAMPLE, _SAMPLE_OF_SUSPECTS = 512, 8
 """After the first :data:`_CHECKED` pages, one page in this number is compared: normally, and if there is evidence against
 a proven pattern. If there is evidence against an unproven pattern, all of its pages are compared."""
 _MANY = 64
-"""Number of links of a page from which on many of them are expected to have one shape."""
+"""Number of links from which many links of a page are expected to have the same shape."""
 _UNKNOWN_DEPTH = sys.maxsize
 _MAX_PATTERNS = 50_000
 _MAX_WORDS = 20_000
@@ -157,7 +157,7 @@ class _Pattern:
         self.closed = False
         """Whether the pattern is a trap, and refused."""
 
-    def note_depth(self, depth: int) -> None:
+    def record_depth(self, depth: int) -> None:
         self.first_depth = min(self.first_depth, depth)
         self.hops = max(self.hops, depth - self.first_depth)
 
@@ -231,7 +231,7 @@ class TrapDetector:
         decisions: list[tuple[int, LinkDecision]] = []
         pattern: _Pattern | None = None
         first = end = 0
-        """Links in a row that have the pattern and are not judged yet."""
+        """Consecutive links that have the pattern and are not judged yet."""
         for shape, amount in _shapes(urls):
             found = self._shapes.get(shape)
             if found is None and not _is_without_pattern(shape):
@@ -299,7 +299,7 @@ class TrapDetector:
             first += amount
 
     def _find(self, url: str) -> _Pattern | None:
-        """Return the pattern of a page. Successive calls are for the same page, so the last answer is kept."""
+        """Return the pattern of a page. Successive calls are for the same page, so the last result is kept."""
         if url != self._last_url:
             shape = _shape_of(url)
             pattern = self._shapes.get(shape)
@@ -356,7 +356,7 @@ class TrapDetector:
         page, origin = hash(url), hash(url[: url.find("/", 8)])
         return contents.setdefault(xxhash.xxh3_64_intdigest(body, origin & _SEEDS), page) != page
 
-    def note_page(self, url: str, depth: int, body: bytes, own_links: int, *, is_duplicate: bool) -> None:
+    def record_page(self, url: str, depth: int, body: bytes, own_links: int, *, is_duplicate: bool) -> None:
         """Compare a page with earlier pages of its path. ``own_links``: its new links with the same path."""
         pattern = self._find(url)
         if pattern is None:
@@ -365,7 +365,7 @@ class TrapDetector:
         if path.admitted < _PROBATION:
             return
         pattern.pages += 1
-        pattern.note_depth(depth)
+        pattern.record_depth(depth)
         if (pattern.checked >= _CHECKED or pattern.dull >= _STALE) and pattern.pages % pattern.interval:
             return
         words = set() if is_duplicate else _words_of(body) - path.words
@@ -381,7 +381,7 @@ class TrapDetector:
         """Count the comparisons of another worker as if this one had made them."""
         for page in compared:
             pattern = self._find(page.url) or self._add(page.url, _shape_of(page.url), page.depth)
-            pattern.note_depth(page.depth)
+            pattern.record_depth(page.depth)
             self._count_comparison(pattern, set(page.new_words) - pattern.path.words, page.own_links)
 
     def _count_comparison(self, pattern: _Pattern, new_words: set[int], own_links: int) -> None:
@@ -443,7 +443,7 @@ def _shapes(urls: Sequence[str]) -> Iterator[tuple[bytes, int]]:
 def _runs(text: bytes) -> Iterator[tuple[bytes, int]]:
     """Return each line that differs from the one before, with the number of equal lines in a row.
 
-    It takes few steps for long runs.
+    Long runs take few steps, because the search doubles its length.
     """
     text += b"\n"
     at = 0

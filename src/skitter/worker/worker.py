@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from skitter.errors import CrawlFailed, SkitterError
@@ -41,13 +41,13 @@ if TYPE_CHECKING:  # few crawls download files
 log = logging.getLogger("skitter.crawl")
 
 _SEED_POLL_INTERVAL = 1.0
-"""Seconds between two checks whether another worker has loaded the seeds, or has stopped loading them."""
+"""Seconds between two checks whether another worker has loaded the seeds or has stopped loading them."""
 
 
 class Worker:
     """Leases requests, fetches them, runs callbacks and hooks, stores items and commits.
 
-    ``queues``: the queues that it serves; empty: all. ``on_leases``: called with the number of leases in each answer of
+    ``queues``: the queues that it serves; empty: all. ``on_leases``: called with the number of leases in each result of
     the frontier, for the process that watches the worker.
     """
 
@@ -108,7 +108,7 @@ class Worker:
         )
         self.callbacks = pipeline.callbacks
         """Runs the callbacks of the job."""
-        leaser = Leaser(name, frontier, self._inflight, pipeline, self._committer, self._on_answer)
+        leaser = Leaser(name, frontier, self._inflight, pipeline, self._committer, self._on_result)
         self._on_leases = on_leases
         self._sharing = parts.sharing
         self._cookie_keeper = parts.cookie_keeper
@@ -119,10 +119,12 @@ class Worker:
         self._schedule: RevisitSchedule | None = None
         """Chooses the pages to fetch again; ``None``: all."""
         self._saving: asyncio.Task[None] | None = None
-        reporter = WorkerReporter(name, frontier, self._inflight, self._committer, tuple(queues))
+        reporter = WorkerReporter(
+            name, frontier, self._inflight, self._committer, tuple(queues), parts.fetcher.capabilities.outage
+        )
         self._lease_loop = LeaseLoop(name, frontier, info, self._control, leaser, self._committer, reporter)
 
-    # --- life ------------------------------------------------------------------------------------------
+    # --- running ---------------------------------------------------------------------------------------
 
     async def run(self) -> JobState:
         """Work until the job is finished or stopped. Return its state.
@@ -132,30 +134,34 @@ class Worker:
         control = self._control
         await self._begin_pass((await self._frontier.status()).pass_number)
         await self._call_hooks("on_start")
-        sources = [
-            self._frontier.seed_keys if self.settings.seed_keys else None,
-            self._frontier.topic_seeds,
-        ]
-        for source in filter(None, sources):
-            reader = ExternalSeedReader(
-                source,
-                self._links,
-                self._inflight.capacity,
-                self._guard,
-                self.spider,
-                self.settings.seed_format,
-            )
-            control.start(reader.run())
         if self._cookie_keeper is not None:
             control.start(self._cookie_keeper.run())
+        readers = [reader.run() for reader in self._seed_readers()]
         try:
-            state = await self._lease_loop.run(self._load_seeds())
+            state = await self._lease_loop.run(self._load_seeds(), *readers)
         finally:
             await self._shut_down()
         if self._schedule is not None:
             await self._schedule.save(self._frontier.notes)
         await self._call_hooks("on_stop")
         return state
+
+    def _seed_readers(self) -> Iterator[ExternalSeedReader]:
+        """Yield the readers of seeds that other programs write."""
+        sources = [
+            self._frontier.seed_keys if self.settings.seed_keys else None,
+            self._frontier.topic_seeds,
+        ]
+        for source in filter(None, sources):
+            yield ExternalSeedReader(
+                source,
+                self._links,
+                self.name,
+                self._inflight.capacity,
+                self._guard,
+                self.spider,
+                self.settings.seed_format,
+            )
 
     async def _begin_pass(self, number: int) -> None:
         """Prepare for a pass, if the job remembers its pages."""
@@ -171,7 +177,7 @@ class Worker:
         self._revisits.begin_pass(number, self._schedule)
 
     async def _follow_pass(self) -> None:
-        """Continue with a pass that another machine has started before this worker noticed the end of the last one.
+        """Continue with a pass that another machine started before this worker noticed the end of the previous pass.
 
         The process that started it may die before it has loaded the seeds.
         """
@@ -183,18 +189,18 @@ class Worker:
     async def _shut_down(self) -> None:
         await self._lease_loop.release()
         self.callbacks.close()
-        # Pages that wait for these files must have been cancelled, or they would treat the cancellation as an error.
+        # Pages that wait for robots.txt must be cancelled before, or they would treat this cancellation as an error.
         if self._robots is not None:
             await self._robots.close()
         if self._tdm_files is not None:
             await self._tdm_files.close()
         if self._cookie_keeper is not None:
-            with contextlib.suppress(SkitterError):  # a frontier that is gone ends the run anyway
+            with contextlib.suppress(SkitterError):  # without its frontier, the run ends anyway
                 await self._cookie_keeper.save()
         await self._lease_loop.leave()
 
-    async def _on_answer(self, result: LeaseResult) -> None:
-        """Apply the changes that an answer of the frontier reports."""
+    async def _on_result(self, result: LeaseResult) -> None:
+        """Apply the changes that a result of the frontier reports."""
         if self._on_leases is not None:
             self._on_leases(len(result.leases))
         if result.known_urls or result.compared_pages:
@@ -204,7 +210,7 @@ class Worker:
             self._control.start(self._guard.restore())
         if result.revision != self._revision:
             self._revision = result.revision
-            self._links.cache.forget()  # it may hold links of a host whose ban was lifted, or whose budget was raised
+            self._links.cache.forget()  # it may refuse links to a host whose ban was lifted or whose budget was raised
             changes = await self._frontier.control.settings_changes()
             wanted = changes.settings.get("concurrency", self._default_concurrency)
             limit = self._max_fetches
@@ -250,7 +256,7 @@ class Worker:
     def stop(self, source: str) -> None:
         """Stop the crawl gracefully, on all workers.
 
-        ``source`` names the caller, for the log. Can be called in threads.
+        ``source`` names the caller, for the log. Can be called from any thread.
         """
         try:
             asyncio.get_running_loop()
@@ -268,7 +274,7 @@ class Worker:
         return self._links.refusal(url, depth)
 
     async def add(self, requests: Iterable[Any], parent: Request) -> None:
-        """Add requests and links now, as children of a request whose callback has not run. They are durable on return.
+        """Add requests and links now, as children of a request whose callback has not run yet. They are durable on return.
 
         Raises :class:`~skitter.errors.SpiderError` for anything else.
         """

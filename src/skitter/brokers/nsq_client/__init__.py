@@ -1,4 +1,4 @@
-"""An asyncio client of the NSQ V2 protocol: producer, consumer and nsqlookupd. It imports nothing else of skitter."""
+"""An asyncio client of the NSQ V2 protocol: producer, consumer and nsqlookupd. It is independent of the rest of skitter."""
 
 from skitter.brokers.nsq_client.compression import CompressionMissing
 from skitter.brokers.nsq_client.connection import Connection, NsqMessage, NsqOptions

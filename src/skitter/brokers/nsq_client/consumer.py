@@ -13,23 +13,24 @@ from skitter.brokers.nsq_client.protocol import CommandRefused, is_channel, is_t
 
 REDISTRIBUTION_INTERVAL = 1.0
 """Seconds between two redistributions of ``max_in_flight`` among the connections."""
-LULL_CHECK_INTERVAL = 0.001
+IDLE_CHECK_INTERVAL = 0.001
 """Seconds between two checks whether messages still arrive."""
-LULL_CHECKS = 2
-"""Checks in a row without a message that make a lull. After one, a busy process may just not have read yet."""
+IDLE_CHECKS = 2
+"""Consecutive checks without a message after which the topic counts as idle. One is not enough: a busy process may not have
+read the message yet."""
 FULL_CHECK_INTERVAL = 0.005
 """Seconds between two checks while no more messages may arrive."""
 
 
 class Consumer:
-    """Receives messages, with at most ``max_in_flight`` unanswered ones over all connections together.
+    """Receives messages, with at most ``max_in_flight`` in flight over all connections together.
 
     Each connection may have its messages in flight plus a share of the rest. If there are more connections than
-    messages to share out, the connections take turns.
+    messages to share, the connections take turns.
 
-    ``prompt``: let nsqd buffer messages while many arrive, and send each at once while few arrive. By itself, nsqd
-    sends its buffer when no more messages may be in flight, and else only after ``output_buffer_timeout``. So, after a
-    lull, each connection allows only one more message, and its whole share again when one arrives.
+    ``prompt``: let nsqd buffer messages while many arrive, but send each message immediately while few arrive. nsqd sends
+    its buffer when no more messages may be in flight, and otherwise only after ``output_buffer_timeout``. So, after an idle
+    time, each connection allows only one more message, and its whole share again when a message arrives.
 
     The constructor raises :class:`CommandRefused` for an invalid name of the topic or channel.
     """
@@ -56,9 +57,9 @@ class Consumer:
         self._inbox: deque[NsqMessage] = deque()
         self._arrived = asyncio.Event()
         self._sharing: asyncio.Task[None] | None = None
-        self._is_prompt = self._is_lull = prompt
+        self._is_prompt = self._is_idle = prompt
         """Whether few messages arrive, so that each connection allows only one besides those in flight."""
-        self._lull_timer: asyncio.TimerHandle | None = None
+        self._idle_timer: asyncio.TimerHandle | None = None
         self._received = 0
 
     # --- opening and closing -----------------------------------------------------------------------------
@@ -72,17 +73,17 @@ class Consumer:
         self._sharing = asyncio.create_task(self._share_forever())
 
     async def close(self) -> None:
-        """Return all unanswered messages, and disconnect.
+        """Requeue all messages in flight, and disconnect.
 
         nsqd does not return the messages of a closed connection by itself: they would have to time out.
         """
         if self._sharing is not None:
             self._sharing.cancel()
-        if self._lull_timer is not None:
-            self._lull_timer.cancel()
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
         for connection in self._pool.connections:
             connection.allow(0)
-            for message in list(connection.unanswered.values()):
+            for message in list(connection.in_flight.values()):
                 message.requeue()
         self._inbox.clear()
         await self._pool.close()
@@ -92,7 +93,7 @@ class Consumer:
         """The open connections."""
         return list(self._pool.connections)
 
-    # --- what the pool asks for --------------------------------------------------------------------------
+    # --- callbacks of the pool ---------------------------------------------------------------------------
 
     async def find_nsqds(self, lookup: NsqLookup) -> list[NsqdAddress]:
         """Return the nsqd that have the topic."""
@@ -112,9 +113,9 @@ class Consumer:
         self._arrived.set()
         if self._is_prompt:
             self._received += 1
-            if self._is_lull:
-                self._is_lull = False
-                asyncio.get_running_loop().call_soon(self._share)  # after all that arrived together
+            if self._is_idle:
+                self._is_idle = False
+                asyncio.get_running_loop().call_soon(self._share)  # after all messages that arrived together
 
     # --- messages ----------------------------------------------------------------------------------------
 
@@ -151,11 +152,11 @@ class Consumer:
             self._inbox.popleft()
         return len(self._inbox)
 
-    # --- sharing max_in_flight ------------------------------------------------------------------------------
+    # --- distributing max_in_flight -------------------------------------------------------------------------
 
     @property
     def max_in_flight(self) -> int:
-        """Number of messages that may be unanswered over all connections, including those not received yet."""
+        """Number of messages that may be in flight over all connections, including those not received yet."""
         return self._max_in_flight
 
     @max_in_flight.setter
@@ -168,35 +169,35 @@ class Consumer:
         connections = self._pool.connections
         if not connections:
             return
-        if self._is_prompt and not self._is_lull and self._lull_timer is None:
-            self._schedule_check(LULL_CHECK_INTERVAL, LULL_CHECKS)
-        free = self._max_in_flight - sum(len(connection.unanswered) for connection in connections)
+        if self._is_prompt and not self._is_idle and self._idle_timer is None:
+            self._schedule_check(IDLE_CHECK_INTERVAL, IDLE_CHECKS)
+        free = self._max_in_flight - sum(len(connection.in_flight) for connection in connections)
         if free <= 0:
             for connection in connections:
-                connection.allow(min(len(connection.unanswered), self._max_in_flight))
+                connection.allow(min(len(connection.in_flight), self._max_in_flight))
             return
         per_connection, more = divmod(free, len(connections))
         for place, connection in enumerate(connections):
             is_favoured = (place - self._turn) % len(connections) < more
             share = per_connection + is_favoured
-            connection.allow(len(connection.unanswered) + (min(share, 1) if self._is_lull else share))
+            connection.allow(len(connection.in_flight) + (min(share, 1) if self._is_idle else share))
 
     def _schedule_check(self, pause: float, checks: int) -> None:
-        """Check again after ``pause`` seconds; after ``checks`` checks without a message there is a lull."""
-        self._lull_timer = asyncio.get_running_loop().call_later(
-            pause, self._check_lull, checks, self._received
+        """Check again after ``pause`` seconds. After ``checks`` checks without a message, the topic counts as idle."""
+        self._idle_timer = asyncio.get_running_loop().call_later(
+            pause, self._check_idle, checks, self._received
         )
 
-    def _check_lull(self, checks: int, received: int) -> None:
-        self._lull_timer = None
-        if all(len(connection.unanswered) >= connection.ready for connection in self._pool.connections):
-            self._schedule_check(FULL_CHECK_INTERVAL, LULL_CHECKS)  # nsqd has sent all that it may
+    def _check_idle(self, checks: int, received: int) -> None:
+        self._idle_timer = None
+        if all(len(connection.in_flight) >= connection.ready for connection in self._pool.connections):
+            self._schedule_check(FULL_CHECK_INTERVAL, IDLE_CHECKS)  # nsqd has sent as many messages as it may
         elif received != self._received:
-            self._schedule_check(LULL_CHECK_INTERVAL, LULL_CHECKS)
+            self._schedule_check(IDLE_CHECK_INTERVAL, IDLE_CHECKS)
         elif checks > 1:
-            self._schedule_check(LULL_CHECK_INTERVAL, checks - 1)
+            self._schedule_check(IDLE_CHECK_INTERVAL, checks - 1)
         else:
-            self._is_lull = True
+            self._is_idle = True
             self._share()
 
     async def _share_forever(self) -> None:

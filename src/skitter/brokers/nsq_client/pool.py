@@ -21,7 +21,7 @@ MAX_PAUSE = 15.0
 """Seconds between two attempts to connect; doubled after each failure, with jitter."""
 FIRST_LOOKUP_INTERVAL = 0.1
 MAX_LOOKUP_INTERVAL_ALONE = 2.0
-"""Seconds between two questions to nsqlookupd at the start, doubled each time, and at most while there is no connection."""
+"""Seconds between two requests to nsqlookupd: at the start, doubled each time; and the maximum without a connection."""
 
 
 class PoolUser(Protocol):
@@ -34,16 +34,16 @@ class PoolUser(Protocol):
         """Prepare a new connection, before it joins the pool."""
 
     def on_join(self) -> None:
-        """Note that a connection has joined the pool."""
+        """Record that a connection has joined the pool."""
 
     def on_message(self, message: NsqMessage) -> None:
         """Take a message that has arrived."""
 
 
 class ConnectionPool:
-    """Keeps a connection to each nsqd, and reconnects with growing pauses.
+    """Keeps a connection to each nsqd, and reconnects with increasing delays.
 
-    An nsqd that was found and that no nsqlookupd lists any more is not reconnected.
+    An nsqd that was found by a nsqlookupd, and that none of them lists any more, is not reconnected.
     """
 
     def __init__(
@@ -97,18 +97,18 @@ class ConnectionPool:
             async with asyncio.timeout(timeout):
                 await self._changed.wait()
 
-    # --- finding -----------------------------------------------------------------------------------------
+    # --- finding nsqd ------------------------------------------------------------------------------------
 
     async def _find(self, *, required: bool) -> set[NsqdAddress]:
-        answers = await asyncio.gather(*map(self._user.find_nsqds, self._lookups), return_exceptions=True)
-        failures = [answer for answer in answers if isinstance(answer, BaseException)]
-        if required and failures and len(failures) == len(answers):
+        results = await asyncio.gather(*map(self._user.find_nsqds, self._lookups), return_exceptions=True)
+        failures = [result for result in results if isinstance(result, BaseException)]
+        if required and failures and len(failures) == len(results):
             raise failures[0]
         for failure in failures:
             if not isinstance(failure, LookupFailed):
                 raise failure
             log.warning("%s", failure)
-        return {address for answer in answers if not isinstance(answer, BaseException) for address in answer}
+        return {address for result in results if not isinstance(result, BaseException) for address in result}
 
     async def _poll_forever(self) -> None:
         """Ask nsqlookupd often at first and while there is no connection: a new topic is about to appear."""

@@ -20,7 +20,7 @@ MAX_BATCH_MESSAGES = 1_000
 class Producer:
     """Publishes over connections to several nsqd.
 
-    If a connection ends before the answer of nsqd arrives, the messages are published again, and may be delivered
+    If a connection ends before the reply of nsqd arrives, the messages are published again, and may be delivered
     twice. ``timeout``: seconds for which :meth:`publish` waits for an nsqd before it raises.
     """
 
@@ -49,7 +49,7 @@ class Producer:
         """The open connections."""
         return list(self._pool.connections)
 
-    # --- what the pool asks for --------------------------------------------------------------------------
+    # --- callbacks of the pool ---------------------------------------------------------------------------
 
     async def find_nsqds(self, lookup: NsqLookup) -> list[NsqdAddress]:
         """Return all nsqd."""
@@ -59,7 +59,7 @@ class Producer:
         """Do nothing: publishing needs no preparation."""
 
     def on_join(self) -> None:
-        """Do nothing: :meth:`publish` looks at the pool."""
+        """Do nothing: :meth:`publish` reads the connections of the pool."""
 
     def on_message(self, message: NsqMessage) -> None:
         """Do nothing: a producer gets no messages."""
@@ -82,7 +82,7 @@ class Producer:
         deadline = loop.time() + self._timeout
         error: NsqError | None = None
         while True:
-            # A closed connection stays in the pool until the event loop runs, which it does not while this loop spins.
+            # A closed connection stays in the pool until the event loop runs, and this loop may repeat before that.
             connections = [connection for connection in self._pool.connections if connection.is_open]
             if connections:
                 connection = connections[next(self._turn) % len(connections)]

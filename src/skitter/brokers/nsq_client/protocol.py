@@ -12,7 +12,7 @@ HEARTBEAT = b"_heartbeat_"
 NOP = b"NOP\n"
 CLS = b"CLS\n"
 MAX_FRAME_SIZE = 1 << 28
-"""Bytes. nsqd's limit for a message is 1 MB by default; a larger frame means that the stream is out of step."""
+"""Maximum size in bytes. nsqd limits messages to 1 MB by default; a larger frame means that the stream is corrupt."""
 
 _SIZE = struct.Struct(">I")
 _HEAD = struct.Struct(">II")
@@ -30,11 +30,11 @@ class ConnectionFailed(NsqError):
 
 
 class LookupFailed(NsqError):
-    """An nsqlookupd cannot be reached, or its answer is invalid."""
+    """An nsqlookupd cannot be reached, or its response is invalid."""
 
 
 class CommandRefused(NsqError):
-    """nsqd answered a command with an error.
+    """nsqd replied to a command with an error.
 
     ``code`` is the code of the protocol, such as ``E_BAD_TOPIC``.
     """
@@ -63,7 +63,7 @@ def _with_body(command: str, body: bytes) -> bytes:
 
 
 def identify(settings: bytes) -> bytes:
-    """Introduce the client with a JSON text, and ask for features."""
+    """Identify the client with a JSON text, and negotiate features."""
     return _with_body("IDENTIFY", settings)
 
 

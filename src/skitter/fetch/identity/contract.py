@@ -40,12 +40,12 @@ class SourceContext(msgspec.Struct, frozen=True):
 
 
 class IdentitySources(msgspec.Struct, frozen=True, eq=False):
-    """The sources of identity for some of the requests of a job, in place of those of the settings."""
+    """The sources of identity for some of the requests of a job, instead of the sources in the settings."""
 
     user_agents: Any = None
-    """As the setting ``user_agents``; ``None``: that of the job."""
+    """Like the setting ``user_agents``; ``None``: the setting of the job."""
     proxies: Any = None
-    """As the setting ``proxies``; ``None``: those of the job. ``"none"``: no proxies."""
+    """Like the setting ``proxies``; ``None``: the setting of the job. ``"none"``: no proxies."""
 
 
 @runtime_checkable
@@ -53,7 +53,7 @@ class IdentityChooser(Protocol):
     """A spider that chooses sources of identity by request."""
 
     def identity_of(self, request: Request) -> IdentitySources | None:
-        """Return the sources for a request; ``None``: those of the settings. Called for every request."""
+        """Return the sources for a request; ``None``: the sources in the settings. Called for every request."""
 
 
 @runtime_checkable
@@ -80,7 +80,7 @@ class Proxies(Protocol):
     def report(self, proxy: str, request: Request, error: FetchError | None) -> bool:
         """Record how a request through a proxy ended.
 
-        Returns whether only the proxy is at fault. Then the attempt does not count, and the request is sent again
+        Return whether only the proxy is at fault. The attempt then does not count, and the request is sent again
         through another proxy.
         """
 
@@ -93,7 +93,7 @@ class Cookies(Protocol):
         """Return the value of the ``Cookie`` header, including ``request.cookies``."""
 
     async def absorb(self, response: Response) -> None:
-        """Store the cookies that a response sets; its request is the one that was sent."""
+        """Store the cookies that a response sets. ``response.request`` is the request as it was sent."""
 
 
 class NoProxyAvailable(ProxyError):

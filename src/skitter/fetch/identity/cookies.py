@@ -69,7 +69,7 @@ class SharedCookies:
         key = _key(session, site)
         while True:
             before, jar = await self._read(session, site)
-            self._decoded.pop(key, None)  # the jar no longer matches its note
+            self._decoded.pop(key, None)  # the jar no longer matches the stored note
             store_cookies(jar, response)
             after = _encode(jar)
             if after == before or await self._notes.compare_and_swap(key, before, after, _RETENTION):
@@ -93,7 +93,9 @@ class SharedCookies:
 
 
 class CookieSharing:
-    """Whether the workers of a job share their cookies. They begin with the first cookie, so a job without cookies pays nothing.
+    """Whether the workers of a job share their cookies.
+
+    They begin to do so with the first cookie of the job, so that a job without cookies pays nothing.
 
     ``begin``: makes all workers share their cookies before they process leases that are granted from then on.
     """
@@ -112,8 +114,8 @@ class CookieSharing:
 class CookieKeeper:
     """Stores the cookies of a job with one worker, so that its next run has them (``cookies=auto``).
 
-    The worker reads its own jars, and the next run reads the stored ones as :class:`SharedCookies`. A changed jar is
-    written immediately, but not more than once a second: a kill may lose the changes of the last second.
+    The worker reads its own jars. The next run reads the stored jars with :class:`SharedCookies`. A changed jar is written
+    immediately, but not more than once a second: a kill may lose the changes of the last second.
 
     ``begin``: records in the job that cookies are stored.
     """
@@ -150,7 +152,7 @@ class CookieKeeper:
             self._changed.discard((session, site))
             try:
                 await self._notes.put(_key(session, site), stored, _RETENTION)
-            except BaseException:  # the end of the run cancels it, and calls it once more
+            except BaseException:  # at its end, the run cancels this call, and then calls save() once more
                 self._changed.add((session, site))
                 raise
 
@@ -188,7 +190,7 @@ class JarCookies:
         self._jars = jars
 
     async def open(self) -> None:
-        """Prepare the cookies."""
+        """Load what new jars need."""
         await load_suffixes()
 
     async def header_for(self, request: Request) -> str | None:
@@ -241,13 +243,13 @@ def read_cookies(path: str | Path) -> list[Cookie]:
 
 
 def _of_text(path: Path) -> list[Cookie]:
-    # It imports the HTTP client of the standard library. Few crawls have a file of cookies.
+    # http.cookiejar imports the HTTP client of the standard library. Few crawls have a file of cookies.
     import tempfile  # noqa: PLC0415 - see above
     from http.cookiejar import MozillaCookieJar  # noqa: PLC0415 - see above
 
     jar = MozillaCookieJar()
     with tempfile.TemporaryDirectory(prefix="skitter-") as folder:
-        # The standard library takes a byte order mark, which editors on Windows write, for a part of the first line.
+        # The standard library treats a byte order mark, which editors on Windows write, as part of the first line.
         copy = Path(folder) / "cookies.txt"
         copy.write_bytes(path.read_bytes().removeprefix(codecs.BOM_UTF8))
         jar.load(str(copy), ignore_discard=True, ignore_expires=True)

@@ -50,9 +50,9 @@ _MAX_WAIT = 5.0
 """Maximum time in seconds to keep a request while no proxy is available; then its lease is released."""
 _PROXY_WANTS_LOGIN = 407
 _REREAD_INTERVAL = 5.0
-"""Seconds between two reads of what other workers have reported as blocked. A retry reads it in any case."""
+"""Seconds between two reads of the identities that other workers have reported as blocked. Each retry also reads them."""
 _JAR_OF = "@proxy "
-"""Separates the session and the proxy in the name of a cookie jar."""
+"""Separates the session from the proxy in the name of a cookie jar."""
 
 
 @runtime_checkable
@@ -67,9 +67,16 @@ class _Closable(Protocol):
 
 @runtime_checkable
 class _Listing(Protocol):
-    """Proxies that can list all of them."""
+    """A source of proxies that can list them all."""
 
     def known(self) -> Iterable[str]: ...
+
+
+@runtime_checkable
+class _Failing(Protocol):
+    """Proxies that can all be unavailable."""
+
+    def outage(self) -> str: ...
 
 
 class BlockedIdentity(msgspec.Struct, array_like=True, frozen=True):
@@ -98,8 +105,8 @@ class BlockedIdentities:
     A retry may be leased by another worker, which would choose the same proxy. So each retry reads the note first; other
     requests rely on a read every five seconds.
 
-    ``seconds``: how long a report counts for a worker that has not read it yet. ``block``: takes an identity that another worker
-    has reported, and takes it out of use in this one.
+    ``seconds``: how long a report is valid for a worker that has not read it yet. ``block``: called with each identity that
+    another worker has reported; stops using it in this worker.
     """
 
     def __init__(
@@ -113,7 +120,7 @@ class BlockedIdentities:
         self._reading: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """Start to read the reports of other workers."""
+        """Start reading the reports of other workers."""
         self._reading = asyncio.create_task(self._read_again())
 
     async def close(self) -> None:
@@ -134,7 +141,7 @@ class BlockedIdentities:
                 return
 
     async def learn(self) -> None:
-        """Block what other workers have reported since the last call."""
+        """Block the identities that other workers have reported since the last call."""
         async with self._learning:  # a retry must not overtake a call that is still blocking what it has read
             reports = _current(await self._notes.get(BLOCKED))
             self._known = {report for report in self._known if report.until > time.time()}
@@ -146,7 +153,7 @@ class BlockedIdentities:
     async def _read_again(self) -> None:
         while True:
             await asyncio.sleep(_REREAD_INTERVAL)
-            with contextlib.suppress(SkitterError):  # an outage of the frontier, which the worker reports
+            with contextlib.suppress(SkitterError):  # the worker itself reports an outage of the frontier
                 await self.learn()
 
 
@@ -192,10 +199,11 @@ class IdentityFetcher:
             shows_headers=True,
             blocked_statuses=frozenset(sessions.options.blocked_statuses if sessions is not None else ()),
             report_blocked=None if sessions is None and proxies is None else self._report_blocked,
+            outage=proxies.outage if isinstance(proxies, _Failing) else fetcher.capabilities.outage,
         )
 
     def share_blocked(self, notes: Notes, seconds: float) -> None:
-        """Share what is reported as blocked with the other workers of the job; call it before :meth:`open`.
+        """Share blocked identities with the other workers of the job. Call it before :meth:`open`.
 
         ``seconds``: how long a blocked proxy is not used.
         """
@@ -278,7 +286,9 @@ class IdentityFetcher:
             except NoProxyAvailable as error:
                 raise await _waited(error) from None
         if self._jar_per_proxy:
-            session = request.session.partition(_JAR_OF)[0]  # the hop of a redirect brings the name of a jar
+            session = request.session.partition(_JAR_OF)[
+                0
+            ]  # after a redirect, the session is the name of a jar
             proxy = changes.get("proxy", request.proxy) or ""
             changes["session"] = f"{session}{_JAR_OF}{label(proxy)}"
         return request.replace(**changes)
@@ -292,7 +302,7 @@ class IdentityFetcher:
 
     async def _report_blocked(self, request: Request) -> None:
         if self._sessions is not None:
-            log.info("session %s was blocked, by the content of %s", request.session, request.url)
+            log.info("session %s was blocked, according to the content of %s", request.session, request.url)
         await self._block(request)
         if self._blocked is not None:
             await self._blocked.add(request)
@@ -338,7 +348,7 @@ class IdentityFetcher:
     async def _send_by_proxy(
         self, proxies: Proxies, sent: Request, permit: SendPermit, on_headers: HeaderHook | None
     ) -> Response:
-        """Send a request by a proxy of the list, and report the result to the list."""
+        """Send a request through a proxy of the list, and report the result to the list."""
         proxy = sent.proxy or ""
         try:
             response = await fetch_with_hook(self._fetcher, sent, permit, on_headers)
@@ -362,7 +372,7 @@ class IdentityRouter:
     """Sends each request with the identity that the spider chooses for it. Implements :class:`Fetcher`.
 
     ``default``: for all other requests. It is opened first and closed last.
-    ``make``: returns the fetcher of an identity; called once for each, when its first request comes. Identities with
+    ``make``: returns the fetcher of an identity. It is called once for each identity, at its first request. Identities with
     the same values share a fetcher.
     """
 
@@ -440,7 +450,10 @@ class BorrowedFetcher:
 
 
 def _merged(headers: Mapping[str, str], request: Request) -> dict[str, str]:
-    """Return the headers to send. Those of the request take precedence, and its own ``User-Agent`` replaces all of the source."""
+    """Return the headers to send.
+
+    Headers of the request take precedence, and its ``User-Agent`` replaces all headers of the source.
+    """
     if not request.headers:
         return dict(headers)
     if any(name.lower() == "user-agent" for name in request.headers):
@@ -449,7 +462,7 @@ def _merged(headers: Mapping[str, str], request: Request) -> dict[str, str]:
 
 
 async def _waited(error: NoProxyAvailable) -> NoProxyAvailable:
-    """Wait before the lease is released: nothing else could be fetched meanwhile either."""
+    """Wait before the lease is released, because other requests could not be fetched in the meantime either."""
     if error.free:
         await asyncio.sleep(min(error.wait, _MAX_WAIT))
     return error

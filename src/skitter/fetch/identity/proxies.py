@@ -1,4 +1,4 @@
-"""Selects the proxy of each request, and sets proxies that fail aside for a time.
+"""Selects the proxy of each request, and does not use failing proxies for a while.
 
 The pool belongs to one process. Sticky selection still needs no shared state: each key uses the proxy with the highest
 hash of key and proxy (rendezvous hashing, Thaler and Ravishankar 1998). So all workers select the same proxy, and
@@ -32,10 +32,12 @@ log = logging.getLogger("skitter.fetch")
 Rotation = Literal["round-robin", "random", "session", "host"]
 
 _MAX_STRIKES = 3
-"""Failures without a success in between after which the cooldown of a proxy starts, if server or proxy may be at fault."""
-_RECENT_ANSWER = 60.0
-"""How long a host counts as reachable after it has answered, in seconds."""
+"""Consecutive failures after which the cooldown of a proxy starts, if either the server or the proxy may be at fault."""
+_REACHABLE_FOR = 60.0
+"""How long a host counts as reachable after it has responded, in seconds."""
 _MAX_HOSTS = 10_000
+_MAX_NAMED = 3
+"""Proxies that a message names. A list may have thousands."""
 _MAX_KEYS = 50_000
 
 
@@ -46,7 +48,7 @@ class _Health:
     url: str
     cooldown_until: float = 0.0
     cooldowns: int = 0
-    """Number of consecutive cooldowns without a success in between."""
+    """Number of cooldowns since the last success."""
     strikes: set[object] = field(default_factory=set)
 
 
@@ -63,7 +65,7 @@ class ProxyPool:
         If no proxy is available, requests wait for one of them as long as the last success is at most this many seconds old.
         After that they fail like any other request.
     ``every``
-        Interval at which a list that may change is read again, in seconds. If it cannot be read, the old list is kept.
+        Interval in seconds at which a list that may change is read again. If it cannot be read, the old list is kept.
     """
 
     def __init__(
@@ -91,9 +93,13 @@ class ProxyPool:
         self._turn = 0
         self._kept: OrderedDict[str, _Health] = OrderedDict()
         """Recent sticky selections."""
-        self._answered: OrderedDict[str, float] = OrderedDict()
-        """When each host last answered through any proxy."""
+        self._responded: OrderedDict[str, float] = OrderedDict()
+        """When each host last responded through any proxy."""
         self._last_success = clock()
+        self._outage = ""
+        """Why requests wait, while no proxy answers; empty at other times."""
+        self._has_given_up = False
+        """Whether the log says that requests fail, because the outage has lasted for too long."""
         self._rereading: asyncio.Task[None] | None = None
 
     # --- the list --------------------------------------------------------------------------------------
@@ -170,12 +176,12 @@ class ProxyPool:
         return list(self._all)
 
     def _wake(self) -> None:
-        """Move proxies whose cooldown is over to the ready ones."""
+        """Make proxies available again whose cooldown is over."""
         now = self._clock()
         while self._cooling and self._cooling[0][0] <= now:
             _, url = heapq.heappop(self._cooling)
             self._ready.append(self._all[url])
-            self._kept.clear()  # its keys return to it
+            self._kept.clear()  # the keys of the proxy return to it
 
     def _sticky(self, key: str) -> _Health:
         kept = self._kept.get(key)
@@ -192,6 +198,7 @@ class ProxyPool:
         now = self._clock()
         wait = max(0.0, self._cooling[0][0] - now)
         patient = now - self._last_success <= self._outage_timeout
+        self._note_outage(patient=patient)
         return NoProxyAvailable(
             f"all {len(self._all)} proxies have failed; the first one is tried again in {wait:.0f} s",
             wait,
@@ -200,40 +207,67 @@ class ProxyPool:
 
     # --- health ----------------------------------------------------------------------------------------
 
+    def outage(self) -> str:
+        """Describe why requests wait, while no proxy answers; empty at other times."""
+        return self._outage
+
+    def _note_outage(self, *, patient: bool) -> None:
+        """Log that no proxy is available, and later that requests fail for it, each once until a proxy answers."""
+        names = ", ".join(map(label, list(self._all)[:_MAX_NAMED]))
+        if len(self._all) > _MAX_NAMED:
+            names += f" and {len(self._all) - _MAX_NAMED} more"
+        if not self._outage and patient:
+            remedy = (
+                "to end the wait, stop the run, correct the setting proxies, and run the same command again"
+                if self._list.lasting
+                else f"to end the wait, correct the list of proxies, which is read again every {self._every:.0f} s"
+            )
+            log.warning(
+                "no proxy answers (%s): requests wait until one does, and fail after %.0f s; %s",
+                names, self._outage_timeout, remedy,
+            )  # fmt: skip
+        if not patient and not self._has_given_up:
+            self._has_given_up = True
+            log.warning("no proxy has answered for %.0f s (%s): requests fail", self._outage_timeout, names)
+        self._outage = f"no proxy answers ({names})"
+
     def report(self, proxy: str, request: Request, error: FetchError | None) -> bool:
         self._wake()
         health = self._all.get(proxy)
         if error is None:
-            self._note_success(health, request)
+            self._record_success(health, request)
             return False
         own_fault = isinstance(error, ProxyError) and not isinstance(error, BehindProxy)
         if health is not None and health.cooldown_until <= self._clock():
             if own_fault:
-                self._put_to_rest(health, error)
+                self._start_cooldown(health, error)
             elif isinstance(error, (BehindProxy, TimedOut, Disconnected, ConnectError)):
                 health.strikes.add(self._strike(host_of(request.url)))
                 if len(health.strikes) >= _MAX_STRIKES:
-                    self._put_to_rest(health, error)
+                    self._start_cooldown(health, error)
         return own_fault and self._clock() - self._last_success <= self._outage_timeout
 
-    def _note_success(self, health: _Health | None, request: Request) -> None:
+    def _record_success(self, health: _Health | None, request: Request) -> None:
         now = self._last_success = self._clock()
+        if self._outage:
+            self._outage, self._has_given_up = "", False
+            log.info("a proxy answers again")
         if health is not None:
             health.cooldowns = 0
             health.strikes.clear()
         host = host_of(request.url)
-        self._answered[host] = now
-        self._answered.move_to_end(host)
-        if len(self._answered) > _MAX_HOSTS:
-            self._answered.popitem(last=False)
+        self._responded[host] = now
+        self._responded.move_to_end(host)
+        if len(self._responded) > _MAX_HOSTS:
+            self._responded.popitem(last=False)
 
     def _strike(self, host: str) -> object:
-        """Return the identity of an ambiguous failure: one per host, unless the host is known to be reachable."""
-        if self._clock() - self._answered.get(host, float("-inf")) <= _RECENT_ANSWER:
+        """Return the identity of an ambiguous failure. All failures of a host count as one, unless it is known to be reachable."""
+        if self._clock() - self._responded.get(host, float("-inf")) <= _REACHABLE_FOR:
             return object()
         return host
 
-    def _put_to_rest(self, health: _Health, error: FetchError) -> None:
+    def _start_cooldown(self, health: _Health, error: FetchError) -> None:
         seconds = min(self._cooldown * 2.0 ** min(health.cooldowns, 32), self._max_cooldown) * random.uniform(
             0.8, 1.2
         )

@@ -76,7 +76,7 @@ class UrlProxyList:
         self._guard = guard
 
     async def read(self) -> list[str]:
-        where = label(self._url).partition("?")[0]  # the query of a vendor's URL contains a secret token
+        where = label(self._url).partition("?")[0]  # the query of such a URL often contains a secret token
         await self._guard.open_for_seeds([self._url])
         try:
             response = await self._fetcher.fetch(Request(self._url, proxy=""), permit=UNCONDITIONAL)
@@ -88,7 +88,7 @@ class UrlProxyList:
             ) from error
         if not response.ok:
             raise SourceError(
-                f"cannot fetch the proxy list {where}: the server answered with status {response.status}",
+                f"cannot fetch the proxy list {where}: the server responded with status {response.status}",
                 remedy="check the URL of the list",
                 field="proxies",
             )
@@ -128,7 +128,7 @@ def parse_proxy(text: str) -> str:
     """Return a proxy as a URL.
 
     Accepts ``scheme://[user:password@]host:port``, ``host:port``, and ``host:port:user:password``, which vendors use in
-    exported lists; the last two are http proxies. Raises :class:`~skitter.errors.SettingsError`, whose message never
+    exported lists. The last two forms are http proxies. Raises :class:`~skitter.errors.SettingsError`, whose message never
     contains a password.
     """
     text = text.strip()

@@ -1,9 +1,9 @@
-"""Sessions: headers, proxy and cookies that belong together, used as long as they succeed.
+"""Sessions: headers, a proxy and cookies that are used together for as long as their requests succeed.
 
-The design follows crawlee's session pool and the module scores of "Go Concurrent Programming" (gopcp.v2), without the
-flaws of the latter. A score reflects the present, not the whole past, so a new session is not flooded with requests
-until it has caught up. A session without a score is a good one, without a special value. And a session that fails
-fast does not look idle.
+The design follows crawlee's session pool and the module scores of "Go Concurrent Programming" (gopcp.v2), but avoids
+the flaws of those scores. Here, a score reflects the present, not the whole past, so a new session is not flooded with
+requests until it has caught up. A new session needs no special score: it starts as a good one. And a session that
+fails fast does not look idle.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ log = logging.getLogger("skitter.fetch")
 POOLED = "~"
 """First character of the names that the pool assigns; a session that the spider names is never retired."""
 _SAMPLE_SIZE = 8
-"""Number of sessions compared for each request. The best of a few random ones is nearly as good as the best of all
+"""Number of sessions compared for each request. The best of a few random sessions is nearly as good as the best of all
 (Mitzenmacher 2001), at a cost that does not grow with the pool.
 """
 _MAX_NAMED = 10_000
@@ -38,10 +38,10 @@ _MAX_NAMED = 10_000
 
 @dataclass(eq=False, slots=True)
 class Session:
-    """One identity."""
+    """One identity: headers, proxy and cookies."""
 
     name: str
-    """Also identifies its cookies: ``Request.session`` of the requests that are sent."""
+    """``Request.session`` of the requests that are sent. It also identifies the cookies of the session."""
     headers: Mapping[str, str]
     proxy: str
     """Empty for a direct connection."""
@@ -53,7 +53,7 @@ class Session:
 
     @property
     def load(self) -> float:
-        """Load of the session; sessions with a low load are preferred."""
+        """Load of the session. Sessions with a low load are preferred."""
         return self.in_flight + 4.0 * self.error_score
 
 
@@ -97,9 +97,9 @@ IsUsable = Callable[[str], bool]
 class SessionPool:
     """Assigns a session to each request, and rates sessions by the results.
 
-    A request without a session gets one of the pool. A request that names a session gets that one, which is created on
-    first use: its headers never change, and its proxy changes only when it fails. With ``notes``, other workers continue
-    a session of this pool if a request names it, as the next hop of a redirect does and a callback may.
+    A request without a session gets a session of the pool. A request that names a session gets the named session, which is
+    created on first use: its headers never change, and its proxy changes only when it fails. With ``notes``, other workers
+    continue a session of this pool if a request names it. The next request of a redirect does so, and callbacks may.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class SessionPool:
     def __len__(self) -> int:
         return len(self._pool)
 
-    # --- taking ----------------------------------------------------------------------------------------
+    # --- selecting -------------------------------------------------------------------------------------
 
     async def take(self, request: Request) -> Session:
         """Return the session of a request; pass it to :meth:`settle` later. Raises the errors of selecting a proxy."""
@@ -140,7 +140,7 @@ class SessionPool:
         return session
 
     def _alive(self, session: Session | None) -> Session | None:
-        """Return the session if it may be used further; otherwise retire it and return ``None``."""
+        """Return the session if it may still be used. Otherwise retire it and return ``None``."""
         if session is None or session.retired:
             return None
         options = self.options
@@ -182,7 +182,7 @@ class SessionPool:
         return session
 
     async def _adopt(self, name: str) -> Session | None:
-        """Continue a session that another worker created; return ``None`` if it is retired or unknown."""
+        """Continue a session that another worker created. Return ``None`` if it is retired or unknown."""
         if self._notes is None:
             return None
         note = await self._notes.get(_key(name))
@@ -199,12 +199,12 @@ class SessionPool:
         self._by_name[session.name] = session
         return session
 
-    # --- judging ---------------------------------------------------------------------------------------
+    # --- rating ----------------------------------------------------------------------------------------
 
     async def settle(
         self, session: Session, status: int | None = None, error: FetchError | None = None
     ) -> None:
-        """Return a session with the result of its request; without status and error, the score does not change."""
+        """Return a session with the result of its request. Without a status or an error, the score does not change."""
         session.in_flight -= 1
         pooled = session.name.startswith(POOLED)
         if not pooled or session.retired or (status is None and error is None):
@@ -221,7 +221,7 @@ class SessionPool:
         await self.retire(session.name)
 
     async def retire(self, name: str) -> None:
-        """Retire a session of a pool, in this worker and for those that have not continued it. Ignores other names."""
+        """Retire a session of a pool, in this worker and in workers that have not continued it yet. Ignores other names."""
         session = self._by_name.get(name)
         if session is not None:
             self._remove(session)
@@ -236,9 +236,9 @@ class SessionPool:
 
 
 def _rate(session: Session, status: int | None, error: FetchError | None) -> bool:
-    """Update a session's score; return whether it got worse."""
+    """Update a session's score. Return whether it got worse."""
     if error is not None and not error.retryable:
-        return False  # neither session nor proxy causes a bad certificate or a large body
+        return False  # a bad certificate or a large body is not caused by the session or the proxy
     failed = error is not None or (status is not None and status >= 500)
     session.error_score = max(0.0, session.error_score + (1.0 if failed else -0.5))
     return failed

@@ -18,14 +18,14 @@ from skitter.plugins import needing
 from skitter.request import Request
 
 _GENERATED_SETS = 200
-"""Header sets generated at the start, at 0.2 ms each; requests draw from them."""
+"""Number of header sets that are generated at the start, at 0.2 ms each. Requests draw from them."""
 
 _MAX_ATTEMPTS = 10 * _GENERATED_SETS
 
 _FETCHER_HEADERS = frozenset({"accept-encoding", "host", "connection", "content-length"})
 """Headers that the fetcher sets itself."""
 
-# The package pairs the values of these headers with the wrong names.
+# browserforge pairs the values of these headers with the wrong names.
 _NAVIGATION = {
     "sec-fetch-site": "none",
     "sec-fetch-mode": "navigate",
@@ -151,7 +151,7 @@ _PLATFORMS = {'"Windows"': "Windows", '"macOS"': "Mac OS X", '"Linux"': "Linux",
 
 
 def _is_consistent(headers: Mapping[str, str]) -> bool:
-    """Return whether user agent and client hints name the same browser: the data also contains headers of careless robots."""
+    """Return whether user agent and client hints name the same browser. The data also contains headers of careless bots."""
     lower = {name.lower(): value for name, value in headers.items()}
     agent, brands = lower.get("user-agent", ""), lower.get("sec-ch-ua", "")
     if not agent.startswith("Mozilla/5.0 ") or "Headless" in agent + brands:

@@ -35,7 +35,7 @@ class Collector:
     ``name``
         Default name of the job. Default: the name of the file.
     ``debugger``
-        Receives every event.
+        Receives all events.
     ``options``
         See :class:`~skitter.frontends.collector.options.CollectorOptions`. Environment variables ``SKITTER_...`` override
         them.
@@ -63,7 +63,7 @@ class Collector:
 
     def __setattr__(self, name: str, value: object) -> None:
         """Set an attribute. Raises :class:`~skitter.errors.UsageError` for an option, because the job has its options already."""
-        if name in OPTION_NAMES or name in OPTIONS_OF_COLLY:  # as c.UserAgent = "..." in Colly
+        if name in OPTION_NAMES or name in OPTIONS_OF_COLLY:  # Colly sets options like c.UserAgent = "..."
             raise UsageError(
                 f"the option {name!r} of a collector cannot be set as an attribute",
                 remedy=f"{OPTIONS_OF_COLLY.get(name, 'pass it')} when you create the collector or the clone",
@@ -95,8 +95,8 @@ class Collector:
     def on_page(self, callback: Function) -> Function:
         """Call a function with the :class:`CollectorResponse` and the open page of each response that a browser loaded.
 
-        The page is an object of Playwright (``playwright.async_api.Page``). skitter closes it after the callbacks of the
-        response, whatever they do with it. Responses that were fetched by HTTP skip the function.
+        The page is an object of Playwright (``playwright.async_api.Page``). skitter always closes it after the callbacks
+        of the response. The function is not called for responses that were fetched by HTTP.
         """
         return self._register("page", callback)
 
@@ -212,9 +212,9 @@ class Collector:
         self.group.root.limits.append(rule)
 
     def set_storage(self, storage: Storage) -> None:
-        """Keep visited pages and cookies beyond this crawl; see :class:`~skitter.frontends.collector.storage.Storage`.
+        """Keep visited pages and cookies after this crawl; see :class:`~skitter.frontends.collector.storage.Storage`.
 
-        Call it where callbacks are registered, so that every worker process does.
+        Call it where callbacks are registered, so that every worker process calls it.
         """
         self.group.storage = StorageThread(storage)
 
@@ -225,7 +225,7 @@ class Collector:
 
         In a callback, the new request is a child of the page, one level deeper, with an empty context (to keep the
         context, use :meth:`CollectorRequest.visit`). Before a run, it is a start request of the next :meth:`run`.
-        ``fields`` are those of :class:`~skitter.request.Request`, and ``ctx``. Return the reason for which the URL is out of
+        ``fields`` are fields of :class:`~skitter.request.Request`, and ``ctx``. Return the reason why the URL is out of
         scope, or ``None``; see :meth:`CollectorRequest.visit`.
 
         Raises :class:`~skitter.errors.UsageError` during a run outside of callbacks.
@@ -262,7 +262,7 @@ class Collector:
         ``cookies``
             Values by name, or values of ``Set-Cookie`` with their attributes, such as ``"id=7; Path=/; Domain=example.com"``.
 
-        In a callback, they are set when the callback ends, for its session, and before anything that it visited is fetched.
+        In a callback, they are set for its session when the callback ends, before the requests that it made are sent.
         Raises :class:`~skitter.errors.SkitterError` for a cookie that the URL may not set, with ``disable_cookies``, and
         during a run outside of callbacks.
         """
@@ -280,7 +280,7 @@ class Collector:
             self.group.new_cookies.append((url, lines, request.session))
 
     async def cookies(self, url: str) -> dict[str, str]:
-        """Return the cookies that a request for a URL would carry, by name."""
+        """Return the cookies that a request for a URL would send, by name."""
         self._refuse_without_cookies()
         current, worker = self.group.current_request, self.group.worker
         if worker is not None:
@@ -349,7 +349,7 @@ class Collector:
         if self.group.worker is not None:
             raise UsageError(
                 "a collector cannot be cloned during a run",
-                remedy="create the clone where callbacks are registered; values for its callbacks travel in ctx",
+                remedy="create the clone where callbacks are registered; pass values to its callbacks in ctx",
                 field="name",
             )
         if foreign := set(options) - CLONE_OPTIONS:
@@ -372,7 +372,7 @@ class Collector:
     def run(self, **options: Any) -> RunResult:
         """Run the crawl until its end. ``options`` are the fields of :class:`~skitter.frontends.collector.run.RunOptions`.
 
-        The first Ctrl-C stops the crawl gracefully, the second one at once. Raises
+        The first Ctrl-C stops the crawl gracefully, the second one immediately. Raises
         :class:`~skitter.errors.UsageError` on a running event loop (use ``await crawler.crawl()`` there), and while
         skitter imports the file. Raises another :class:`~skitter.errors.SkitterError` if the crawl cannot start or fails.
         """
@@ -382,7 +382,7 @@ class Collector:
     """Alias of :meth:`run`, the name in Colly."""
 
     async def crawl(self, **options: Any) -> RunResult:
-        """Run the crawl as :meth:`run` does, on the running event loop. Cancelling the call aborts the crawl."""
+        """Run the crawl like :meth:`run`, but on the running event loop. Cancelling the call aborts the crawl."""
         return await run.crawl(self.group, run.RunOptions(**options))
 
     def stop(self, reason: str = "the collector was stopped") -> None:
@@ -396,7 +396,7 @@ class Collector:
         """Return the spider class of this collector and its clones; see :mod:`skitter.run.loader`."""
         return run.spider_class(self.group, name, job) if self.group.root is self else None
 
-    # Inside
+    # Internals
 
     def _register(self, point: str, callback: Function) -> Function:
         self.callbacks.add(point, callback)
@@ -420,5 +420,5 @@ class Collector:
 
 
 def _check_query(query: object, example: str) -> None:
-    if not isinstance(query, str):  # the function, if the decorator has no query
+    if not isinstance(query, str):  # a function, if the decorator was used without a query
         raise UsageError(f"{query!r} is not a query", remedy=f"write @crawler.{example}", field="query")

@@ -1,4 +1,4 @@
-"""Debugger: an interface that receives every event of a collector, and one that writes the events to a log."""
+"""Debugger: an interface that receives all events of a collector, and a debugger that writes them to a log."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Event(msgspec.Struct, frozen=True):
 
 
 class Debugger(Protocol):
-    """Receives every event of a worker process. It must not block."""
+    """Receives all events of a worker process. It must not block."""
 
     def event(self, event: Event) -> None:
         """Handle an event."""

@@ -1,4 +1,4 @@
-r"""Elements of a page as callbacks receive them, and models that are filled from an element.
+r"""The elements of pages that callbacks receive, and models that are filled from an element.
 
 A field of a model is annotated with a query::
 
@@ -152,14 +152,14 @@ class Element:
 
     @property
     def position(self) -> int:
-        """Number of elements before this one in its parent."""
+        """Number of preceding siblings."""
         return len(self.selector.xpath("preceding-sibling::*"))
 
     def _first(self, axis: str, query: str) -> Element | None:
         return next(iter(self._along(axis, query)), None)
 
     def _along(self, axis: str, query: str, *, nearest_last: bool = False) -> list[Element]:
-        """Return the matching elements of an axis. XPath gives them in document order."""
+        """Return the matching elements of an axis. XPath returns them in document order."""
         make = type(self)
         found = [make(self.response, node, 0) for node in self.selector.xpath(axis)]
         if nearest_last:
@@ -191,7 +191,7 @@ class Element:
 class XmlElement(Element):
     """A node of an XML or HTML page. The queries of its methods are XPath, relative to the node.
 
-    A path that begins with ``/`` begins at the node, too: ``//a`` is the same as ``.//a``. ``response.xpath`` queries the
+    A path that begins with ``/`` also begins at the node: ``//a`` is the same as ``.//a``. ``response.xpath`` queries the
     whole page. On an XML page, names without a prefix match in any namespace, including names of attributes.
     """
 
@@ -222,13 +222,13 @@ def select_xpath(selector: Selector, query: str) -> SelectorList:
 
 
 def _find_css(selector: Selector, query: str) -> SelectorList:
-    """Return the descendants that match. A selector by itself tests its own element as well, and knows no ``> a``."""
+    """Return the matching descendants. A plain selector also tests its own element, and does not support ``> a``."""
     found = selector.css(f":scope {query}" if query.lstrip().startswith(">") else query)
     return found[1:] if len(found) and selector.is_same(found[0]) else found
 
 
 def _find_xpath(selector: Selector, query: str) -> SelectorList:
-    """Return the matches below the node. In XPath, a path that begins with ``/`` would begin at the root of the page."""
+    """Return the matches below the node. In plain XPath, a path that begins with ``/`` begins at the root of the page."""
     query = query.lstrip()
     return select_xpath(selector, f".{query}" if query.startswith("/") else query)
 
@@ -295,18 +295,18 @@ def unmarshal(
 
     Raises :class:`~skitter.errors.UsageError` for an unknown field.
     """
-    kind_of_model: Any = model  # the type checker does not know that a type variable is hashable
-    places = dict(_places(kind_of_model))
+    kind_of_model: Any = model  # the type checker does not accept a type variable as hashable
+    fields_of_model = dict(_model_fields(kind_of_model))
     for name, query in (fields or {}).items():
-        kind = places[name].kind if name in places else _hints(kind_of_model).get(name)
+        kind = fields_of_model[name].kind if name in fields_of_model else _hints(kind_of_model).get(name)
         if kind is None:
             raise UsageError(
                 f"{model.__name__} has no field {name!r}", remedy="use one of its fields", field=name
             )
-        places[name] = _Place(_bare(kind), Css(query) if isinstance(query, str) else query)
+        fields_of_model[name] = _ModelField(_bare(kind), Css(query) if isinstance(query, str) else query)
     values = {}
-    for name, place in places.items():
-        value = place.read(selector)
+    for name, model_field in fields_of_model.items():
+        value = model_field.read(selector)
         if value is not _NOTHING:
             values[name] = value
     return _build(model, values)
@@ -315,7 +315,7 @@ def unmarshal(
 _NOTHING = object()
 
 
-class _Place:
+class _ModelField:
     """A field of a model: its type and its query."""
 
     def __init__(self, kind: Any, query: Query) -> None:
@@ -342,16 +342,16 @@ class _Place:
 
 
 @cache
-def _places(model: type) -> dict[str, _Place]:
-    places = {}
+def _model_fields(model: type) -> dict[str, _ModelField]:
+    fields_of_model = {}
     for name, hint in _hints(model).items():
         extras = hint.__metadata__ if get_origin(hint) is Annotated else ()
         queries = [extra for extra in extras if isinstance(extra, Query)]
         if queries:
-            places[name] = _Place(_bare(hint), queries[0])
+            fields_of_model[name] = _ModelField(_bare(hint), queries[0])
         elif is_model(_without_none(_bare(hint))):
-            places[name] = _Place(_bare(hint), Css())
-    return places
+            fields_of_model[name] = _ModelField(_bare(hint), Css())
+    return fields_of_model
 
 
 @cache

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from skitter.worker.worker import Worker
 
 _current_request: ContextVar[CollectorRequest | None] = ContextVar("current_request", default=None)
-"""The request whose callback is running. Users call ``collector.visit()`` in callbacks without an argument that names the
-page, from tasks and threads that a callback starts too, so the page can only be known from the context."""
+"""The request whose callback is running. Callbacks, and tasks and threads that they start, call ``collector.visit()``
+without an argument for the page, so the page is known only from this context."""
 
 
 class CollectorGroup:
@@ -73,7 +73,7 @@ class CollectorGroup:
             _current_request.reset(token)
 
     def set_current(self, request: CollectorRequest | None) -> None:
-        """Set the current request for the steps of a generator, which need not run in one context."""
+        """Set the current request for the next step of a generator, because each step may run in another context."""
         _current_request.set(request)
 
     def add(self, member: Collector) -> None:
@@ -102,7 +102,7 @@ class CollectorGroup:
 
     @property
     def root(self) -> Collector:
-        """The first collector. Its options are those of the job."""
+        """The first collector. Its options are the options of the job."""
         return self.members[None]
 
     def have(self, *points: str) -> bool:

@@ -78,9 +78,9 @@ class CollectorOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Total timeout of a request in seconds."""
     proxy: str | None = None
     encoding: str | None = None
-    """Character encoding of all pages, such as ``gbk``, whatever they declare. ``None``: what each page declares."""
+    """Character encoding of all pages, such as ``gbk``, regardless of what they declare. ``None``: as each page declares."""
     callback_threads: int | None = None
-    """Number of threads that run callbacks. Callbacks that block then run concurrently."""
+    """Number of threads that run callbacks, so that blocking callbacks run concurrently."""
     concurrency: int | None = None
     """Number of concurrent fetches in one worker process."""
     settings: dict[str, Any] = {}
@@ -137,11 +137,11 @@ OPTIONS_OF_COLLY = {
     "max_depth": "write depth_limit, and one less: it counts links from 0, as in depth_limit=1 for MaxDepth(2)",
     "trace_http": "write http_trace",
 }
-"""What to write instead of options of Colly with other names."""
+"""Remedies for options of Colly that have another name here."""
 
 
 def read_options(options: Mapping[str, Any], environment: Mapping[str, str]) -> CollectorOptions:
-    """Return options from keyword arguments and ``SKITTER_...`` environment variables. The latter take precedence.
+    """Return options from keyword arguments and ``SKITTER_...`` environment variables, which take precedence.
 
     Raises :class:`~skitter.errors.SettingsError` for an unknown option or an invalid value.
     """

@@ -1,4 +1,4 @@
-"""CollectorRequest: a request as callbacks see it, the requests that callbacks make, and the bodies of forms."""
+"""CollectorRequest: the request that callbacks receive, the requests that callbacks make, and the bodies of forms."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class VisitRefusal(StrEnum):
-    """The reason why a visit is out of scope. A callback may return it, as ``lambda`` functions do; the value has no effect."""
+    """The reason why a visit is out of scope. A callback may return it, for example from a ``lambda``, without effect."""
 
     SCHEME = scope.SCHEME
     LENGTH = scope.LENGTH
@@ -78,21 +78,21 @@ class CollectorRequest:
         self._edited: dict[str, dict[str, Any]] = {}
 
     def _own(self, name: str) -> dict[str, Any]:
-        """Return a mapping of the request as a copy that can be edited."""
+        """Return an editable copy of a mapping of the request."""
         if name not in self._edited:
             self._edited[name] = copy.deepcopy(getattr(self.request, name))
             if name == "meta":
-                self._edited[name].pop(HTTP_TRACE, None)  # it belongs to the page, not to its children
+                self._edited[name].pop(HTTP_TRACE, None)  # the trace belongs to the page, not to its children
         return self._edited[name]
 
     @property
     def headers(self) -> dict[str, str]:
-        """Headers of this request, in addition to those of the job."""
+        """Headers of this request, in addition to the headers of the job."""
         return self._own("headers")
 
     @property
     def cookies(self) -> dict[str, str]:
-        """Cookies of this request, in addition to those of the cookie jar."""
+        """Cookies of this request, in addition to the cookie jar."""
         return self._own("cookies")
 
     @property
@@ -124,7 +124,7 @@ class CollectorRequest:
     # Decisions
 
     def abort(self) -> None:
-        """Give up the request without an error.
+        """Abort the request without an error.
 
         In ``on_request`` and ``on_request_headers`` the request is not sent; in ``on_response_headers`` the body is not
         read. Later, the remaining callbacks of the page are skipped, and earlier results are kept.
@@ -155,7 +155,7 @@ class CollectorRequest:
         ``via`` is the collector whose callbacks receive the page; default: the collector of this request. ``fields`` are
         those of :class:`~skitter.request.Request`, such as ``priority``.
 
-        Return the reason for which the URL is out of scope, or ``None``. Visited and out-of-scope URLs are counted and skipped. Whether a URL was visited before
+        Return the reason why the URL is out of scope, or ``None``. Visited and out-of-scope URLs are counted and skipped. Whether a URL was visited before
         is known only later: see :meth:`has_visited`.
         """
         member = via or self.collector
@@ -175,7 +175,7 @@ class CollectorRequest:
     def visit_all(
         self, urls: Iterable[str], *, via: Collector | None = None, ctx: dict[str, Any] | None = None
     ) -> None:
-        """Fetch many URLs; the fastest way.
+        """Fetch many URLs. This is the fastest way.
 
         ``ctx`` replaces the context. ``via`` is the collector whose callbacks receive the pages; default: the collector of
         this request.

@@ -40,7 +40,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     outputs: Sequence[str] = ()
     """Outputs of the items, as in :class:`~skitter.run.job.JobSpec`."""
     settings: Mapping[str, Any] = {}
-    """Settings of the job. They override those of the collector."""
+    """Settings of the job. They override the settings of the collector."""
     arguments: Mapping[str, Any] = {}
     """Arguments of the ``seeds`` function."""
     home: str | Path = ""
@@ -68,7 +68,7 @@ async def crawl(group: CollectorGroup, options: RunOptions) -> RunResult:
         )
     group.is_running = True
     try:
-        # Registering callbacks does not need the engine. Another thread may be loading it, for which the loop must not wait.
+        # Registering callbacks does not need the engine. Another thread may be importing it, and the loop must not wait for that.
         await asyncio.to_thread(import_module, "skitter.run.crawl")
         from skitter.run.crawl import Crawl  # noqa: PLC0415 - see above
         from skitter.run.process import LogOptions  # noqa: PLC0415 - see above
@@ -98,7 +98,7 @@ def _job_spec(group: CollectorGroup, options: RunOptions, name: str, spider: str
     from skitter.run.job import JobSpec  # noqa: PLC0415 - registering callbacks does not need it
 
     other_processes = options.workers > 1 or options.frontier != "memory:"
-    outputs: Any = options.outputs  # JobSpec refuses a text in place of a list
+    outputs: Any = options.outputs  # JobSpec refuses a string instead of a list
     visits = [pack_request(request) for request in group.pending.peek()] if other_processes else []
     return JobSpec(
         job=options.job or name,
@@ -117,7 +117,7 @@ def _job_spec(group: CollectorGroup, options: RunOptions, name: str, spider: str
 
 @asynccontextmanager
 async def _home(home: str | Path, frontier: str) -> AsyncIterator[str]:
-    """Yield the folder of the job: a temporary one if the job is in memory and no folder is given."""
+    """Yield the folder of the job: a temporary folder if the job is in memory and no folder is given."""
     if home or frontier != "memory:":
         yield str(home or HOME)
         return
@@ -131,7 +131,7 @@ async def _home(home: str | Path, frontier: str) -> AsyncIterator[str]:
 def run(group: CollectorGroup, options: RunOptions) -> RunResult:
     """Run the crawl on a new event loop.
 
-    Raises as :func:`crawl`, and on a running event loop or while skitter imports the file.
+    Raises the same errors as :func:`crawl`, and an error on a running event loop or while skitter imports the file.
     """
     from skitter.run.loader import is_importing  # noqa: PLC0415 - registering callbacks does not need it
     from skitter.run.process import run_async  # noqa: PLC0415 - registering callbacks does not need it
@@ -144,7 +144,7 @@ def run(group: CollectorGroup, options: RunOptions) -> RunResult:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        pass  # the run begins outside of this block, so that its errors do not have this one as their context
+        pass  # run outside of this block, so that errors of the run do not have this error as their context
     else:
         raise UsageError(
             "an event loop is running", remedy="use await crawler.crawl() instead of crawler.run()"

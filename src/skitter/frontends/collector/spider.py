@@ -36,7 +36,7 @@ class CollectorSpider(Spider):
     """
 
     group: ClassVar[CollectorGroup]
-    own_meta = True  # it is the ctx of the requests
+    own_meta = True  # meta is the ctx of the requests
 
     def __init__(self, visits: Sequence[Any] = (), **arguments: Any) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ class CollectorSpider(Spider):
     # Start and stop
 
     async def on_start(self, worker: Worker) -> None:
-        """Keep the worker, which callbacks can stop and query."""
+        """Keep the worker, so that callbacks can stop and query it."""
         self.group.worker = worker
         if self.group.storage is not None:
             await self.group.storage.init()
@@ -149,7 +149,7 @@ class CollectorSpider(Spider):
         return HookAction.DROP if view.aborted else view.edited()
 
     async def _call_all(self, callbacks: Sequence[Callback], view: CollectorRequest, subject: object) -> None:
-        """Call the callbacks of an event before the body, until one aborts, and add their visits at once."""
+        """Call the callbacks of an event before the body, until one aborts, and add their visits immediately."""
         runner = _runner_of(self.group)
         with self.group.callbacks_of(view):
             for callback in callbacks:
@@ -257,7 +257,7 @@ class _Page:
                 return
 
     def _xml_page(self) -> Selector:
-        """Return the page, whose queries know the prefixes that it declares."""
+        """Return the page as a selector that knows the namespace prefixes that the page declares."""
         page = self._raw.selector
         if self._raw.is_xml and not self._knows_prefixes:
             self._knows_prefixes = True

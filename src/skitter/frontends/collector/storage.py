@@ -1,4 +1,4 @@
-"""Storage: a place of the user's choice for the visited pages and the cookies of a collector, beyond one crawl."""
+"""Storage: user-defined storage for the visited pages and the cookies of a collector, beyond one crawl."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from skitter.response import Response
 from skitter.scope import UNPARSABLE
 
 VISITED_BEFORE = "visited-before"
-"""Reason with which requests that the storage remembers are counted."""
+"""Reason under which requests that the storage knows are counted."""
 
 
 class Storage(Protocol):
-    """Keeps visited pages and cookies, as ``storage.Storage`` of Colly does. Start requests are fetched in any case.
+    """Keeps visited pages and cookies, like ``storage.Storage`` of Colly. Start requests are always fetched.
 
     The methods may block. Each worker process calls them from one thread. The queue of the job and its record of known
     requests stay in the frontier.
@@ -47,11 +47,11 @@ class Storage(Protocol):
         """
 
     def set_cookies(self, url: str, cookies: str) -> None:
-        """Keep the cookies of a site: a text that replaces the one before."""
+        """Keep the cookies of a site: a text that replaces the previous text."""
 
 
 class StorageThread:
-    """A storage, called in a thread of its own."""
+    """A storage, called in its own thread."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage

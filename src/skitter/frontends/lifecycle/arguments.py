@@ -36,8 +36,8 @@ class CrawlArguments(msgspec.Struct, frozen=True, kw_only=True):
     pipelines: Sequence[Pipeline] = ()
     """Empty: items are stored unchanged."""
     allowed_domains: Sequence[str] | None = ()
-    """URLs or hosts whose primary domains (see :func:`primary_domain`) are allowed, in addition to those of the first
-    requests. ``None``: all domains."""
+    """URLs or hosts whose primary domains (see :func:`primary_domain`) are allowed, in addition to the domains of the
+    first requests. ``None``: all domains."""
     depth_limit: int | None = None
     """Maximum number of links between a first request and a page. ``None``: no limit."""
     balance: LoadBalancing = least_busy
@@ -49,9 +49,9 @@ class CrawlArguments(msgspec.Struct, frozen=True, kw_only=True):
     settings: Mapping[str, Any] = {}
     outputs: Sequence[str] = ()
     frontier: str = "memory:"
-    """Frontier of the job. A run after a stop starts from the beginning in memory, and continues elsewhere."""
+    """Frontier of the job. After a stop, the next run continues, unless the frontier is in memory."""
     workers: int = 1
-    """Number of processes. Modules and single errors exist in this process only, so they require 1."""
+    """Number of processes. Modules and individual errors exist only in this process, so they require 1."""
     queues: Mapping[str, int] = {}
     """Queues to serve, each with its number of own processes. 0: the ``workers`` serve the queue, together with all other
     such queues. Empty: the ``workers`` serve all queues."""
@@ -112,7 +112,7 @@ class CrawlArguments(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def processes(self) -> int:
         """Number of processes. A single one is this process."""
-        return len(self.spec().teams())
+        return len(self.spec().queues_per_worker())
 
     def modules(self) -> list[Module]:
         """Return all modules."""

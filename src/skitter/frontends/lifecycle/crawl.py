@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 
 class ManagedCrawl:
-    """The life cycle of a job on this machine. A process can have any number of them, each with its own job.
+    """The life cycle of a job on this machine. A process can have any number of managed crawls, each with its own job.
 
     A managed crawl belongs to the event loop on which it is used, installs no signal handlers, and leaves no task
     behind after a run. A call that the status does not allow raises
@@ -85,7 +85,7 @@ class ManagedCrawl:
             factory = RunFactory(arguments)
             domains = arguments.domains()
             await asyncio.to_thread(factory.make, domains, [])
-        self._feed.close()  # readers of the previous errors end
+        self._feed.close()  # let readers of the previous errors end
         self._factory, self._feed, self._domains = factory, factory.feed, domains
         self._first, self._last, self._runs, self._reason = {}, None, 0, ""
 
@@ -105,14 +105,15 @@ class ManagedCrawl:
         """
         with self._machine.passing(Status.STARTING):
             await self._begin(self._initialized(), first, fresh=fresh, recrawl=recrawl)
-        if self._task is not None and self._task.done():  # the run was very short
+        if self._task is not None and self._task.done():  # the run has already ended
             self._settle()
 
     async def add(self, requests: Iterable[Request | str]) -> AddResult:
         """Add requests or URLs to the run; see :meth:`Crawl.add <skitter.Crawl.add>`. Return how many were new.
 
-        Unlike those of :meth:`start`, their domains have to be allowed already. Raises :class:`~skitter.errors.UsageError`
-        unless the crawl is started or stopping. With a frontier in memory, later starts begin with the requests, too.
+        Unlike requests that are passed to :meth:`start`, their domains have to be allowed already. With a frontier in
+        memory, later starts also begin with these requests. Raises :class:`~skitter.errors.UsageError` unless the crawl is
+        started or stopping.
         """
         run = self._run
         if run is None or self.status not in {Status.STARTED, Status.STOPPING}:
@@ -199,7 +200,7 @@ class ManagedCrawl:
             )
         self._run, self._task = run, task
         self._runs += 1
-        # Otherwise asyncio warns of an error that the program never asks for.
+        # Otherwise asyncio warns of an error that the program never retrieves.
         task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
 
     async def _supervise(self, run: Crawl) -> RunResult:
@@ -311,7 +312,9 @@ class ManagedCrawl:
     async def _reading(self) -> FrontierStatus | None:
         """Return the current status of the frontier, or the last known one."""
         if self._run is not None:
-            with contextlib.suppress(SkitterError):  # the run fails with the same error, and reports it
+            with contextlib.suppress(
+                SkitterError
+            ):  # the run itself fails with the same error, and reports it
                 self._last = await self._run.status() or self._last
         return self._last
 
@@ -353,12 +356,12 @@ class PipelineHook:
 
 
 def _named(requests: Iterable[Request]) -> dict[str, Request | str]:
-    """Return requests by what tells them apart."""
+    """Return requests by the values that distinguish them."""
     return {f"{request.method} {request.url} {request.body!r}": request for request in requests}
 
 
 class RunFactory:
-    """Makes the runs of a managed crawl from its arguments, modules and error feed."""
+    """Creates the runs of a managed crawl from its arguments, modules and error feed."""
 
     def __init__(self, arguments: CrawlArguments) -> None:
         self.arguments = arguments
@@ -374,7 +377,7 @@ class RunFactory:
         fresh: bool = False,
         recrawl: bool = False,
     ) -> Crawl:
-        """Make a run. Reads files, so do not call it on the event loop."""
+        """Create a run. Reads files, so do not call it on the event loop."""
         arguments = self.arguments
         settings: dict[str, Any] = {}
         if arguments.downloaders:

@@ -20,7 +20,7 @@ _MAX_LENGTH = 2000
 
 
 class CrawlError(msgspec.Struct, frozen=True):
-    """One failed attempt; most attempts are retried. Texts only: an exception would keep its page in memory."""
+    """One failed attempt. Most attempts are retried. Contains only text, because an exception would keep its page in memory."""
 
     component: ModuleKind
     message: str
@@ -37,7 +37,7 @@ class CrawlError(msgspec.Struct, frozen=True):
 class ErrorFeed:
     """Keeps the last ``capacity`` errors. Errors that are removed before any reader read them are counted as dropped.
 
-    Raises :class:`~skitter.errors.UsageError` for any other capacity than a whole number of at least 1.
+    Raises :class:`~skitter.errors.UsageError` if ``capacity`` is not a whole number of at least 1.
     """
 
     def __init__(self, capacity: int = 1000) -> None:
@@ -72,11 +72,11 @@ class ErrorFeed:
         self._wake()
 
     def open(self) -> None:
-        """Let readers wait for more errors: a run starts."""
+        """Let readers wait for more errors, because a run starts."""
         self._open = True
 
     def close(self) -> None:
-        """Let readers end after the stored errors: the run is over."""
+        """Let readers end after the stored errors, because the run is over."""
         self._open = False
         self._wake()
 
@@ -101,7 +101,7 @@ class ErrorFeed:
 
 
 class ErrorReader:
-    """Iterates over all errors, from the oldest stored one to the end of the run. Readers are independent."""
+    """Iterates over all errors, from the oldest stored error to the end of the run. Readers are independent."""
 
     def __init__(self, feed: ErrorFeed) -> None:
         self._feed = feed

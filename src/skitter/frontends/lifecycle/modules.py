@@ -35,7 +35,7 @@ class ModuleKind(StrEnum):
     """Kinds of modules, and components of a crawl that errors come from."""
 
     DOWNLOADER = "downloader"
-    """Fetching: no answer, an error status, robots.txt, redirects."""
+    """Fetching: no response, an error status, robots.txt, redirects."""
     ANALYZER = "analyzer"
     """User code that reads pages, including hooks."""
     PIPELINE = "pipeline"
@@ -204,7 +204,7 @@ class Pipeline(Module):
         failed = False
         for processor in self._processors:
             try:
-                answer = await _answer(processor, item)
+                result = await _process(processor, item)
             except Exception as error:
                 name = getattr(processor, "__name__", type(processor).__name__)
                 wrapped = ModuleError(self.component, self.id, f"{name}: {describe(error)}")
@@ -214,10 +214,10 @@ class Pipeline(Module):
                 report(wrapped)
                 failed = True
                 continue
-            if answer is HookAction.DROP:
+            if result is HookAction.DROP:
                 self.dropped += 1
-                return answer
-            item = item if answer is None else answer
+                return result
+            item = item if result is None else result
         if failed:
             raise _ProcessorFailed(item)
         return item
@@ -235,11 +235,11 @@ class _ProcessorFailed(Exception):
         self.item = item
 
 
-async def _answer(processor: Processor, item: Any) -> Any:
-    answer = await call(processor, item)
-    if answer is not None and answer is not HookAction.DROP and not is_item(answer):
-        raise TypeError(f"the processor returned {type(answer).__name__} instead of an item")
-    return answer
+async def _process(processor: Processor, item: Any) -> Any:
+    result = await call(processor, item)
+    if result is not None and result is not HookAction.DROP and not is_item(result):
+        raise TypeError(f"the processor returned {type(result).__name__} instead of an item")
+    return result
 
 
 MakeFetcher = Callable[[SourceContext], Fetcher]
@@ -279,14 +279,14 @@ LoadBalancing = Callable[[Sequence[Module]], Module]
 """Chooses one of at least two modules of a kind. Called for each piece of work, so it must be fast."""
 
 _MAX_FAILURES = 8
-"""Maximum number of consecutive failures that count, so that a module that works again gets work under load."""
+"""Maximum number of consecutive failures that count, so that a module that has recovered gets work under load."""
 
 
 def least_busy(modules: Sequence[Module]) -> Module:
-    """Choose the module with the least work in progress; of equals, the least recently used one.
+    """Choose the module with the least work in progress; if several have equally little, the least recently used one.
 
-    Consecutive failures count like work in progress; otherwise a module that fails at once would look idle and get all
-    work. A new module gets its share, because past work does not count.
+    Consecutive failures count like work in progress. Otherwise a module that fails immediately would look idle and get
+    all work. A new module gets its share, because past work does not count.
     """
 
     def load(module: Module) -> tuple[int, int]:
@@ -301,7 +301,7 @@ def seed_score(counts: Counts) -> int:
 
 
 def lowest_score(score: Callable[[Counts], float] = seed_score) -> LoadBalancing:
-    """Return load balancing by a score: choose the module with the lowest score; of equals, the least recently used one."""
+    """Return load balancing by a score: the lowest score is chosen; with equal scores, the least recently used module."""
 
     def choose(modules: Sequence[Module]) -> Module:
         return min(modules, key=lambda module: (score(module.counts), module.turn))
@@ -414,7 +414,7 @@ def analyzer_spider(registry: ModuleRegistry, domains: list[str]) -> type[Analyz
 
 
 class BalancedFetcher:
-    """Passes each request to one of the downloaders. Cookies are handled above it, so all downloaders share them."""
+    """Passes each request to one of the downloaders. Its caller handles cookies, so all downloaders share them."""
 
     capabilities = FetcherCapabilities(shows_headers=True)
 

@@ -45,10 +45,10 @@ class Monitor:
     ``summary_every``
         Seconds between two summaries, at least 1; default 5. An unchanged summary is not reported.
     ``auto_stop``
-        Stop the crawl when it is idle. Only crawls with the setting ``wait_for_seeds`` need it; all others end by
-        themselves. The check is exact, so a single one is enough.
+        Stop the crawl when it is idle. Only crawls with the setting ``wait_for_seeds`` need this; all others end by
+        themselves. The check is exact, so a single check is enough.
     ``report``
-        Receives each line with its level; default: the log. Errors are reported as warnings, those of the crawl itself as
+        Receives each line with its level; default: the log. Errors are reported as warnings, errors of the crawl itself as
         errors.
 
     Raises :class:`~skitter.errors.UsageError` for shorter intervals.

@@ -55,7 +55,7 @@ _REASONS = {
 
 
 class IllegalTransition(UsageError):
-    """A call that the status does not allow. It has changed nothing."""
+    """A call that the status does not allow. The call has changed nothing."""
 
     def __init__(self, status: Status, target: Status) -> None:
         reason, remedy = _REASONS[status]
@@ -134,7 +134,7 @@ class ErrorSummary(msgspec.Struct, frozen=True):
 
 
 class CrawlSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """Summary of a crawl. It contains no time: two summaries are equal if nothing has happened between them.
+    """Summary of a crawl. It contains no times, so two summaries are equal if nothing has happened between them.
 
     The counts of requests are one consistent reading of the frontier, over all runs and workers of the job:
     ``added == queued + delayed + in_flight + done + failed``. They are 0 before the first run.

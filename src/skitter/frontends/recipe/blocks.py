@@ -26,7 +26,7 @@ class BlockField(msgspec.Struct):
     css: str
     tag: str
     label: str
-    """A name from the page: an itemprop or a class, else the tag."""
+    """A name from the page: an itemprop or a class, otherwise the tag."""
     kind: str
     """``text``, ``link`` or ``image``."""
     values: list[str]
@@ -83,7 +83,7 @@ def _groups(root: Any) -> Iterator[list[Any]]:
 
 
 def _weight(field: BlockField, blocks: int) -> float:
-    """Return the weight of a field: long and distinct values mean more than labels and buttons."""
+    """Return the weight of a field: long and distinct values weigh more than labels and buttons."""
     different = len(set(field.values)) / blocks
     length = min(sum(map(len, field.values)) / max(1, len(field.values)), 80)
     return different * (1 + length / 20)
@@ -129,7 +129,7 @@ def _fields_of(elements: list[Any]) -> list[BlockField]:
         if len(by_place) < max(2, _MIN_SHARE * len(elements)) or len(set(values)) == 1:
             continue
         if any(other.kind == kind and other.values == values for other in found):
-            continue  # the first of several fields with the same values is the outermost one
+            continue  # of several fields with the same values, keep the first, which is the outermost one
         first = next(iter(by_place.values()))[0]
         found.append(BlockField(css, first.tag, _label(first), kind, values))
     return found

@@ -1,4 +1,4 @@
-"""CompileContext: the place in a recipe that is being compiled, and the list that collects its problems."""
+"""CompileContext: the position in the recipe that is being compiled, and the list that collects its problems."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ class CompileContext:
     """Whether a bare string is JMESPath, not CSS."""
 
     def at(self, *parts: str | int, reads_json: bool | None = None) -> CompileContext:
-        """Return the context for a nested place."""
+        """Return the context for a nested position."""
         json = self.reads_json if reads_json is None else reads_json
         return replace(self, path=(*self.path, *parts), reads_json=json)
 
     def each(self, name: str, value: Any) -> list[tuple[Any, CompileContext]]:
-        """Return the elements of a list, or a single value, each with the context of its place."""
+        """Return the elements of a list, or a single value, each with the context of its position."""
         if not isinstance(value, list):
             return [(value, self.at(name))]
         return [(element, self.at(name, place)) for place, element in enumerate(value)]
 
     def problem(self, text: str, remedy: str, *parts: str | int) -> None:
-        """Add a problem at this place, or at a nested one."""
+        """Add a problem at this position, or at a nested position."""
         self.problems.add((*self.path, *parts), text, remedy)
 
     def add_error(self, error: SkitterError, *parts: str | int) -> None:
@@ -45,7 +45,7 @@ class CompileContext:
         self.problem(str(error), error.remedy, *parts)
 
     def pattern(self, text: str, *parts: str | int) -> re.Pattern[str] | LimitedPattern:
-        """Compile a regular expression. An invalid one is a problem, and is replaced by one without matches."""
+        """Compile a regular expression. An invalid expression is a problem, and is replaced by one that never matches."""
         try:
             return compile_pattern(text)
         except re.error as error:

@@ -43,11 +43,11 @@ class CompiledRecipe:
             for name, page in recipe.pages.items()
             if (found := page_loading(page, compile_context.at("pages", name))) is not None
         }
-        """How the pages of a kind are loaded, for the kinds that say so."""
+        """How pages are loaded, for the kinds of pages that specify it."""
         self.uses_scripts = any(scripts_in(recipe))
         """Whether the recipe needs a JavaScript engine."""
         self.home_domains = domains_of(self.starts, [self.login.host] if self.login is not None else [])
-        """Hosts that receive the recipe's own cookies: those of its start URLs."""
+        """Hosts that receive the recipe's own cookies: the hosts of its start URLs."""
         allowed = self.home_domains if recipe.allowed_domains is None else recipe.allowed_domains
         self.allowed_domains: Sequence[str] = () if isinstance(allowed, str) else allowed
         self._check(compile_context)

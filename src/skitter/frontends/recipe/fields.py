@@ -30,7 +30,7 @@ class ObjectReader:
         }
 
     def read(self, node: Any, context: PageContext) -> dict[str, Any]:
-        """Return the object. Raises :class:`~skitter.frontends.recipe.page_context.PageError` for a value that does not fit."""
+        """Return the object. Raises :class:`~skitter.frontends.recipe.page_context.PageError` for an unsuitable value."""
         found: dict[str, Any] = {}
         for name, reader in self._readers.items():
             found[name] = reader.read(node, context, found)
@@ -224,7 +224,7 @@ class FieldReader:
         return moment.date() if self._field.type == "date" else moment
 
     def _keeps(self, value: Any) -> bool:
-        """Return whether a value from JSON has the wanted type already."""
+        """Return whether a value from JSON already has the required type."""
         field = self._field
         if field.type is None:
             return not (field.split or field.replace or self._pattern)

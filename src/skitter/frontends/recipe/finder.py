@@ -74,7 +74,7 @@ class Finder:
 
 
 def _value_of(node: Any) -> Any:
-    """Return the JSON value that a node is, or holds as its text."""
+    """Return the JSON value of a node: the node itself, or its text parsed as JSON."""
     if not isinstance(node, (str, Selector)):
         return node
     text = text_of(node)

@@ -179,7 +179,7 @@ class NextNumber:
 
 
 def next_page(source: str | Paginate, page: str, compile_context: CompileContext) -> LinkRule | NextNumber:
-    """Return the way in which a recipe finds the next page."""
+    """Return the rule by which a recipe finds the next page."""
     selects = not isinstance(source, Paginate) or any((source.css, source.xpath, source.json))
     if isinstance(source, Paginate):
         if selects == (source.parameter is not None):
@@ -193,7 +193,7 @@ def next_page(source: str | Paginate, page: str, compile_context: CompileContext
     return LinkRule(Follow(page=page, css=chosen.css, xpath=chosen.xpath, json=chosen.json), compile_context)
 
 
-# --- places of a parameter --------------------------------------------------------------------------------
+# --- parameters in the query, a form or JSON --------------------------------------------------------------
 
 
 def _pairs_of(request: Request, place: str) -> str:

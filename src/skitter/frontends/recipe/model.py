@@ -1,7 +1,7 @@
 """The structure of a recipe, and its JSON Schema for editors (``schema.json`` in this package).
 
-``css``, ``xpath`` and ``json`` select values wherever a class has them. ``json`` is JMESPath: on a JSON page, or (with
-``css`` or ``xpath``) on JSON text that was found in a page.
+The fields ``css``, ``xpath`` and ``json`` of a class select values. ``json`` is JMESPath: on a JSON page, or (with
+``css`` or ``xpath``) on JSON text in a page.
 """
 
 from __future__ import annotations
@@ -303,7 +303,7 @@ class Recipe(Struct, forbid_unknown_fields=True, kw_only=True, omit_defaults=Tru
 def scripts_in(
     part: Any, path: tuple[str | int, ...] = ()
 ) -> Iterator[tuple[tuple[str | int, ...], str, bool]]:
-    """Yield every script of a part of a recipe, with its path and whether it is a rule, which reads or starts pages."""
+    """Yield the scripts in a part of a recipe, each with its path and whether it is a rule (reads pages or starts the crawl)."""
     if isinstance(part, (Field, RecipePage, Start)) and part.script is not None:
         yield (*path, "script"), part.script, not isinstance(part, Field)
     if isinstance(part, Struct):
@@ -344,6 +344,6 @@ def published_schema() -> dict[str, Any]:
     return found
 
 
-# msgspec collects what it must know of a type at its first conversion, and crashes the process if several threads do
-# that at the same moment. A decoder does it here, while the module is imported under the import lock.
+# msgspec inspects a type at its first conversion, and crashes the process if several threads do that at the same time.
+# This decoder triggers the inspection while the module is imported under the import lock.
 msgspec.json.Decoder(Recipe)

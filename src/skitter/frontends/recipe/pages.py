@@ -1,4 +1,4 @@
-"""The kinds of pages of a recipe: how their items are read, their links followed, and the pages loaded."""
+"""The kinds of pages of a recipe: how pages are loaded, items are read, and links are followed."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class ItemReader:
         self._object = ObjectReader(items.fields, compile_context.at("fields"))
 
     def read(self, context: PageContext) -> Iterator[dict[str, Any]]:
-        """Yield the items. Raises :class:`~skitter.frontends.recipe.page_context.PageError` for a page that does not fit."""
+        """Yield the items. Raises :class:`~skitter.frontends.recipe.page_context.PageError` for another kind of page."""
         nodes = [context.root] if self._each is None else self._each.find(context.root)
         for node in nodes:
             if self._when is None or self._when.find(node):
@@ -122,7 +122,7 @@ class PageLoading(msgspec.Struct, frozen=True):
 
 
 def page_loading(page: RecipePage, compile_context: CompileContext) -> PageLoading | None:
-    """Return how the pages of a kind are loaded; ``None``: as the job says. Invalid actions become problems."""
+    """Return how the pages of a kind are loaded; ``None``: as in the job. Invalid actions become problems."""
     if not (page.wait_for or page.actions):
         return PageLoading(page.fetch, None) if page.fetch else None
     if page.fetch == "http":

@@ -52,7 +52,7 @@ def in_language(language: str) -> dict[str, Any]:
 
 
 def batches(response: Response, hrefs: Sequence[str], fields: dict[str, Any]) -> list[Links]:
-    """Return links of a page as batches. Only links to the same host get the cookies of a login, and none from https to http."""
+    """Return links of a page as batches. Only links to the same host get the cookies of a login, but not from https to http."""
     base, hrefs = response.base_url, response.encode_queries(hrefs)
     cookies = {} if response.request is None else response.request.cookies
     if not cookies:
@@ -67,7 +67,7 @@ def batches(response: Response, hrefs: Sequence[str], fields: dict[str, Any]) ->
 
 
 def combinations(lists: Mapping[str, Sequence[Any] | Range]) -> Iterator[dict[str, Any]]:
-    """Yield each combination of one value per list; the last list changes fastest. No lists: one empty combination."""
+    """Yield each combination of one value per list. The last list changes fastest. Without lists: one empty combination."""
     for values in product(*(_values(values) for values in lists.values())):
         yield dict(zip(lists, values, strict=True))
 

@@ -1,4 +1,4 @@
-"""The text of a recipe as plain values with their line numbers, and the errors that name these lines."""
+"""The text of a recipe as plain values with their line numbers, and errors that name these lines."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ _TOKEN = re.compile(r"""\"\"\"|'''|"(?:\\.|[^"\\])*"|'[^']*'|#.*|[\[\]{}]|\\."""
 def toml_lines(text: str) -> dict[FieldPath, int]:
     """Return the line (from 1) of each table and key of a valid TOML text.
 
-    ``tomllib`` does not report lines. Values inside an inline table or a list count as on the line of their key.
+    ``tomllib`` does not report lines. Values in an inline table or a list have the line of their key.
     """
     return _Scanner(text).lines
 
@@ -94,7 +94,7 @@ class _Scanner:
         elif (header := _HEADER.match(line)) is not None:
             self._enter(header[2], number, repeated=header[1] == "[[")
         elif (key := _KEY.match(line)) is not None:
-            self._note((*self._table, *_parts(key[1])), number)
+            self._record((*self._table, *_parts(key[1])), number)
             self._pass_over(key[2])
 
     def _enter(self, name: str, number: int, *, repeated: bool) -> None:
@@ -108,10 +108,10 @@ class _Scanner:
                 self._counts[path] = self._counts.get(path, -1) + 1
             if path in self._counts:  # a list of tables: the header refers to the last one
                 path = (*path, self._counts[path])
-        self._note(path, number)
+        self._record(path, number)
         self._table = path
 
-    def _note(self, path: FieldPath, number: int) -> None:
+    def _record(self, path: FieldPath, number: int) -> None:
         for end in range(1, len(path) + 1):
             self.lines.setdefault(path[:end], number)
 
@@ -171,7 +171,7 @@ class RecipeSource:
 
     @classmethod
     def of_text(cls, text: str, name: str) -> RecipeSource:
-        """Parse a text: TOML if ``name`` ends with ``.toml``, else YAML. Raises :class:`RecipeError` for invalid text."""
+        """Parse a text: TOML if ``name`` ends with ``.toml``, otherwise YAML. Raises :class:`RecipeError` for invalid text."""
         try:
             return _of_toml(text, name) if name.endswith(".toml") else _of_yaml(text, name)
         except RecursionError:
@@ -247,7 +247,7 @@ def _check_depth(yaml: Any, text: str, name: str) -> None:
 
 
 def _loader(yaml: Any) -> Any:
-    """Return a loader that reads everything but ``true``, ``false``, ``null`` and numbers as strings.
+    """Return a loader that reads everything as strings, except ``true``, ``false``, ``null`` and numbers.
 
     YAML 1.1 would convert ``no``, ``on``, ``12:30`` and ``2024-01-02``, which recipes never need.
     """

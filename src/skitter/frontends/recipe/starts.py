@@ -134,7 +134,7 @@ class StartRule:
         fields = fields_for(
             self.page, context.data, parent, priority=self._start.priority, queue=self._start.queue
         )
-        # A URL may be listed twice, and the first request for it counts: the one with a lastmod.
+        # A URL may be listed twice, and only its first request is added, so requests with a lastmod come first.
         for lastmod, urls in sorted(pages.items(), key=lambda group: not group[0]):
             yield from batches(response, urls, {**fields, "lastmod": lastmod} if lastmod else fields)
         if sitemaps:

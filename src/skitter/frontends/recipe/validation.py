@@ -27,7 +27,7 @@ _REFERENCE = re.compile(r"\$\{([A-Za-z_][\w.]*)\}")
 def given_variables(
     data: Mapping[str, Any], arguments: Mapping[str, Any], problems: RecipeProblems, *, complete: bool
 ) -> dict[str, Any]:
-    """Return the variables with the values passed from outside. An unknown name is a problem.
+    """Return the variables with the values that the caller passes. An unknown name is a problem.
 
     A declared value may refer to the environment and to variables before it. ``complete``: see :func:`substitute`.
     """
@@ -35,7 +35,7 @@ def given_variables(
     variables = dict(declared) if isinstance(declared, dict) else {}
     for name, value in variables.items():
         if name not in arguments:
-            # Earlier variables and the environment, but not in a value from outside: a caller must not read the environment.
+            # Only declared values are substituted: callers must not read the environment through the values that they pass.
             earlier = dict(islice(variables.items(), list(variables).index(name)))
             variables[name] = _Substitution(earlier, problems, complete=complete).of(
                 value, ("variables", name)
@@ -48,7 +48,7 @@ def given_variables(
 
 
 def _like(default: Any, value: Any) -> Any:
-    """Convert a text from the command line to the type that the recipe declares."""
+    """Convert a string from the command line to the type that the recipe declares."""
     if not isinstance(value, str) or not isinstance(default, (bool, int, float)):
         return value
     try:
@@ -150,7 +150,7 @@ def validate(data: Any, problems: RecipeProblems) -> None:
 
 
 def _causes(error: Any) -> Iterator[Any]:
-    """Yield the relevant errors: for a choice of types, those of the type that the author most likely meant."""
+    """Yield the relevant errors: for a choice of types, the errors of the type that the author most likely meant."""
     if error.validator != "anyOf":
         yield error
         return

@@ -48,12 +48,12 @@ class ScriptEngine:
     def run_rule(self, code: str, page: ScriptPage, variables: Mapping[str, Any]) -> Any:
         """Run a script that reads a page through ``ctx``, and return its results. Raises :class:`ScriptError`.
 
-        What the script writes to ``console`` goes to the log ``skitter.scripts``, unless it exceeds its CPU time.
+        Output to ``console`` goes to the log ``skitter.scripts``, unless the script exceeds its CPU time.
         """
         return self._run(ScriptCall(code, dict(variables), page))
 
     def fault_of(self, code: str, *, is_rule: bool) -> str:
-        """Return the syntax error of a script, which is not run; empty if there is none."""
+        """Return the syntax error of a script without running it; empty if there is none."""
         try:
             self._run(ScriptCall(code, page=ScriptPage("", "") if is_rule else None, is_check=True))
         except ScriptError as error:

@@ -19,10 +19,10 @@ from skitter.html.selector import Selector, parsel_backed_selector
 
 _STACK = 512 * 1024
 _PAGE_MEMORY = 1 << 30
-"""Memory for the page and its selectors, in bytes, besides that of the script."""
+"""Memory for the page and its selectors in bytes, in addition to the memory of the script."""
 _MAX_LOG_LINES = 100
 _MAX_LOG_LINE = 2_000
-"""Characters of a message that are kept."""
+"""Maximum number of characters of a message that are kept."""
 _EXPRESSION = "(function({names}) {{\n return (\n{code}\n); }})"
 _BODY = "(function({names}) {{\n{code}\n}})"
 
@@ -86,7 +86,7 @@ def _compile(context: Any, call: ScriptCall, names: list[str]) -> Any:
 
 
 def _check(context: Any, call: ScriptCall) -> None:
-    """Raise the syntax error of a script, which is not called. Code after the end of its function would run here."""
+    """Raise the syntax error of a script. Compiling it as for a call would run code after the end of its function."""
     sources = [call.code] if call.page is not None else [f"return (\n{call.code}\n)", call.code]
     context.set("__sources", msgspec.json.encode(sources).decode())
     context.eval("""{
@@ -100,7 +100,7 @@ def _check(context: Any, call: ScriptCall) -> None:
 
 
 class _PageSelector:
-    """Selectors for the page of a rule: the only function of ours that a script can call."""
+    """Selectors for the page of a rule. This is the only Python function that a script can call."""
 
     def __init__(self, page: ScriptPage) -> None:
         self._page = page

@@ -1,4 +1,4 @@
-"""The lines of a task file, the state of each task that follows from them, and the cron schedules of recrawls."""
+"""The lines of a task file, the task states that they result in, and the cron schedules of recrawls."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def task_states(changes: Iterable[TaskChange]) -> dict[str, TaskState]:
 
 
 def tasks_by_name(changes: Iterable[TaskChange]) -> dict[str, TaskState]:
-    """Return the state of each task by name. Of several tasks that had a name, the last one."""
+    """Return the state of each task by name. If several tasks had the same name, the last one is returned."""
     return {state.name: state for state in task_states(changes).values()}
 
 
@@ -121,7 +121,7 @@ def with_key(change: TaskChange, changes: Sequence[TaskChange]) -> TaskChange:
 
 
 def change_for(task: str, changes: Iterable[TaskChange], kind: ChangeKind, now: float) -> TaskChange | None:
-    """Return the line that pauses, resumes or closes the task of a name, or ``None`` if it is in that state already.
+    """Return the line that pauses, resumes or closes the task of a name; ``None`` if the task is already in that state.
 
     Raises :class:`KeyError` for an unknown task, and :class:`ValueError` for a closed one.
     """

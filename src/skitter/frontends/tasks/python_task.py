@@ -21,7 +21,7 @@ log = logging.getLogger("skitter.frontends.tasks")
 
 
 class UnloadableTask(Task):
-    """Stands for a task that this machine cannot load. It fails its start and its pages, and no other task."""
+    """Replaces a task that this machine cannot load. Its start and its pages fail; other tasks are not affected."""
 
     def __init__(self, name: str, error: SkitterError) -> None:
         super().__init__(name, start=(), rules={"": lambda _context: None}, allowed_domains=())

@@ -30,7 +30,7 @@ class RecipeTask(Task):
     """A task that follows a recipe. Settings of the recipe, such as its delay and proxies, apply to the task only.
 
     ``outputs``
-        Outputs of its items. ``None``: those of the recipe.
+        Outputs of its items. ``None``: the outputs of the recipe.
     ``scheduled``
         Whether its pages are fetched once in each recrawl of a schedule.
 
@@ -118,7 +118,7 @@ class RecipeTask(Task):
         return await self._runner.step(name, response)
 
     def after_request(self, response: Response) -> HookAction | None:
-        """Pass the answer to the login form to its callback."""
+        """Pass the response to the login form to its callback."""
         return self._runner.after_request(response)
 
     async def close(self) -> None:

@@ -34,21 +34,21 @@ log = logging.getLogger("skitter.frontends.tasks")
 POLL_INTERVAL = 0.5
 """Seconds between two checks for added, paused and closed tasks."""
 _VISITED_TTL = 100 * 365 * 86_400.0
-"""Seconds after which pages may be fetched again: longer than any job lasts."""
+"""Seconds after which pages may be fetched again. Longer than any job lasts."""
 _PAUSED_HOST_DELAY = 5.0
-"""Seconds for which a slot with requests of paused tasks only is paused. A resumed task continues after at most this
-time."""
+"""Seconds for which a slot is paused if all of its requests belong to paused tasks. A resumed task continues after at
+most this time."""
 _PAUSED_REQUEST_DELAY = 60.0
-"""Seconds for which a request of a paused task is deferred where other tasks use the same host. Each deferral takes a turn
-of the host, so the delay is longer."""
+"""Seconds for which a request of a paused task is deferred if other tasks use the same host. Each deferral uses one of the
+host's time slots, so the delay is longer."""
 _FIRST_SWEEP_GAP = 1.0
 """Seconds between the first two sweeps for a task. The gap doubles while sweeps find nothing."""
 _SWEEP_REST_FACTOR = 20.0
-"""Rest after a sweep, in multiples of its duration: sweeping takes at most 5 % of the time, however long the queue is."""
+"""Pause after a sweep, as a multiple of its duration: sweeping takes at most 5 % of the time, however long the queue is."""
 
 
 class TaskSpider(Spider):
-    """Runs the tasks of its class, or those that are passed to it.
+    """Runs the tasks of its class, or the tasks that are passed to it.
 
     ``class News(TaskSpider): tasks = (Task("front", start=["https://news.example/"], rules={"list": read_list}),)``
 
@@ -64,7 +64,7 @@ class TaskSpider(Spider):
         self._sweeper = ClosedTaskSweeper(self)
         for task in self.tasks if tasks is None else tasks:
             self.add_task(task)
-        self.custom_settings = self._settings()  # type: ignore[misc]  # of these tasks, not of the class
+        self.custom_settings = self._settings()  # type: ignore[misc]  # for the tasks of this object only
 
     def add_task(self, task: Task) -> None:
         """Add a task. Raises :class:`~skitter.errors.SpiderError` if its name is taken."""
@@ -79,7 +79,7 @@ class TaskSpider(Spider):
         settings = dict(type(self).custom_settings)
         rules = [*settings.get("limit_rules", ()), *self._limit_rules()]
         if any(task.defaults.reloads for task in self.by_key.values()):
-            # A recrawl of the job fetches only pages of a new period.
+            # A recrawl of the job must fetch only pages of a new period.
             settings.setdefault("visited_ttl", _VISITED_TTL)
         return settings | ({"limit_rules": rules} if rules else {})
 
@@ -111,14 +111,14 @@ class TaskSpider(Spider):
     ) -> list[Any]:
         """Read a page with the rule that its request names."""
         found = await self.find_task(task)
-        if found.closed:  # while the page was fetched
+        if found.closed:  # the task was closed while the page was fetched
             return []
         return _marked(
             found, await found.read(response, rule, data or {}, run_callback, **arguments), response
         )
 
     async def login(self, response: Response, task: str, step: str) -> list[Any]:
-        """Perform a step of the login of a task: fill in the form, follow its answer, or start the task."""
+        """Perform a step of the login of a task: fill in the form, follow the response to it, or start the task."""
         found = await self.find_task(task)
         return _marked(found, await found.step(step, response), response)
 
@@ -143,7 +143,7 @@ class TaskSpider(Spider):
     def identity_of(self, request: Request) -> IdentitySources | None:
         """Return the identity of a request's task; see :class:`~skitter.fetch.identity.contract.IdentityChooser`.
 
-        A request without a task, such as that of a robots.txt, belongs to the first task that may fetch from its host.
+        A request without a task, such as a request for robots.txt, belongs to the first task that may fetch from its host.
         """
         if (name := request.cb_kwargs.get(TASK)) is not None:
             task = self.by_key.get(name)
@@ -173,9 +173,9 @@ class TaskSpider(Spider):
         return HookAction.DROP if task is not None and task.closed else None
 
     async def before_request(self, request: Request) -> HookAction | None:
-        """Drop the requests of a closed task, and defer those of a paused one.
+        """Drop the requests of a closed task, and defer the requests of a paused task.
 
-        Raises :class:`~skitter.errors.DeferRequest` for the latter.
+        Raises :class:`~skitter.errors.DeferRequest` for a paused task.
         """
         task = await self.find_task(request.cb_kwargs.get("task", ""))
         if task.paused and not task.closed:
@@ -213,7 +213,7 @@ def _marked(task: Task, results: Iterable[Any], response: Response) -> list[Any]
 
 
 class SweepSchedule:
-    """When to look for queued requests of one closed task. Times are seconds of a monotonic clock."""
+    """When to search for queued requests of one closed task. Times are seconds of a monotonic clock."""
 
     def __init__(self, now: float, timeout: float) -> None:
         self._timeout = timeout
@@ -221,7 +221,7 @@ class SweepSchedule:
         self.gap = _FIRST_SWEEP_GAP
         self._until = now + timeout
 
-    def note(self, began: float, ended: float, found: int) -> None:
+    def record(self, began: float, ended: float, found: int) -> None:
         """Set the time of the next sweep after one that dropped ``found`` requests."""
         self.gap = _FIRST_SWEEP_GAP if found else 2 * self.gap
         if found:
@@ -238,12 +238,12 @@ class SweepSchedule:
 
 
 class ClosedTaskSweeper:
-    """Drops queued requests of closed tasks while a job runs, instead of one by one at the turn of their host.
+    """Drops queued requests of closed tasks while a job runs, instead of one by one when they are leased.
 
-    One sweep is not enough: another worker may notice the closing later, and the requests of a worker that dies return
-    to the queue when their leases expire. So sweeps are repeated, less and less often, until every lease from before
-    the closing has expired, and again when a worker receives a request of a closed task. One of several workers does
-    each sweep.
+    One sweep is not enough: another worker may notice later that the task is closed, and the requests of a worker that
+    dies return to the queue when their leases expire. So sweeps are repeated, less and less often, until all leases from
+    before the closing have expired, and again when a worker receives a request of a closed task. Each sweep is done by one
+    of the workers.
     """
 
     def __init__(self, spider: TaskSpider) -> None:
@@ -265,7 +265,7 @@ class ClosedTaskSweeper:
         schedule = self._schedules[task]
         if began >= schedule.next_at:
             found = await worker.drop_task(task, 0.9 * schedule.gap)
-            schedule.note(began, time.monotonic(), found)
+            schedule.record(began, time.monotonic(), found)
 
     def sweep_again(self, task: str) -> None:
         """Sweep a closed task again soon: one of its requests was leased."""
@@ -273,7 +273,7 @@ class ClosedTaskSweeper:
             schedule.restart(time.monotonic())
 
 
-# --- limits: one pool per task, or by domain; the strictest ones where tasks overlap -----------------------
+# --- limits: one pool per task, or by domain; where tasks overlap, the strictest limits apply --------------
 
 
 def limit_rules(tasks: Iterable[Task]) -> list[dict[str, Any]]:

@@ -51,13 +51,13 @@ class Task:
     headers: Mapping[str, str] = field(default_factory=dict)
     """Sent with its requests."""
     fetcher: str = ""
-    """Name of the fetcher of its requests, as in ``Request.fetcher``. Empty: that of the settings."""
+    """Name of the fetcher of its requests, as in ``Request.fetcher``. Empty: the fetcher in the settings."""
     user_agents: Any = None
-    """Source of its browser headers, as the setting ``user_agents``. ``None``: that of the settings."""
+    """Source of its browser headers, like the setting ``user_agents``. ``None``: the source in the settings."""
     proxies: Any = None
-    """Its proxies, as the setting ``proxies``; ``"none"``: no proxies. ``None``: those of the settings."""
+    """Its proxies, like the setting ``proxies``; ``"none"``: no proxies. ``None``: the proxies in the settings."""
     allowed_domains: Sequence[str] | None = None
-    """Domains, with their subdomains, that the task stays within. ``None``: the hosts of a ``start`` list. Empty: all
+    """Domains, with their subdomains, to which the task is limited. ``None``: the hosts of a ``start`` list. Empty: all
     domains."""
     priority: int = 0
     """Added to the priority of its requests."""
@@ -82,11 +82,11 @@ class Task:
                 field="reload",
             )
         self.key = self.name
-        """What requests name: the name, or the name and a number if a closed task had the name before."""
+        """The key that requests refer to: the name, or the name and a number if a closed task had the name before."""
         self.rules = dict(self.rules)
         self.outputs = tuple(self.outputs)
         self.bounds = _hosts_of(self.start) if self.allowed_domains is None else list(self.allowed_domains)
-        """Domains that the task stays within, as resolved from ``allowed_domains`` and ``start``."""
+        """Domains to which the task is limited, from ``allowed_domains`` or ``start``."""
         self.cookies = cookies_in(self.cookies) if isinstance(self.cookies, str) else self.cookies
         self.defaults = RequestDefaults(
             name=self.name, allowed_domains=self.bounds, cookie_domains=self.bounds, cookies=self.cookies,
@@ -94,7 +94,7 @@ class Task:
             reload=self.reload,
         )  # fmt: skip
         self.identity = self._own_identity()
-        """Its sources of identity; ``None``: those of the settings."""
+        """Its sources of identity; ``None``: the sources in the settings."""
 
     def _own_identity(self) -> IdentitySources | None:
         if self.fetcher or self.user_agents is not None or self.proxies is not None:
@@ -107,7 +107,7 @@ class Task:
         return None
 
     def added_by(self, change: TaskChange) -> Task:
-        """Return this task as a line of a task file adds it."""
+        """Return this task with the values of the task file's line that adds it."""
         task = copy(self)
         task.key = change.task
         task.outputs = tuple(change.outputs) or task.outputs
@@ -167,7 +167,7 @@ class Task:
 
 
 def with_rule(result: Any, rule: str) -> Any:
-    """Return a request or a batch of links that names a rule: its own, or else ``rule``."""
+    """Return a request or a batch of links that names a rule: its own rule, or otherwise ``rule``."""
     if isinstance(result, Request) and "rule" not in result.cb_kwargs:
         return result.replace(cb_kwargs={**result.cb_kwargs, "rule": rule})
     if isinstance(result, Links) and "rule" not in result.fields.get("cb_kwargs", {}):
@@ -177,7 +177,7 @@ def with_rule(result: Any, rule: str) -> Any:
 
 
 class RuleContext:
-    """The argument of a rule: a page, and the data that its request carried.
+    """The argument of a rule: a page, and the data of its request.
 
     ``data``: values from earlier pages. Each child receives a copy plus the values that the rule adds, so siblings
     never see each other's data.

@@ -66,7 +66,7 @@ class TaskFile:
         ``text``
             The recipe, in the format that the name ``file`` ends with.
         ``outputs``
-            Outputs of the task's items. Default: those of the recipe, or else those of the job.
+            Outputs of the task's items. Default: the outputs of the recipe, otherwise the outputs of the job.
         ``schedule``
             Five cron fields in UTC. A recrawl starts at each of these times; the task does nothing before the first.
 
@@ -91,8 +91,8 @@ class TaskFile:
         ``spider``
             ``package.module:Class`` or ``FILE.py:Class``. Every machine of the fleet has to have the module or the file.
 
-        ``outputs`` and ``schedule`` are those of :meth:`add`. Raises :class:`~skitter.errors.SkitterError` for a spider or a
-        task that does not exist, an invalid output or schedule, or a name that is taken.
+        ``outputs`` and ``schedule``: see :meth:`add`. Raises :class:`~skitter.errors.SkitterError` for a spider or a task
+        that does not exist, an invalid output or schedule, or a name that is taken.
         """
         for target in outputs:
             open_item_output(target)
@@ -139,7 +139,7 @@ class TaskFile:
             )
 
     def start_recrawl(self, name: str, number: int) -> None:
-        """Record that a recrawl of a task (by its key) starts. Without effect if it was recorded before."""
+        """Record that a recrawl of a task (given by its key) starts. Does nothing if it was recorded before."""
         with self._locked() as changes:
             if not any(change.task == name and change.recrawl == number for change in changes):
                 self._append([TaskChange(task=name, recrawl=number)])
@@ -147,7 +147,7 @@ class TaskFile:
     def copy(self, changes: Sequence[TaskChange], adapt: Callable[[TaskChange], TaskChange]) -> None:
         """Append the lines of ``changes`` that the file does not have yet, each as ``adapt`` returns it.
 
-        The file must contain only lines that were copied before. If ``adapt`` raises, the lines before are kept.
+        The file must contain only lines that were copied before. If ``adapt`` raises an error, the lines before are kept.
         """
         with self._locked() as known:
             if missing := changes[len(known) :]:
@@ -194,7 +194,7 @@ class TaskFile:
             os.close(descriptor)
 
     def _cut_torn_line(self, descriptor: int) -> None:
-        """Remove an unfinished line that a killed process left. Other kinds of file are not changed."""
+        """Remove an incomplete line of a killed process. Other kinds of files are not changed."""
         size = os.fstat(descriptor).st_size
         data = os.pread(descriptor, size, 0)
         end = data.rfind(b"\n") + 1
@@ -259,8 +259,8 @@ class TaskFileSpider(TaskSpider):
     ``recrawls``
         ``own``, the default: this spider records the recrawls that are due. ``given``: another program does.
 
-    The limits of a task apply to each host of its domains, from the first request on, in every worker. They reach the
-    frontier as changed settings, and leave the slots of hosts as they are.
+    The limits of a task apply to each host of its domains, from the first request on, in every worker. They are passed to
+    the frontier as changed settings, and do not change the slots of hosts.
 
     Raises :class:`~skitter.errors.UsageError` for a file without tasks that is not watched, and for any other value of
     ``watch`` or ``recrawls``.
@@ -290,7 +290,7 @@ class TaskFileSpider(TaskSpider):
         self._polled = 0.0
         self._polling = asyncio.Lock()
         self._worker: Worker | None = None
-        """Passes limits on to the frontier. Known from ``on_start`` on."""
+        """Passes limits on to the frontier. Set by ``on_start``."""
         self._read_lines = 0
         tasks = self._new_tasks()
         if not (tasks or self._watch):
@@ -302,7 +302,7 @@ class TaskFileSpider(TaskSpider):
         super().__init__(tasks, **arguments)
 
     def _new_tasks(self) -> list[Task]:
-        """Read the lines that are new. Apply changes to known tasks, and return the tasks that were added."""
+        """Read new lines. Apply changes to known tasks, and return the tasks that were added."""
         self._size = self._file.size()
         changes = self._file.changes()
         new: dict[str, Task] = {}
@@ -318,7 +318,7 @@ class TaskFileSpider(TaskSpider):
         return [*new.values()]
 
     async def refresh(self) -> None:
-        """Read what is new in the file, at most once per poll interval."""
+        """Read new lines of the file, at most once per poll interval."""
         if time.monotonic() - self._polled < POLL_INTERVAL:
             return
         async with self._polling:
@@ -335,7 +335,7 @@ class TaskFileSpider(TaskSpider):
                 self.add_task(task)
 
     def _limit_rules(self) -> list[dict[str, Any]]:
-        return []  # a rule could move hosts to another slot when a task is added
+        return []  # a limit rule could move hosts to another slot when a task is added
 
     async def _limit(self, tasks: Iterable[Task]) -> None:
         if self._worker is not None:
@@ -348,7 +348,7 @@ class TaskFileSpider(TaskSpider):
         await super().on_start(worker)
 
     async def find_task(self, name: str) -> Task:
-        """Return a task, including one added just now. Raises as :meth:`TaskSpider.find_task`."""
+        """Return a task, even if it was just added. Raises the same errors as :meth:`TaskSpider.find_task`."""
         await self.refresh()
         # The worker that made the request may have read the file earlier.
         if name and name not in self.by_key:
@@ -361,7 +361,7 @@ class TaskFileSpider(TaskSpider):
         return await super().find_task(name)
 
     def routes(self) -> list[tuple[str, ...]]:
-        """Return the outputs of all tasks that are now in the file."""
+        """Return the outputs of all tasks that are currently in the file."""
         size, routes = self._routes
         if (now := self._file.size()) != size:
             routes = list(
@@ -390,7 +390,7 @@ class TaskFileSpider(TaskSpider):
         if not change.adds and change.recrawl is None:
             return
         task = await self.find_task(change.task)
-        # A closed task yields a placeholder for each first request: a restarted job skips as many as it took before.
+        # A closed task yields a placeholder for each first request, because a restarted job skips the number that it has loaded.
         if change.recrawl is not None or not task.defaults.reloads:
             async for request in task.start_requests():
                 for marked in task.defaults.apply(request, change.recrawl or 0):

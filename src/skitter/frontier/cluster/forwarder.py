@@ -143,7 +143,7 @@ class Forwarder:
     # --- in the background -------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start to forward the requests in all outboxes."""
+        """Start forwarding the requests in all outboxes."""
         if self._loop is None:
             self._loop = self._tasks.start(self._run())
             for (

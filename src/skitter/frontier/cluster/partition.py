@@ -1,4 +1,4 @@
-"""The interface of a partition of a job, in addition to its requests, and its records.
+"""The interface of one partition of a job, and its records.
 
 ``docs/design/cluster-frontier.md`` explains the protocol.
 """
@@ -68,7 +68,7 @@ class ReplicationOffset(msgspec.Struct, frozen=True):
 
 
 class PartitionJob(Protocol):
-    """What a partition knows of the job."""
+    """What a partition knows about the job."""
 
     @property
     def options(self) -> FrontierSettings:
@@ -79,7 +79,7 @@ class PartitionJob(Protocol):
     is_complete: bool
     """In the first partition: whether all other partitions existed before."""
     recrawls: int
-    """How often the partition was recrawled, as far as this worker knows."""
+    """Number of recrawls of the partition that this worker knows of."""
 
 
 class Partition(Protocol):
@@ -95,26 +95,27 @@ class Partition(Protocol):
 
     @property
     def run_id(self) -> bytes:
-        """Identifier of the server process that answered last. It changes when the node restarts or is replaced."""
+        """Identifier of the server process that replied last. It changes when the node restarts or is replaced."""
 
     @property
     def job(self) -> PartitionJob:
-        """What the partition knows of the job. Known after :meth:`join`."""
+        """What the partition knows about the job. Set by :meth:`join`."""
 
     async def join(self, first: Partition | None) -> JobInfo:
         """Create or join the partition. ``first``: the first partition of the job, joined before."""
 
     async def complete(self) -> None:
-        """Note, in the first partition, that all others exist."""
+        """Record in the first partition that all others exist."""
 
     async def recrawl(self, others: int) -> bool:
         """Start the next pass in the first partition. Return ``False`` if it is not finished.
 
-        ``others``: the highest number of recrawls of the other partitions. Theirs may be higher after a failover.
+        ``others``: the highest number of recrawls of the other partitions. After a failover, it may be higher than the
+        number of the first partition.
         """
 
     async def follow_recrawl(self, recrawls: int) -> None:
-        """Start the pass that the first partition has started, unless that is done. 0: read the number of recrawls only.
+        """Start the pass that the first partition has started, unless it was started before. 0: only read the number of recrawls.
 
         Forget the known fingerprints, except those of unfinished requests: these were added after the start of the pass.
         """
@@ -125,7 +126,7 @@ class Partition(Protocol):
     async def add_seeds(
         self, entries: Sequence[Entry], seeds: SeedProgress, forwarded: Sequence[ForwardedRequest]
     ) -> AddResult | None:
-        """Add the seeds of this partition and keep those of others. Return ``None`` if the claim was lost."""
+        """Add the seeds of this partition, and keep the seeds of others. Return ``None`` if the claim was lost."""
 
     async def settle_seeds(
         self,
@@ -134,7 +135,7 @@ class Partition(Protocol):
         rejected: Sequence[tuple[Entry, str]],
         forwarded: Sequence[ForwardedRequest],
     ) -> bool:
-        """Settle a batch of the seed keys as :meth:`~skitter.frontier.contract.SeedSource.settle`, and keep the requests of other partitions."""
+        """Settle a batch like :meth:`~skitter.frontier.contract.SeedSource.settle`, and keep the requests of other partitions."""
 
     async def commit(
         self, outcomes: Sequence[Outcome], forwarded: Mapping[int, Sequence[ForwardedRequest]]
@@ -162,4 +163,4 @@ class Partition(Protocol):
         """Read the replication offsets of the node."""
 
     async def prompt_replicas(self) -> None:
-        """Let the replicas of the node report at once which changes they have. By themselves they do so once a second."""
+        """Ask the replicas of the node to report now which changes they have. Otherwise they report once a second."""

@@ -72,7 +72,7 @@ class ClusterState:
         self._forwarder = forwarder
         self.budget = ClusterBudget(FrontierSettings())
         self.revision = 0
-        """Sum of the revisions of all partitions: bans are lifted in one of them."""
+        """Sum of the revisions of all partitions, because a ban is lifted in one partition only."""
 
     async def read(self) -> list[PartitionStatus]:
         """Read all partitions, each at some moment within the call."""

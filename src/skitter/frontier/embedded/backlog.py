@@ -42,15 +42,15 @@ class RequestSource(Protocol):
     """Decides which request is leased next: the scheduler, or the slots that a call names."""
 
     def take(
-        self, now: float, allowances: dict[str, int] | None, places: float, /
+        self, now: float, allowances: dict[str, int] | None, worker_capacity: float, /
     ) -> tuple[Slot, HeapEntry] | None:
         """Take the next request that may be fetched now, if there is one.
 
-        ``places``: number of further requests that the worker can fetch.
+        ``worker_capacity``: number of further requests that the worker can fetch.
         """
 
     def unread(
-        self, until: float, limit: int, allowances: dict[str, int] | None, /, *, places: float = ...
+        self, until: float, limit: int, allowances: dict[str, int] | None, /, *, worker_capacity: float = ...
     ) -> list[Slot]:
         """Return slots that are ready by a time and whose next requests must be read from the file first."""
 
@@ -177,7 +177,7 @@ class Backlog:
         self._slots.reschedule(slot)
 
     async def refill(
-        self, source: RequestSource, now: float, allowances: dict[str, int] | None, places: float
+        self, source: RequestSource, now: float, allowances: dict[str, int] | None, worker_capacity: float
     ) -> bool:
         """Read some empty heads of slots that are ready, or will be before a worker asks again.
 
@@ -192,7 +192,7 @@ class Backlog:
         async with self.reading:
             if was_reading:  # the requests that were read may be enough
                 return True
-            slots = source.unread(now + MAX_WAIT, READ_SLOTS, allowances, places=places)
+            slots = source.unread(now + MAX_WAIT, READ_SLOTS, allowances, worker_capacity=worker_capacity)
             await self._read(self._file, slots)
         return any(slot.ready_at() <= now for slot in slots)
 
@@ -203,7 +203,7 @@ class Backlog:
         low = [slot for slot in self._slots.low if slot.on_disk and 0 < len(slot.waiting) <= LOW_HEAD]
         self._slots.low.clear()
         has_many = self._slots.in_memory >= READ_REQUESTS // 2
-        low += self._slots.unread(now + MAX_WAIT, READ_SLOTS, allowances, only_answered=has_many)
+        low += self._slots.unread(now + MAX_WAIT, READ_SLOTS, allowances, only_responsive=has_many)
         if low:
             self._reader = asyncio.create_task(self._read_ahead(self._file, low))
 

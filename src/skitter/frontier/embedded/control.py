@@ -94,7 +94,7 @@ class EmbeddedControl:
         return sorted(self._job.banned)
 
     async def recrawl(self) -> bool:
-        async with self._requests.adding:  # a request that is added meanwhile belongs to the new pass
+        async with self._requests.adding:  # requests that are added in the meantime belong to the new pass
             if self._requests.current_state() is not JobState.FINISHED:
                 return False
             await self._begin_pass(self._job.pass_number + 1)

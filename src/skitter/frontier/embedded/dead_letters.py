@@ -34,7 +34,8 @@ class EmbeddedDeadLetters:
 
     async def replay(self, ids: Sequence[int] | None = None) -> int:
         now = self._job.clock()
-        # A concurrent call must not take the same ones, and one that drops a slot must not drop only their rows.
+        # A concurrent replay must not find the same dead letters, and a concurrent drop_slot must not remove only
+        # their rows.
         async with self._requests.moving, self._requests.adding:
             found = await self._find(ids)
             await self._requests.seen.keys.prepare(

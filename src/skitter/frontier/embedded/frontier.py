@@ -70,7 +70,7 @@ def _sums_of(parts: Sequence[Mapping[str, int]]) -> Mapping[str, int]:
 
 
 class _BatchCounts:
-    """Counts of the outcomes of one commit. Those of one origin are added up first."""
+    """Counts of the outcomes of one commit. Outcomes of one origin are added up first."""
 
     def __init__(self, reports: EmbeddedReports) -> None:
         self._reports = reports
@@ -129,6 +129,7 @@ class EmbeddedFrontier:
         self._is_careful = False
         """Whether each lease is written before it is returned. This is the case after an owner has crashed, because a
         page may have caused the crash."""
+        self._has_leased = False
         self.reports = EmbeddedReports(
             self._journal, self._clock, stats, self._slots, self._requests, self._job.seeds
         )
@@ -173,7 +174,7 @@ class EmbeddedFrontier:
             self.control.apply(msgspec.msgpack.decode(stored.settings_changes, type=SettingsChanges))
         await self._requests.restore(stored)
         if self._usage.is_limited or self._job.banned:
-            # Requests that were leased when the last owner died wait again.
+            # Requests that were leased when the last owner died are queued again.
             await self._requests.drop_refused(list(stored.slot_keys.values()))
         self._job.write()
 
@@ -185,7 +186,9 @@ class EmbeddedFrontier:
             await self._requests.stop()
             await self.release([held.id for held in self._leases])
             self._job.write()  # the next run must not reuse the number of the last claim of the seeds
-            self._requests.write_end()
+            # The page that may have caused a crash is still waiting if this owner leased nothing, such as `skitter add`.
+            if self._has_leased or not self._is_careful:
+                self._requests.write_end()
         finally:
             await self._journal.close()
 
@@ -282,7 +285,7 @@ class EmbeddedFrontier:
         overdue = [
             (slot.key, slot.queued)
             for slot in self._slots
-            if slot.queued and slot.has_place and slot.ready_at() <= since
+            if slot.queued and slot.has_capacity and slot.ready_at() <= since
         ]
         return [*overdue, *self._slots.dormant]
 
@@ -305,21 +308,22 @@ class EmbeddedFrontier:
         granted: list[HeldLease] = []
         count = self._job.leasable(len(self._leases), limit)
         while len(granted) < count:
-            places = limit - len(granted)
-            taken = source.take(now, allowances, places)
+            worker_capacity = limit - len(granted)
+            taken = source.take(now, allowances, worker_capacity)
             if taken is not None:
                 slot, (_, _, row) = taken
                 granted.append(self._requests.grant(slot, row, worker, now))
                 leases.append(self._requests.lease_of(granted[-1]))
-            elif await self._requests.backlog.refill(source, now, allowances, places):
+            elif await self._requests.backlog.refill(source, now, allowances, worker_capacity):
                 count = len(granted) + self._job.leasable(len(self._leases), limit - len(granted))
             else:
                 break
         self._requests.backlog.read_ahead(now, allowances)
         if granted:
+            self._has_leased = True
             self._requests.write_leases(granted)
             self._job.write()
-        # A crash forgets leases that are not in the file: their requests, and when their slots granted them.
+        # A crash loses leases that are not in the file, and the times at which their slots granted them.
         must_be_durable = self._is_careful or any(lease.start_within is not None for lease in leases)
         if refused or (granted and must_be_durable):
             await self._journal.flush()
@@ -329,13 +333,15 @@ class EmbeddedFrontier:
         return self._lease_result(leases, now, allowances, limit - len(leases))
 
     def _lease_result(
-        self, leases: list[Lease], now: float, allowances: dict[str, int] | None, places: int
+        self, leases: list[Lease], now: float, allowances: dict[str, int] | None, worker_capacity: int
     ) -> LeaseResult:
         job, leased = self._job, len(self._leases)
         return LeaseResult(
             leases,
             job.state_now(leased),
-            wait_for(self._slots.next_at(allowances, now, places), self._requests.next_due, now, leases),
+            wait_for(
+                self._slots.next_at(allowances, now, worker_capacity), self._requests.next_due, now, leases
+            ),
             job.limit_reached(),
             capacity=queue_capacity(job.options, job.queued, job.delayed, leased, job.counters),
             revision=job.revision,
@@ -429,7 +435,7 @@ class EmbeddedFrontier:
         leased = Counter(held.slot.key for held in self._leases)
         busy = [slot for slot in self._slots if slot.queued or leased[slot.key]]
         dormant = len(self._slots.dormant)
-        fetchable = sum(1 for slot in busy if slot.queued and slot.has_place and slot.ready_at() <= now)
+        fetchable = sum(1 for slot in busy if slot.queued and slot.has_capacity and slot.ready_at() <= now)
         return FrontierStatus(
             state=self._requests.current_state(),
             added=job.added, queued=job.queued, delayed=job.delayed, leased=len(self._leases),

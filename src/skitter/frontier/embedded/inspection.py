@@ -1,6 +1,6 @@
 """Reads the file of an embedded frontier that no process runs, without owning or changing it.
 
-Opening the frontier instead would take back the leases of the last run and count them as lost.
+Opening the frontier instead would reclaim the leases of the last run and count them as lost.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The record of a job: the state, totals, settings and seeds of one job, and the records of its pages."""
+"""The record of a job: its state, totals, settings and seeds, and the visits of its pages."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ class VisitTable:
             return
         ranges = msgspec.msgpack.encode([*visit.ranges, *outcome.outputs] if self._keeps_ranges else [])
         number = self._job.pass_number
-        self._journal.withdraw("mark_visit", fingerprint)  # because a group runs it after this
+        self._journal.withdraw("mark_visit", fingerprint)  # a group would run it after this statement
         self._journal.put(
             "put_visit", fingerprint,
             (fingerprint, number, visit.change.value, visit.status, number, visit.url, ranges, visit.memory),

@@ -104,7 +104,7 @@ class LeaseTable:
             slot = held.slot
             slot.leased -= 1
             if not held.fetch_ended:
-                slot.free_place()
+                slot.end_unreported_fetch()
             if not held.fetch_ended or slot.pages_left < math.inf:
                 self._slots.reschedule(slot)
         return held
@@ -175,7 +175,7 @@ class SeedLoading:
         return True
 
     def renew(self, worker: str, now: float) -> None:
-        """Extend the claim if it is the worker's."""
+        """Extend the claim if the worker holds it."""
         if self._token and self._worker == worker:
             self._deadline = now + self._lease_seconds
 

@@ -81,8 +81,8 @@ PACK_OF = "packs.seq = (SELECT max(seq) FROM packs WHERE seq <= {0}) AND packs.s
 _ADD_ROW = "INSERT INTO queue VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
 
-def give_row(file: sqlite3.Connection, number: int) -> None:
-    """Move a request from its pack to a separate row, within a transaction. No effect on a request without a pack."""
+def move_to_row(file: sqlite3.Connection, number: int) -> None:
+    """Move a request from its pack to a separate row, within a transaction. Does nothing for a request without a pack."""
     query = (
         f"SELECT * FROM packs WHERE {PACK_OF.format('?1')}"  # noqa: S608 - a constant
         " AND NOT EXISTS (SELECT 1 FROM unpacked WHERE seq = ?1)"
@@ -93,8 +93,8 @@ def give_row(file: sqlite3.Connection, number: int) -> None:
         file.execute("INSERT INTO unpacked VALUES (?)", (number,))
 
 
-def give_rows(file: sqlite3.Connection, numbers: Collection[int]) -> None:
-    """Replace packs, by number, by rows of the requests that are in them, in one transaction."""
+def replace_packs_by_rows(file: sqlite3.Connection, numbers: Collection[int]) -> None:
+    """Replace packs, given by number, by rows of the requests in them, in one transaction."""
     marks = ", ".join("?" * len(numbers))
     rows: list[Values] = []
     file.execute("BEGIN IMMEDIATE")

@@ -171,7 +171,7 @@ class _Copying:
         self._repair.kept[table], self._repair.altered = kept, list(altered)
 
     def _queued(self, queue: Iterator[Row]) -> Iterator[Row]:
-        """Yield the rows of the queue that do not count as removed, and the requests of all readable packs."""
+        """Yield the rows of the queue that are not marked as removed, and the requests of all readable packs."""
         removed = {number for (number,) in self._by_number("removed", "seq")}
         yield from (row for row in queue if row[0] not in removed)
         removed.update(number for (number,) in self._by_number("unpacked", "seq"))

@@ -88,7 +88,7 @@ class Packing:
         self._open: dict[str, list[Entry]] = {}
         """The requests of the next pack, by slot."""
 
-    def takes(self, entry: Entry) -> bool:
+    def try_add(self, entry: Entry) -> bool:
         """Accept a request.
 
         Return ``False`` for a request that needs a separate row, and close the pack of its slot, which precedes it.
@@ -151,7 +151,7 @@ class RequestTable:
         self._open_batch: LeaseBatch | None = None
         """The leases that are written next."""
         self.moving = asyncio.Lock()
-        """Held while requests that wait move, or are dropped, in the file and in memory. Acquired before :attr:`adding`."""
+        """Held while waiting requests are moved or dropped, in the file and in memory. Acquired before :attr:`adding`."""
         self._mover: asyncio.Task[None] | None = None
         """Moves delayed requests that are due to the queue."""
         self._slot_numbers: dict[str, int] = {}
@@ -228,7 +228,7 @@ class RequestTable:
             if refusal:
                 continue
             added += 1
-            if not packing.takes(entry):
+            if not packing.try_add(entry):
                 self.add_row(entry, now)
         packing.finish()
         job.added += added
@@ -320,7 +320,7 @@ class RequestTable:
             sequence, number, rank, entry.fingerprint, entry.url, entry.record,
             entry.priority, int(entry.dedup), 0, 0,
         )  # fmt: skip
-        self._place(row, max(entry.not_before, now + entry.delay), now)
+        self._queue_or_delay(row, max(entry.not_before, now + entry.delay), now)
 
     def _over_budget(self, key: str, *, limited: bool) -> str:
         """Return the counter for a new request that the budget of its slot refuses; empty if it is accepted."""
@@ -348,7 +348,7 @@ class RequestTable:
         number = self.slot_number(slot.key)
         self._journal.put("set_slot_limits", number, (number, slot.key, slot.min_delay, slot.paused_until))
 
-    def _place(self, row: RequestRow, at: float, now: float) -> None:
+    def _queue_or_delay(self, row: RequestRow, at: float, now: float) -> None:
         """Queue a request, or delay it until its time."""
         if at > now:
             self._journal.append("delay", (at, *row))
@@ -391,9 +391,10 @@ class RequestTable:
         return batch.row() if batch is not None and batch.members else None
 
     def rewrite_leases(self) -> None:
-        """Remove ended leases from the file. It may have those of requests that waited again with higher counts.
+        """Remove ended leases from the file, after dead letters were replayed.
 
-        A request that is put back has the counts of its first lease, and would count as leased after a crash.
+        A replayed request has the same counts as at its first lease. If the file still had that lease, the request would
+        count as leased after a crash.
         """
         batches = {held.batch.id: held.batch for held in self.leases if held.batch is not None}
         for number, batch in batches.items():
@@ -401,7 +402,7 @@ class RequestTable:
                 self._journal.put("put_leases", number, batch.row())
 
     def _end_lease(self, lease_id: int, now: float, *, may_return: bool = False) -> HeldLease | None:
-        """End a lease and return it. Its request then has no state until it is placed.
+        """End a lease and return it. The caller then queues, delays or removes its request.
 
         ``may_return``: the request may be queued again with the same counts. The lease must then be removed from the
         file, because after a restart the request would count as leased.
@@ -500,7 +501,7 @@ class RequestTable:
     def requeue_lost(self, lease_id: int, now: float) -> None:
         """Queue a request whose lease expired or whose worker died.
 
-        One that was lost too often becomes a dead letter.
+        A request that was lost too often becomes a dead letter.
         """
         held = self._end_lease(lease_id, now)
         if held is None:
@@ -521,12 +522,12 @@ class RequestTable:
             self._remove(row.seq)
         else:
             self._journal.append("unpack", (row.seq,))
-        self._place(row, at, now)
+        self._queue_or_delay(row, at, now)
 
     def _remove(self, seq: int) -> None:
         """Remove a queued or leased request from the queue and from its pack."""
-        self._journal.withdraw("enqueue", seq)  # because a group runs it after the removal
-        self._journal.withdraw("take_back", seq)
+        self._journal.withdraw("enqueue", seq)  # a group would run it after the removal
+        self._journal.withdraw("cancel_removal", seq)
         self._journal.append("dequeue", (seq,))
 
     def drop_if_refused(self, row: RequestRow) -> bool:
@@ -573,8 +574,8 @@ class RequestTable:
                 self.seen.keys.add(row.fingerprint)
                 self.seen.log_added([row.fingerprint], now)
             self._journal.append("unpack", (row.seq,))  # the removal from its pack may not be applied yet
-            self._journal.put("take_back", row.seq, (row.seq,))
-            self._place(row._replace(attempt=0, lost=0, dedup=min(row.dedup, 1)), now, now)
+            self._journal.put("cancel_removal", row.seq, (row.seq,))
+            self._queue_or_delay(row._replace(attempt=0, lost=0, dedup=min(row.dedup, 1)), now, now)
         return True
 
     # --- dropping ----------------------------------------------------------------------------------------
@@ -604,7 +605,7 @@ class RequestTable:
                 self._job.write()
 
     async def _drop_slot(self, key: str, number: int) -> int:
-        # No head is read until the file has dropped the requests, too: they would return.
+        # Read no head until the requests are removed from the file as well: they would come back.
         async with self.moving, self.backlog.reading:
             dropped = self.backlog.drop(self._slots.get(key))
             self._job.queued -= dropped

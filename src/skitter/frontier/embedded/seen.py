@@ -136,7 +136,7 @@ class Shard:
 
     @property
     def in_memory(self) -> int:
-        """Number of keys in memory. One may count twice."""
+        """Number of keys in memory. A key may count twice."""
         return len(self.fresh) + (0 if self.frozen is None else len(self.frozen))
 
     @property
@@ -213,7 +213,7 @@ class DiskSeen:
         self._moved = 0
         """Lower bound of the number of those that are no longer in memory. The exact number is computed when it is
         needed."""
-        self._paid = 0
+        self._written = 0
         """Number of keys that were written to runs, in total, as counted for :data:`WRITES_PER_KEY`."""
         self._lookups: dict[bytes, float] = {}
         self._older_lookups: dict[bytes, float] = {}
@@ -229,7 +229,7 @@ class DiskSeen:
         self._is_stopped = False
 
     async def prepare(self, fingerprints: Sequence[bytes]) -> None:
-        """Look up the keys that neither the keys in memory nor the filters can answer."""
+        """Look up the keys that neither the keys in memory nor the filters can decide."""
         prepared: dict[bytes, float] = {}
         self._prepared = prepared
         not_in_memory: list[bytes] = []
@@ -323,7 +323,7 @@ class DiskSeen:
     async def write_if_large(self) -> None:
         """Move keys from memory to runs, if there are many. Wait only if the move is far behind."""
         if self._mover is None and self._is_large():
-            self._paid = WRITES_PER_KEY * self._changes
+            self._written = WRITES_PER_KEY * self._changes
             self._mover = asyncio.create_task(self._move_shards())
         self._added.set()
         while self._mover is not None and (self._allowed > _MAX_ALLOWED or self._in_memory > self._most):
@@ -338,7 +338,7 @@ class DiskSeen:
     @property
     def _allowed(self) -> int:
         """Number of keys that may be written now."""
-        return WRITES_PER_KEY * self._changes - self._paid
+        return WRITES_PER_KEY * self._changes - self._written
 
     def _is_large(self) -> bool:
         if self._in_memory > self._limit:
@@ -380,7 +380,7 @@ class DiskSeen:
                 return
             amount = max(KEYS_PER_STEP, min(self._allowed, _MAX_STEPS * KEYS_PER_STEP))
             written, run = await self._journal.peek(partial(writer.step, amount=amount))
-            self._pay(written)
+            self._count_written(written)
         shard.frozen = None
         shard.replace(index, run)
         self._filters[shard.number] = [run.filter for run in shard.runs]
@@ -398,8 +398,8 @@ class DiskSeen:
             await self._added.wait()
         return not self._is_stopped
 
-    def _pay(self, written: int) -> None:
-        self._paid += written
+    def _count_written(self, written: int) -> None:
+        self._written += written
         self._progress.set()
 
     async def _clean_up(self, merged: Sequence[Run]) -> None:
@@ -408,11 +408,11 @@ class DiskSeen:
             start: int | None = 0
             while start is not None and await self._may_write():
                 start = await self._journal.peek(partial(remove_blocks, run=run, start=start))
-                self._pay(KEYS_PER_STEP)
+                self._count_written(KEYS_PER_STEP)
         oldest = self._oldest()
         before = self._last_log_end if oldest is None else oldest.log_end
         while await self._may_write() and await self._journal.peek(partial(remove_log, before=before)):
-            self._pay(REMOVED_ROWS)
+            self._count_written(REMOVED_ROWS)
 
     async def stop(self) -> None:
         """End the task that moves keys. The file has all keys, in its log or in runs."""

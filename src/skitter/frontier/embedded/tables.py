@@ -22,9 +22,9 @@ from skitter.frontier.embedded.packs import (
     MAX_PACK_SIZE,
     MIN_PACK_SIZE,
     PACK_OF,
-    give_row,
-    give_rows,
+    move_to_row,
     remove_empty_packs,
+    replace_packs_by_rows,
     unpack_numbers,
 )
 from skitter.frontier.options import FrontierSettings, changed_mode
@@ -153,7 +153,7 @@ class SqliteTables:
     # --- starting a run ----------------------------------------------------------------------------------
 
     def restore(self, options: FrontierSettings, now: float) -> StoredJob:
-        """Take back the leases of the last run and read the whole state.
+        """Reclaim the leases of the last run and read the whole state.
 
         Raises :class:`~skitter.errors.FrontierError` for fingerprints of another version.
         """
@@ -168,13 +168,13 @@ class SqliteTables:
             raise changed_mode(changes, options.changes or "", "the job")
         self.apply_removals()
         killed = self.count("leases") > 0
-        new_dead = self._take_back_leases(options, now)
+        new_dead = self._reclaim_leases(options, now)
         failed, delayed, queued = self.count("dead"), self.count("delayed"), self.queued_by_slot()
         return StoredJob(
             # A stop applies to one run; a pause lasts until it is lifted.
             state=JobState.RUNNING if state == JobState.STOPPING else JobState(state),
-            # Counted and not read: the last owner may have been killed between the removal of rows and the update of
-            # the total.
+            # The sum, not the stored total: the last owner may have been killed between the removal of rows and the
+            # update of the total.
             added=sum(map(itemgetter(0), queued.values())) + delayed + done + failed,
             done=done, sequence=sequence + new_dead, seed_position=position, seeds_done=bool(seeds_done),
             fingerprint_seed=seed % 2**64, failed=failed, delayed=delayed, next_due=self.next_due(),
@@ -196,13 +196,13 @@ class SqliteTables:
             return (JobState.RUNNING, 0, 0, 0, 0, new_fingerprint_seed(), FINGERPRINT_VERSION, 1, None)
         return found
 
-    def _take_back_leases(self, options: FrontierSettings, now: float) -> int:
+    def _reclaim_leases(self, options: FrontierSettings, now: float) -> int:
         """Count a loss for each request that was leased. Return the number of those that became dead letters."""
         lost = dead = 0
         self.file.execute("BEGIN IMMEDIATE")
         (last,) = self.file.execute("SELECT coalesce(max(sequence), 0) FROM job").fetchone()
         for seq, attempt, losses in self._lease_members():
-            give_row(self.file, seq)
+            move_to_row(self.file, seq)
             held = self.file.execute(
                 "UPDATE queue SET lost = lost + 1 WHERE seq = ? AND attempt = ? AND lost = ? RETURNING lost",
                 (seq, attempt, losses),
@@ -218,7 +218,7 @@ class SqliteTables:
                 self.file.execute(query, (now + retry_delay_after_loss(held[0]), seq))
                 self.file.execute("DELETE FROM queue WHERE seq = ?", (seq,))
         remove_empty_packs(self.file, "unpacked")
-        # This owner may be killed before it is open.
+        # The mark of the owner stays: this process may be killed before it has opened the job.
         self.file.execute("DELETE FROM leases WHERE id <> ?", (OWNER,))
         if lost:
             counters = self.counters()
@@ -326,7 +326,7 @@ class SqliteTables:
     # --- queued and delayed requests ---------------------------------------------------------------------
 
     def apply_removals(self) -> None:
-        """Remove the requests that only count as removed. All other methods see them removed."""
+        """Remove the requests that are only marked as removed. All other methods ignore them."""
         if self.file.execute("SELECT 1 FROM removed LIMIT 1").fetchone():
             self.file.execute("BEGIN IMMEDIATE")
             remove_rows(self.file)
@@ -434,7 +434,7 @@ class SqliteTables:
         self.apply_removals()
         self.file.execute("BEGIN IMMEDIATE")
         for number in leased:
-            give_row(self.file, number)
+            move_to_row(self.file, number)
         self.file.execute(
             "DELETE FROM queue WHERE slot = ? AND seq <= ? AND seq NOT IN (SELECT value FROM json_each(?))",
             (slot, last, msgspec.json.encode(leased).decode()),
@@ -458,7 +458,7 @@ class SqliteTables:
         query = "SELECT seq FROM packs WHERE seq > ? AND seq <= ? AND instr(record, ?) ORDER BY seq LIMIT ?"
         numbers = [number for (number,) in self.file.execute(query, (after, last, pattern, limit))]
         if numbers:
-            give_rows(self.file, numbers)
+            replace_packs_by_rows(self.file, numbers)
         return int(numbers[-1]) if len(numbers) == limit else 0
 
     def find_waiting(
@@ -590,7 +590,7 @@ class SqliteTables:
 
 
 def remove_rows(connection: sqlite3.Connection) -> None:
-    """Remove the requests that only count as removed from the queue and from their packs, within a transaction."""
+    """Remove the requests that are only marked as removed from the queue and their packs, within a transaction."""
     connection.execute(
         f"INSERT OR IGNORE INTO unpacked SELECT removed.seq FROM removed JOIN packs ON {PACK_OF.format('removed.seq')}"  # noqa: S608 - a constant
     )
@@ -600,7 +600,7 @@ def remove_rows(connection: sqlite3.Connection) -> None:
 
 
 def hide_removed(connection: sqlite3.Connection) -> None:
-    """Hide the requests that only count as removed from a connection that cannot remove them."""
+    """Hide the requests that are only marked as removed from a connection that cannot remove them."""
     connection.execute(
         "CREATE TEMP VIEW unpacked AS SELECT seq FROM main.unpacked UNION SELECT seq FROM main.removed"
     )
@@ -706,7 +706,7 @@ def check_owner(path: Path, job: str) -> None:
     if stored and job and stored != job:
         raise FrontierError(
             f"frontier file {path} belongs to job {stored!r}, so job {job!r} cannot use it",
-            remedy=f"give each job a file of its own with --frontier, or continue the other job with --job {stored}",
+            remedy=f"give each job its own file with --frontier, or continue the other job with --job {stored}",
             field="frontier",
         )
 
@@ -715,7 +715,7 @@ def remove_file(path: Path, job: str) -> None:
     """Delete the frontier file of a job and its write-ahead log, if they exist.
 
     Raises :class:`~skitter.errors.FrontierError` if another process owns the file, if it is not a frontier, or if it
-    belongs to another job: a mistyped name must not delete a foreign file.
+    belongs to another job: a mistyped name must not delete the file of another job.
     """
     lock = OwnerLock(path)
     lock.acquire()

@@ -45,9 +45,9 @@ class JobConfig:
             for default in map(self._politeness.default_of, self._queues)
             for policy in (default, *(rule.over(default) for rule in politeness.rules))
         ]
-        """For each queue with limits of its own, the default queue first: the policy of the queue, then that of each rule."""
+        """For each queue with its own limits, the default queue first: the policy of the queue, then the policy of each rule."""
         self.policy_of = lru_cache(maxsize=65_536)(self._policy_of)
-        """Return the number of a slot's policy; 1 is the policy of the job."""
+        """Returns the number of a slot's policy; 1 is the policy of the job."""
 
     def changed(self, changes: SettingsChanges) -> JobConfig:
         """Return the configuration of the same job with other changed settings."""

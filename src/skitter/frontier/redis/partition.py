@@ -66,7 +66,7 @@ class RedisPartition:
         return await self.job.recrawl(others)
 
     async def follow_recrawl(self, recrawls: int) -> None:
-        self.job.note_recrawls(await self.job.run("follow_recrawl", recrawls))
+        self.job.record_recrawls(await self.job.run("follow_recrawl", recrawls))
 
     # --- forwarded requests ------------------------------------------------------------------------------
 
@@ -110,7 +110,7 @@ class RedisPartition:
 
     async def outbox(self, limit: int, age: float) -> list[ForwardedRequest]:
         recrawls, *found = await self.job.run("outbox", limit, age)
-        self.job.note_recrawls(recrawls)
+        self.job.record_recrawls(recrawls)
         return [_unpacked(name, value) for name, value in zip(found[::2], found[1::2], strict=True)]
 
     async def clear_outbox(self, ids: Sequence[bytes]) -> None:
@@ -119,8 +119,8 @@ class RedisPartition:
     # --- reading -----------------------------------------------------------------------------------------
 
     async def partition_status(self) -> PartitionStatus:
-        answer = await self.job.run("partition_status")
-        queued, delayed, leased, outbox, expects_seeds, seeds_done, state, *numbers = answer
+        reply = await self.job.run("partition_status")
+        queued, delayed, leased, outbox, expects_seeds, seeds_done, state, *numbers = reply
         sequence, done, failed, pages, items, size, revision = map(int, numbers)
         return PartitionStatus(
             queued=queued, delayed=delayed, leased=leased, outbox=outbox,
@@ -150,8 +150,8 @@ class RedisPartition:
 
     async def prompt_replicas(self) -> None:
         if self._has_replicas:
-            # The server asks its replicas only for a call that still needs some. It waits for them for a millisecond, or until it
-            # looks at the waiting calls, at most 0.1 s later.
+            # The server asks its replicas only if a call has to wait for some of them. This call waits for a millisecond, or until
+            # the server looks at its waiting calls, at most 0.1 s later.
             with suppress(FrontierError):  # a server without this command
                 await self.job.command("WAIT", _MORE_THAN_ANY, 1)
 

@@ -5,7 +5,7 @@
 -- name: dequeue
 INSERT OR IGNORE INTO removed VALUES (?)
 
--- name: take_back
+-- name: cancel_removal
 DELETE FROM removed WHERE (seq) IN (VALUES (?))
 
 -- name: enqueue

@@ -4,6 +4,6 @@ begin(false)
 local is_new = call(ARGV[6] == '1' and 'SADD' or 'SREM', BANNED, ARGV[5])
 call('HSET', JOB, 'bans', call('SCARD', BANNED))
 if ARGV[6] == '0' and is_new == 1 then
-  call('HINCRBY', JOB, 'revision', 1) -- so that workers forget which links they take for known
+  call('HINCRBY', JOB, 'revision', 1) -- so that workers clear their caches of known links
 end
 return finish(tostring(is_new))

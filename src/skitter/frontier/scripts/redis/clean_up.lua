@@ -1,4 +1,4 @@
--- clean_up: check some slots, notes, workers and answers, and remove those that are no longer needed.
+-- clean_up: check some slots, notes, workers and stored replies, and remove those that are no longer needed.
 -- ARGV[5]: number of each to check
 local A_DAY = 86400
 begin(false)
@@ -17,7 +17,7 @@ end
 
 local slots_gone = look_through(SLOTS, 'tidied_slots', function(name)
   local slot = slot_of(name)
-  -- A policy of its own must stay, and with budgets the number of delayed requests: delayed requests of the slot need them.
+  -- Keep a slot with its own policy, and with budgets a slot with delayed requests: they need its policy and their number.
   return slot.queued == 0 and slot.leased == 0 and (slot.delayed == 0 or not budgets) and slot.min_delay == 0 and slot.backoff == 0
     and slot.policy == policy_of_queue(name) and ready_at(slot) <= now
 end)
@@ -28,8 +28,8 @@ end)
 look_through(WORKERS, 'tidied_workers', function(_, worker)
   return struct.unpack('<d', worker, 9) <= now
 end)
-look_through(ANSWERS, 'tidied_answers', function(_, answer)
-  return struct.unpack('<d', answer, 9) <= now - A_DAY
+look_through(ANSWERS, 'tidied_answers', function(_, reply)
+  return struct.unpack('<d', reply, 9) <= now - A_DAY
 end)
 call_with_many('ZREM', DELIVERED, call('ZRANGE', DELIVERED, '-inf', text(now - A_DAY), 'BYSCORE', 'LIMIT', 0,
   ARGV[5]))

@@ -11,7 +11,7 @@ for _, id in ipairs(decode(ARGV[6])) do
     has_it = tonumber(call('ZSCORE', DEADLINES, id)) > now
   end
   if has_it then
-    note_member('deadlines', deadline)
+    record_member('deadlines', deadline)
     call('ZADD', DEADLINES, deadline, id)
   else
     gone[#gone + 1] = id

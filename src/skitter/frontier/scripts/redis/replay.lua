@@ -1,6 +1,6 @@
 -- replay: put dead letters back in the queue with fresh attempts, except those whose request was added again since.
--- Returns the number of dead letters removed, and the number of requests put back.
--- ARGV: 5 numbers, or '' for all up to the number that is 6
+-- Returns the number of dead letters removed, and the number of requests queued again.
+-- ARGV: 5 numbers, or '' for all up to the number in ARGV[6]
 begin(true)
 local forgotten_to = tonumber(call('HGET', JOB, 'forgotten_to') or 0)
 local requests, numbers = take_dead(ARGV[5] ~= '' and decode(ARGV[5]), tonumber(ARGV[6]))

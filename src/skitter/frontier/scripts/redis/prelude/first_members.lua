@@ -6,7 +6,7 @@
 -- The floor of a set by time is a time, by the name of the set. Floors of READY_BY_QUEUE are time(8, double) head, by 'ready '
 -- and the queue, and nil without members. Slots that were never leased from come at any moment with the time 0, before all
 -- members removed so far: they are in READY, in the same form, with floors by 'new ' and the queue.
-local floors, comes_before, note_member, first_of, due_of, first_time_of, first_ready_of, ready_since, lower_ready,
+local floors, comes_before, record_member, first_of, due_of, first_time_of, first_ready_of, ready_since, lower_ready,
   keep_floors = (function()
   local floors = ON_DISK and (meta[9] and decode(meta[9]) or {})
   local floors_changed = false
@@ -34,7 +34,7 @@ local floors, comes_before, note_member, first_of, due_of, first_time_of, first_
   end
 
   -- A set gets a member with this time.
-  local function note_member(set, at)
+  local function record_member(set, at)
     if first_times[set] and at < first_times[set] then
       first_times[set] = at
     end
@@ -145,6 +145,6 @@ local floors, comes_before, note_member, first_of, due_of, first_time_of, first_
     end
   end
 
-  return floors, comes_before, note_member, first_of, due_of, first_time_of, first_ready_of, ready_since,
+  return floors, comes_before, record_member, first_of, due_of, first_time_of, first_ready_of, ready_since,
     lower_ready, keep_floors
 end)()

@@ -19,11 +19,11 @@ local split, is_banned, enqueue_again, insert, report, put_outbox, dequeue, read
   -- Put a request that is stored nowhere else into its queue, or among the delayed requests.
   local function enqueue(request, slot, key, at)
     is_active = true
-    note_queue(slot.name)
+    record_queue(slot.name)
     if at > now then
       slot.delayed = slot.delayed + 1
       slot.touched = true
-      note_member('delayed', at)
+      record_member('delayed', at)
       to_delayed[#to_delayed + 1] = at
       to_delayed[#to_delayed + 1] = request
       return
@@ -60,7 +60,7 @@ local split, is_banned, enqueue_again, insert, report, put_outbox, dequeue, read
 
   local taken = {} -- for each entry of this call: '1' if it was added, '0' if it was known or refused
 
-  -- The second part of the answers of add and commit. ARGV[6] is '1': which entries were added; 'recrawls': their number.
+  -- The second part of the replies to add and commit. ARGV[6] is '1': which entries were added; 'recrawls': their number.
   local function report()
     if ARGV[6] == 'recrawls' then
       return '|' .. recrawls
@@ -256,7 +256,7 @@ local split, is_banned, enqueue_again, insert, report, put_outbox, dequeue, read
     end
   end
 
-  -- Queue delayed requests that are due, and take back expired leases. Returns whether some are left.
+  -- Queue delayed requests that are due, and reclaim expired leases. Returns whether some are left.
   local function queue_due()
     local due, late = due_of(DELAYED, 'delayed'), due_of(DEADLINES, 'deadlines')
     for _, request in ipairs(due) do
@@ -306,7 +306,7 @@ local split, is_banned, enqueue_again, insert, report, put_outbox, dequeue, read
     return letters, taken_numbers
   end
 
-  -- Make the fingerprints of all requests known that are not done.
+  -- Make the fingerprints of all unfinished requests known.
   local function learn_unfinished()
     local function learn_request(request)
       local _, _, rest = split(request)
@@ -354,10 +354,10 @@ local split, is_banned, enqueue_again, insert, report, put_outbox, dequeue, read
     call_with_many('ZADD', QUEUE, to_queue)
     call_with_many('ZADD', DELAYED, to_delayed)
     to_leases, ended_ids, from_queue, to_queue, to_delayed = {}, {}, {}, {}, {}
-    arm_slots()
+    reschedule_slots()
   end
 
-  -- Add to the counters of the job. Two commands serve any number of counters.
+  -- Add to the counters of the job. Two commands suffice for any number of counters.
   local function write_counters()
     local names, before, after = {}, {}, {}
     for name in pairs(counted) do
@@ -371,8 +371,8 @@ local split, is_banned, enqueue_again, insert, report, put_outbox, dequeue, read
     call_with_many('HSET', COUNTERS, after)
   end
 
-  -- Write everything, and store the answer in case that the call is repeated.
-  local function finish(answer)
+  -- Write everything, and store the reply in case that the call is repeated.
+  local function finish(reply)
     settle()
     write_slots()
     write_seen()
@@ -389,9 +389,9 @@ local split, is_banned, enqueue_again, insert, report, put_outbox, dequeue, read
     end
     call_with_many('HSET', JOB, job_fields)
     if ARGV[4] ~= '' then
-      call('HSET', ANSWERS, ARGV[3], ARGV[4] .. pack('<d', now) .. answer)
+      call('HSET', ANSWERS, ARGV[3], ARGV[4] .. pack('<d', now) .. reply)
     end
-    return answer
+    return reply
   end
 
   return split, is_banned, enqueue_again, insert, report, put_outbox, dequeue, read_leases, lease_of, write_lease,

@@ -1,6 +1,6 @@
--- Prelude 3: slots. The arithmetic is that of frontier/embedded/scheduler.py.
-local without_queue, note_queue, policy_of_queue, budgets, usage_of, spent, note_spent, refuse_spent, read_slots,
-  slot_of, delay_of, status_of, start_within, ready_at, has_place, arm, arm_slots, write_order, grant, end_fetch,
+-- Prelude 3: slots. The results are the same as in frontier/embedded/scheduler.py.
+local without_queue, record_queue, policy_of_queue, budgets, usage_of, spent, record_spent, refuse_spent, read_slots,
+  slot_of, delay_of, status_of, start_within, ready_at, has_capacity, reschedule, reschedule_slots, write_order, grant, end_fetch,
   write_slots = (function()
   local ADAPTIVE_SHARE, ADAPTIVE_CAP, FIRST_BACKOFF, LONGEST_BACKOFF = 0.5, 60, 1, 300
   local CONNECTIONS_PER_GRACE, CONNECTING_KEPT, LONGEST_CONNECTING = 2, 0.98, 10
@@ -19,7 +19,7 @@ local without_queue, note_queue, policy_of_queue, budgets, usage_of, spent, note
     return queue and sub(name, #queue + 2) or name
   end
 
-  local function note_queue(name)
+  local function record_queue(name)
     local queue = queue_of(name)
     if queue and not string.find(queues or '', ',' .. queue .. ',', 1, true) then
       queues = (queues or ',') .. queue .. ','
@@ -48,7 +48,7 @@ local without_queue, note_queue, policy_of_queue, budgets, usage_of, spent, note
       concurrency_per_slot = own.concurrency_per_slot or limits.concurrency_per_slot, rates = own.rates or limits.rates} or limits
   end
 
-  -- Budgets of a slot. What a slot has used is in BY_HOST; usage holds that with the outcomes of this script.
+  -- Budgets of a slot. What a slot has used is in BY_HOST; usage adds the outcomes of this script.
   local budgets = config.slot_budgets
   local usage = {}
 
@@ -83,7 +83,7 @@ local without_queue, note_queue, policy_of_queue, budgets, usage_of, spent, note
   local spent_slots = budgets and decode(call('HGET', JOB, 'spent') or '\144') or {}
   local spent_changed = false
 
-  local function note_spent(name)
+  local function record_spent(name)
     for _, other in ipairs(spent_slots) do
       if other == name then
         return
@@ -119,13 +119,13 @@ local without_queue, note_queue, policy_of_queue, budgets, usage_of, spent, note
         slot = {
           name = name, policy = v[1], next_at = v[2], paused_until = v[3], min_delay = v[4], adapted = v[5],
           backoff = v[6], refused_at = v[7], in_flight = v[8], queued = v[9], leased = v[10], head = v[11],
-          armed = v[12], armed_at = v[13], connecting = v[14] or 0, granted_at = v[15] or 0, delayed = v[16] or 0,
+          listed_head = v[12], listed_at = v[13], connecting = v[14] or 0, granted_at = v[15] or 0, delayed = v[16] or 0,
         }
       else
         slot = {
           name = name, policy = policy_of_queue(name), next_at = 0, paused_until = 0, min_delay = 0, adapted = 0,
           backoff = 0, refused_at = 0, in_flight = 0, queued = 0, leased = 0, head = '',
-          armed = '', armed_at = 0, connecting = 0, granted_at = 0, delayed = 0,
+          listed_head = '', listed_at = 0, connecting = 0, granted_at = 0, delayed = 0,
         }
       end
       slots[name] = slot
@@ -141,7 +141,7 @@ local without_queue, note_queue, policy_of_queue, budgets, usage_of, spent, note
   local function packed_slot(s)
     return cmsgpack.pack({
       s.policy, s.next_at, s.paused_until, s.min_delay, s.adapted, s.backoff, s.refused_at, s.in_flight, s.queued,
-      s.leased, s.head, s.armed, s.armed_at, s.connecting, s.granted_at,
+      s.leased, s.head, s.listed_head, s.listed_at, s.connecting, s.granted_at,
       s.delayed,
     })
   end
@@ -209,12 +209,12 @@ local without_queue, note_queue, policy_of_queue, budgets, usage_of, spent, note
   local function take_out_of_order(slot, head)
     local queue = queue_of(slot.name)
     if floors then
-      local entry = (queue or 'default') .. '\0' .. pack('>d', slot.armed_at) .. slot.armed .. slot.name
-      order_changes[ready_since(slot.armed_at)][entry] = false
+      local entry = (queue or 'default') .. '\0' .. pack('>d', slot.listed_at) .. slot.listed_head .. slot.name
+      order_changes[ready_since(slot.listed_at)][entry] = false
     elseif queue then
-      order_changes[READY_BY_QUEUE][queue .. '\0' .. pack('>d', slot.armed_at) .. slot.armed .. slot.name] = false
-    elseif slot.armed ~= head then
-      order_changes[READY][slot.armed .. slot.name] = false
+      order_changes[READY_BY_QUEUE][queue .. '\0' .. pack('>d', slot.listed_at) .. slot.listed_head .. slot.name] = false
+    elseif slot.listed_head ~= head then
+      order_changes[READY][slot.listed_head .. slot.name] = false
     end
   end
 
@@ -237,7 +237,7 @@ local without_queue, note_queue, policy_of_queue, budgets, usage_of, spent, note
   end
 
   -- Whether the concurrency limit and the budgets allow one more lease.
-  local function has_place(slot)
+  local function has_capacity(slot)
     if slot.in_flight >= slot.limits.concurrency_per_slot then
       return false
     elseif not budgets then
@@ -248,23 +248,23 @@ local without_queue, note_queue, policy_of_queue, budgets, usage_of, spent, note
     return not budgets.pages or usage_of(slot.name)[1] + slot.leased < budgets.pages
   end
 
-  -- Update the place of a slot among the ready slots, after its next time may have changed.
-  local function arm(slot)
+  -- Update the position of a slot among the ready slots, after its next time may have changed.
+  local function reschedule(slot)
     slot.touched = true
     local head = ''
-    if slot.queued > 0 and has_place(slot) then
+    if slot.queued > 0 and has_capacity(slot) then
       head = slot.head
     end
     local at = head ~= '' and ready_at(slot) or 0
-    if slot.armed ~= head or slot.armed_at ~= at then
-      if slot.armed ~= '' then
+    if slot.listed_head ~= head or slot.listed_at ~= at then
+      if slot.listed_head ~= '' then
         take_out_of_order(slot, head)
       end
       if head ~= '' then
         put_in_order(slot, head, at)
       end
     end
-    slot.armed, slot.armed_at = head, at
+    slot.listed_head, slot.listed_at = head, at
   end
 
   local function grant(slot)
@@ -275,7 +275,7 @@ local without_queue, note_queue, policy_of_queue, budgets, usage_of, spent, note
     local grace = start_within(slot)
     local sent_by = now + (grace or 0)
     if distance > 0 or jitter > 0 then
-      -- An adapted delay is a mean and no promise: a grant that comes late does not put off the next one.
+      -- An adapted delay is an average, not a promise, so a late grant does not postpone the next one.
       local since = grace and sent_by or max(slot.next_at, now - distance)
       slot.next_at = since + distance + (jitter > 0 and random() * jitter or 0)
     else
@@ -301,8 +301,8 @@ local without_queue, note_queue, policy_of_queue, budgets, usage_of, spent, note
     slot.paused_until = max(slot.paused_until, now + max(slot.backoff, retry_after or 0))
   end
 
-  -- Undo the last grant: its request was not sent, and another one may be sent in its place.
-  local function take_turn_back(slot, granted_at)
+  -- Undo the last grant, because its request was not sent: another one may be sent now.
+  local function undo_grant(slot, granted_at)
     slot.next_at = granted_at
     if #slot.limits.rates > 0 then
       slot.grants = sub(grants_of(slot), 1, -9)
@@ -310,12 +310,12 @@ local without_queue, note_queue, policy_of_queue, budgets, usage_of, spent, note
     end
   end
 
-  -- Record the end of a fetch: free its place, adapt the delay, back off.
+  -- Record the end of a fetch, adapt the delay, and back off if the server asked for it.
   local function end_fetch(slot, granted_at, latency, refused, retry_after, connecting, is_unsent)
     slot.in_flight = slot.in_flight - 1
     slot.touched = true
     if is_unsent and granted_at == slot.granted_at then
-      take_turn_back(slot, granted_at)
+      undo_grant(slot, granted_at)
     end
     if refused then
       back_off(slot, granted_at, retry_after)
@@ -365,11 +365,11 @@ local without_queue, note_queue, policy_of_queue, budgets, usage_of, spent, note
     return #spent_slots > 0
   end
 
-  -- Update the places of all slots that this script has changed.
-  local function arm_slots()
+  -- Update the positions of all slots that this script has changed.
+  local function reschedule_slots()
     for _, slot in pairs(slots) do
       if slot.touched then
-        arm(slot)
+        reschedule(slot)
       end
     end
     write_order()
@@ -403,7 +403,7 @@ local without_queue, note_queue, policy_of_queue, budgets, usage_of, spent, note
     end
   end
 
-  return without_queue, note_queue, policy_of_queue, budgets, usage_of, spent, note_spent, refuse_spent, read_slots,
-    slot_of, delay_of, status_of, start_within, ready_at, has_place, arm, arm_slots, write_order, grant, end_fetch,
+  return without_queue, record_queue, policy_of_queue, budgets, usage_of, spent, record_spent, refuse_spent, read_slots,
+    slot_of, delay_of, status_of, start_within, ready_at, has_capacity, reschedule, reschedule_slots, write_order, grant, end_fetch,
     write_slots
 end)()
