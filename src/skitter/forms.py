@@ -172,7 +172,7 @@ def _warn_of_unknown(known: Mapping[str, None], fields: Mapping[str, Any]) -> No
     for name, value in fields.items():
         if name not in known and value is not None:
             warnings.warn(
-                f"the form has no field {name!r}, which is sent nevertheless; its fields are {', '.join(known)}",
+                f"the form has no field {name!r}, which is sent anyway; its fields are {', '.join(known)}",
                 stacklevel=4,
             )
 

@@ -395,7 +395,7 @@ class Response:
         return self.max_memory if memory is None else memory
 
     def prepare_plain(self) -> bool:
-        """Decode and parse a large page before its callback, if it is so plain that this takes no thread.
+        """Decode and parse a large page before its callback, if it has few enough tags to need no thread.
 
         Return ``False`` for any other page. It is a page in UTF-8 with few tags, whatever its length: see
         :func:`~skitter.html.limits.has_few_plain_tags`.
