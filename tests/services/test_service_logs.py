@@ -118,7 +118,7 @@ def stream(node, path):
 
 
 def next_line(answer):
-    """Read a line that is no sign of life."""
+    """Read a line that is not a keep-alive."""
     while not (line := answer.readline()).strip():
         assert line, "it has ended"
     return line
